@@ -1,0 +1,58 @@
+# `make help` lists the targets. All that they make lands in .venv and build.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help install lab run test unit lint format clean
+
+PYTHON ?= python3
+PROFILE ?= laptop
+JUPYTER_ARGS ?=
+RUN_ARGS ?=
+PYTEST_ARGS ?=
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+# Jupyter refuses to start for the superuser, who is the only user in many containers.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+# Notebooks run inside notebooks/: a relative folder must be made absolute here.
+ifdef FEDLAB_DATA
+override FEDLAB_DATA := $(abspath $(FEDLAB_DATA))
+export FEDLAB_DATA
+endif
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 18
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("the pinned \
+	versions need Python 3.11 or newer; found " + sys.version.split()[0] + " – name \
+	another interpreter: make PYTHON=/path/to/python3.11 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+install: $(INSTALLED)  ## create .venv with the tested versions
+
+# The server's root is the repository, so that chapters can show pictures from figures/.
+lab: $(INSTALLED)  ## open JupyterLab on the tour (JUPYTER_ARGS="--no-browser")
+	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir='$(CURDIR)' \
+	--LabApp.default_url=/lab/tree/notebooks/00_tour.ipynb $(JUPYTER_ARGS)
+
+run: $(INSTALLED)  ## execute every chapter into build/ (PROFILE=laptop RUN_ARGS="…")
+	@$(BIN)/python -m fedlab_support.chapters --profile $(PROFILE) $(RUN_ARGS)
+
+test: lint  ## all tests, chapters at smoke size included (PYTEST_ARGS="…")
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+unit: lint  ## the fast tests only
+	@$(BIN)/python -m pytest -m 'not slow' $(PYTEST_ARGS)
+
+lint: $(INSTALLED)  ## check rules and layout without changing a file
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(INSTALLED)  ## put every file into the common layout
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:  ## remove what run and the tests made (not .venv)
+	rm -rf build .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,166 @@
+"""The data sets by name: what there is, what is here, and how to load it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import cifar, digits5, femnist
+from .builtin import BUILT_IN
+from .domain_data import DomainData
+from .reading import resize, search_path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A data set that is read from prepared files.
+
+    - ``files``: paths under a data folder. The first that is there is read, or all
+      that are there if ``joint``.
+    - ``read``: turns the paths found and a picture side into :class:`DomainData`.
+    - ``obtain``: what makes the files, completing "To get it, …".
+    """
+
+    about: str
+    files: tuple[str, ...]
+    read: Callable[[tuple[Path, ...], int | None], DomainData]
+    obtain: str
+    joint: bool = False
+
+    def find(self, root: str | os.PathLike[str] | None) -> tuple[Path, ...]:
+        """The files to read; empty when none is there.
+
+        Folders are searched in the order of :func:`reading.search_path`; the first
+        folder that has a file wins.
+        """
+        folders = search_path(root)
+        if self.joint:
+            hits = (_first(folders, (file,)) for file in self.files)
+            return tuple(hit for hit in hits if hit)
+        hit = _first(folders, self.files)
+        return (hit,) if hit else ()
+
+
+def _first(folders: tuple[Path, ...], files: tuple[str, ...]) -> Path | None:
+    paths = (folder / file for folder in folders for file in files)
+    return next((path for path in paths if path.exists()), None)
+
+
+def _digit(name: str, about: str) -> Stored:
+    return Stored(about, (f"digits5/{name}.npz",), digits5.read_single, _prepare(name))
+
+
+def _prepare(name: str) -> str:
+    return f"run `python -m fedlab_support.data.prepare {name} --root data`"
+
+
+STORED: dict[str, Stored] = {
+    "femnist": Stored(
+        "handwritten characters of 87 real writers",
+        ("femnist/femnist_87writers.npz",),
+        femnist.read,
+        "copy the file from the course data, or use femnist_leaf or femnist_hub",
+    ),
+    "femnist_unseen": Stored(
+        "81 further FEMNIST writers, all for testing",
+        ("femnist/femnist_81writers_testonly.npz",),
+        femnist.read,
+        "copy the file from the course data",
+    ),
+    "femnist_leaf": Stored(
+        "FEMNIST as LEAF writes it, with LEAF's split",
+        ("femnist/femnist_leaf.npz",),
+        femnist.read,
+        _prepare("femnist_leaf"),
+    ),
+    "femnist_hub": Stored(
+        "FEMNIST from the Hugging Face hub, split 90/10 per writer",
+        ("femnist/femnist_hub.npz",),
+        femnist.read,
+        _prepare("femnist_hub"),
+    ),
+    "emnist": Stored(
+        "EMNIST by class, writers unknown",
+        ("femnist/emnist.npz",),
+        femnist.read_emnist,
+        _prepare("emnist"),
+    ),
+    "mnist": _digit("mnist", "handwritten digits"),
+    "mnistm": _digit("mnistm", "MNIST digits blended over photographs"),
+    "usps": _digit("usps", "digits from zip codes, scanned at 16x16"),
+    "svhn": _digit("svhn", "house numbers in street photographs"),
+    "synthdigits": _digit("synthdigits", "digits drawn from fonts, in colour"),
+    "digits5": Stored(
+        "the digit sets that are here, jointly: one domain each",
+        tuple(f"digits5/{name}.npz" for name in digits5.ORIGIN),
+        digits5.read_joint,
+        _prepare("mnist") + ", then mnistm, usps, svhn, synthdigits",
+        joint=True,
+    ),
+    "cifar10": Stored(
+        "photographs of ten kinds of things",
+        ("cifar10/cifar10.npz", "cifar10/cifar10_subset.npz"),
+        cifar.read,
+        _prepare("cifar10"),
+    ),
+}
+"""Every data set that needs files. One name always reads the same files."""
+
+
+def load(
+    name: str, root: str | os.PathLike[str] | None = None, size: int | None = None
+) -> DomainData:
+    """Load a data set by name; nothing is ever downloaded.
+
+    root: folder with prepared files; then ``$FEDLAB_DATA`` and ``./data`` are searched.
+    size: side of the pictures in pixels (bilinear, antialiased); None = as stored.
+    Raises ValueError for an unknown name or a damaged file, FileNotFoundError with
+    the way to get the files when they are absent. See :func:`available`.
+    """
+    if name in BUILT_IN:
+        make, _ = BUILT_IN[name]
+        data = make()
+        return replace(data, images=resize(data.images, size))
+    if name not in STORED:
+        known = (*BUILT_IN, *STORED)
+        close = difflib.get_close_matches(name, known, n=1)
+        guess = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(
+            f"expected the name of a data set, one of {', '.join(known)}; found "
+            f"{name!r}.{guess}"
+        )
+    stored = STORED[name]
+    paths = stored.find(root)
+    if not paths:
+        files = " or ".join(stored.files)
+        folders = ", ".join(str(folder) for folder in search_path(root))
+        raise FileNotFoundError(
+            f"{name}: expected {files} under {folders}; found none.\n"
+            f"To get it, {stored.obtain}; or name the folder by root= or $FEDLAB_DATA."
+        )
+    return replace(stored.read(paths, size), name=name)
+
+
+def available(root: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+    """A table of all data sets: name, what it is, and whether it is here.
+
+    root: as for :func:`load`. The column ``here`` says ``built in``, ``yes``, ``no``,
+    or how many files of a joint set are there, such as ``3 of 5``.
+    """
+    import pandas as pd
+
+    rows = [(name, about, "built in") for name, (_, about) in BUILT_IN.items()]
+    for name, stored in STORED.items():
+        found = len(stored.find(root))
+        here = "yes" if found else "no"
+        if stored.joint and 0 < found < len(stored.files):
+            here = f"{found} of {len(stored.files)}"
+        rows.append((name, stored.about, here))
+    return pd.DataFrame(rows, columns=["name", "about", "here"]).set_index("name")

@@ -1,0 +1,165 @@
+"""Digit-Five: the same ten digits in five looks, each also a data set of its own.
+
+Prepared files lie in ``digits5/<name>.npz``; :mod:`fedlab_support.data.prepare` makes
+them from the official files, read by the ``from_…`` functions here. MNIST and USPS
+are light ink on dark as published.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from .domain_data import DomainData
+from .reading import Arrays, both_parts, read_split, resize
+
+ORIGIN = {
+    "mnist": "MNIST (LeCun, Cortes and Burges, 1998)",
+    "mnistm": "MNIST-M (Ganin et al., 2016)",
+    "usps": "USPS (Hull, 1994)",
+    "svhn": "SVHN (Netzer et al., 2011)",
+    "synthdigits": "SynthDigits (Ganin and Lempitsky, 2015)",
+}
+"""The five domains in the order in which the joint set lists them."""
+
+DIGITS = tuple("0123456789")
+JOINT_SIZE = 32
+
+
+def read_single(paths: tuple[Path, ...], size: int | None) -> DomainData:
+    """One of the five sets from its prepared file; one domain, one owner.
+
+    The writers are not known, so the owner is the domain. Images keep their channels:
+    (1, 28, 28) MNIST, (1, 16, 16) USPS, (3, 32, 32) the others, unless ``size`` says
+    otherwise. Raises ValueError for a damaged file or a label outside 0…9.
+    """
+    name = paths[0].stem
+    images, labels, is_test, note = read_split(paths[0])
+    images = resize(images, size)
+    channels = images.shape[1]
+    return DomainData(
+        name=name,
+        images=images,
+        labels=labels,
+        domain=np.zeros_like(labels),
+        owner=np.zeros_like(labels),
+        is_test=is_test,
+        class_names=DIGITS,
+        domain_names=(name,),
+        owner_names=(name,),
+        mean=(0.5,) * channels,
+        std=(0.5,) * channels,
+        source=f"{ORIGIN[name]}, {note}",
+    )
+
+
+def read_joint(paths: tuple[Path, ...], size: int | None) -> DomainData:
+    """All domains that are present, as 3 channels of ``size`` (default 32) pixels.
+
+    Domains keep the order MNIST, MNIST-M, USPS, SVHN, SynthDigits; one owner each.
+    ``source`` says which domains are missing: with fewer than five, a result must not
+    be called a Digit-Five result.
+    """
+    order = list(ORIGIN)
+    paths = tuple(sorted(paths, key=lambda path: order.index(path.stem)))
+    parts = [read_single((path,), size or JOINT_SIZE) for path in paths]
+    names = tuple(part.name for part in parts)
+    sizes = [len(part) for part in parts]
+    domain = np.repeat(np.arange(len(parts)), sizes)
+    missing = [name for name in ORIGIN if name not in names]
+    gap = f"; missing: {', '.join(missing)}" if missing else ""
+    coloured = [
+        np.broadcast_to(p.images, (len(p), 3, *p.images.shape[2:])) for p in parts
+    ]
+    return DomainData(
+        name="digits5",
+        images=np.concatenate(coloured),
+        labels=np.concatenate([part.labels for part in parts]),
+        domain=domain,
+        owner=domain.copy(),
+        is_test=np.concatenate([part.is_test for part in parts]),
+        class_names=DIGITS,
+        domain_names=names,
+        owner_names=names,
+        mean=(0.5,) * 3,
+        std=(0.5,) * 3,
+        source=f"{len(names)} of the 5 domains of Digit-Five{gap}",
+    )
+
+
+def from_mnist(folder: Path) -> Arrays:
+    """MNIST through torchvision: idx files under ``folder/MNIST/raw``."""
+    from ..vision import import_torchvision
+
+    kind = import_torchvision().datasets.MNIST
+    return both_parts(lambda train: kind(str(folder), train=train, download=True))
+
+
+def from_usps(folder: Path) -> Arrays:
+    """USPS through torchvision, which subtracts 1 from the stored labels 1…10."""
+    from ..vision import import_torchvision
+
+    kind = import_torchvision().datasets.USPS
+    return both_parts(lambda train: kind(str(folder), train=train, download=True))
+
+
+def from_svhn(folder: Path) -> Arrays:
+    """SVHN (cropped digits) through torchvision, which turns label 10 into digit 0."""
+    from ..vision import import_torchvision
+
+    kind = import_torchvision().datasets.SVHN
+    arrays: Arrays = {}
+    for split in ("train", "test"):
+        part = kind(str(folder), split=split, download=True)
+        arrays[f"{split}_images"] = part.data.transpose(0, 2, 3, 1)
+        arrays[f"{split}_labels"] = np.asarray(part.labels, dtype=np.int64)
+    return arrays
+
+
+def from_mnistm(folder: Path) -> Arrays:
+    """MNIST-M from ``mnist_m_{train,test}/`` and ``mnist_m_{train,test}_labels.txt``.
+
+    A line of a list is ``00000000.png 7``. Pictures are 32x32 RGB. Raises
+    FileNotFoundError when a list or a picture that it names is absent; pictures that
+    no list names have no label and are counted in the note.
+    """
+    arrays: Arrays = {}
+    unnamed = 0
+    for split in ("train", "test"):
+        pictures = folder / f"mnist_m_{split}"
+        lines = (folder / f"mnist_m_{split}_labels.txt").read_text().split("\n")
+        rows = [line.split() for line in lines if line.strip()]
+        arrays[f"{split}_images"] = np.stack(
+            [np.asarray(Image.open(pictures / row[0]).convert("RGB")) for row in rows]
+        )
+        arrays[f"{split}_labels"] = np.array([int(row[1]) for row in rows])
+        unnamed += sum(1 for _ in pictures.glob("*.png")) - len(rows)
+    if unnamed:
+        arrays["note"] = np.array(f"{unnamed:,} pictures without a label left out")
+    return arrays
+
+
+def from_synthdigits(folder: Path) -> Arrays:
+    """SynthDigits from ``synth_{train,test}_32x32.mat``; X is (32, 32, 3, N).
+
+    Copies with labels 1…10 are accepted: there 10 means digit 0. Raises ValueError
+    for any other range.
+    """
+    from scipy.io import loadmat
+
+    stored = {s: loadmat(folder / f"synth_{s}_32x32.mat") for s in ("train", "test")}
+    labels = {s: m["y"].reshape(-1).astype(np.int64) for s, m in stored.items()}
+    low = min(int(y.min()) for y in labels.values())
+    high = max(int(y.max()) for y in labels.values())
+    if low < 0 or high > 10 or high - low > 9:
+        raise ValueError(
+            f"SynthDigits: labels must lie in 0…9, or in 1…10 with 10 for the digit 0; "
+            f"found {low}…{high}. Check that the files are synth_*_32x32.mat"
+        )
+    arrays: Arrays = {}
+    for split, content in stored.items():
+        arrays[f"{split}_images"] = content["X"].transpose(3, 0, 1, 2)
+        arrays[f"{split}_labels"] = labels[split] % 10
+    return arrays

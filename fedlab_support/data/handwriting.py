@@ -1,0 +1,224 @@
+"""Drawn handwriting: centre lines of printed letters, written by many hands.
+
+A letter of a font is thinned to its centre line. A :class:`Hand` bends, slants and
+scales that line in its own way and goes over it with its own pen, so that pictures of
+one writer resemble each other. Everything follows from integer seeds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+from scipy.ndimage import gaussian_filter
+
+CHARACTERS = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+"""The 62 classes in the label order of LEAF: digits, capitals, small letters."""
+
+FONTS = (
+    "DejaVuSans",
+    "DejaVuSans-Oblique",
+    "DejaVuSansMono",
+    "DejaVuSerif",
+    "DejaVuSerif-Italic",
+    "STIXGeneral",
+    "STIXGeneralItalic",
+    "cmss10",
+    "cmti10",
+    "cmtt10",
+)
+FONT_WEIGHTS = np.array([5, 2, 2, 1, 2, 1, 4, 4, 2, 2]) / 25.0
+
+SIDE = 28  # pixels of a picture
+FINE = 2  # drawn at this many times the resolution, then averaged
+WAVES = 8  # smooth waves that bend a line
+
+
+@dataclass(frozen=True, eq=False)
+class Hand:
+    """How one person writes; lengths in cap heights unless a unit is given.
+
+    - ``font``: int (62,), position in ``FONTS`` of the model of each character.
+    - ``cap_height``, ``pen``: pixels; ``aspect``: width over height, 1 as printed.
+    - ``slant``: shift to the right per height; ``rotation``: radians.
+    - ``frequency`` (K, 2), ``phase`` (K,): the waves that bend the lines.
+    - ``bend`` (62, K, 2): their amplitudes, mostly shared by all characters.
+    - ``looseness``: how much two samples of a character differ, 0 = not at all.
+    - ``roughness``: uneven ink, in [0, 1]; ``ink``: brightness, in (0, 1].
+    """
+
+    font: np.ndarray
+    cap_height: float
+    pen: float
+    aspect: float
+    slant: float
+    rotation: float
+    frequency: np.ndarray
+    phase: np.ndarray
+    bend: np.ndarray
+    looseness: float
+    roughness: float
+    ink: float
+
+
+def make_hand(rng: np.random.Generator) -> Hand:
+    """Draw one writer's habits from ``rng``."""
+    favourites = rng.choice(len(FONTS), size=2, replace=False, p=FONT_WEIGHTS)
+    uses_second = rng.random(len(CHARACTERS)) < rng.uniform(0.1, 0.5)
+    frequency = np.clip(rng.normal(0.0, 0.5, (WAVES, 2)), -0.9, 0.9)
+    amplitude = 0.037 / (0.6 + np.linalg.norm(frequency, axis=1))[:, None]
+    own = rng.normal(0.0, 1.0, (1, WAVES, 2))
+    per_character = rng.normal(0.0, 0.8, (len(CHARACTERS), WAVES, 2))
+    return Hand(
+        font=np.where(uses_second, favourites[1], favourites[0]),
+        cap_height=float(np.clip(rng.normal(16.0, 2.2), 11.5, 21.0)),
+        pen=float(np.clip(rng.lognormal(np.log(1.9), 0.22), 1.25, 3.2)),
+        aspect=float(np.clip(rng.lognormal(np.log(0.95), 0.17), 0.65, 1.35)),
+        slant=float(np.clip(rng.normal(0.1, 0.22), -0.35, 0.55)),
+        rotation=float(rng.normal(0.0, 0.07)),
+        frequency=frequency,
+        phase=rng.uniform(0.0, 2 * np.pi, WAVES),
+        bend=amplitude * (own + per_character),
+        looseness=float(rng.uniform(0.4, 1.3)),
+        roughness=float(rng.uniform(0.0, 0.9)),
+        ink=float(rng.uniform(0.75, 1.0)),
+    )
+
+
+def write(hand: Hand, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Write ``labels``, int (N,), once each: uint8 (N, 28, 28), light ink on dark."""
+    lines = [centre_lines()[hand.font[c]][c] for c in labels]
+    sample = np.repeat(np.arange(len(lines)), [len(line) for line in lines])
+    points = np.concatenate(lines)
+
+    wobble = 0.55 * hand.looseness * np.abs(hand.bend).mean()
+    bend = hand.bend[labels] + rng.normal(0.0, wobble, (len(labels), WAVES, 2))
+    # point + Σ_k bend_k · sin(2π frequency_k · point + phase_k)
+    waves = np.sin(2 * np.pi * points @ hand.frequency.T + hand.phase)
+    points = points + np.einsum("pk,pkd->pd", waves, bend[sample])
+
+    points = np.einsum("pij,pj->pi", _shapes(hand, len(labels), rng)[sample], points)
+    points = _centred(points, sample, len(labels))
+    points += rng.normal(0.0, 0.6, (len(labels), 2))[sample]
+    return _ink(hand, points, sample, len(labels), rng)
+
+
+def _shapes(hand: Hand, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Slant, rotation, aspect and size of each sample as matrices (N, 2, 2)."""
+    jitter = hand.looseness * rng.normal(0.0, 1.0, (4, count))
+    angle = hand.rotation + 0.04 * jitter[0]
+    slant = hand.slant + 0.05 * jitter[1]
+    height = hand.cap_height * np.exp(0.07 * jitter[2])
+    width = height * hand.aspect * np.exp(0.05 * jitter[3])
+    cos, sin = np.cos(angle), np.sin(angle)
+    # rows are (x, y), y points down: a positive slant moves the top to the right
+    upright = np.array([[width, -slant * height], [0 * height, height]])
+    turn = np.array([[cos, -sin], [sin, cos]])
+    return np.einsum("ijn,jkn->nik", turn, upright)
+
+
+def _centred(points: np.ndarray, sample: np.ndarray, count: int) -> np.ndarray:
+    """Move each sample's bounding box to the middle of the picture, in pixels."""
+    starts = np.searchsorted(sample, np.arange(count))
+    low = np.minimum.reduceat(points, starts)
+    high = np.maximum.reduceat(points, starts)
+    return points + (SIDE / 2 - (low + high) / 2)[sample]
+
+
+def _ink(
+    hand: Hand,
+    points: np.ndarray,
+    sample: np.ndarray,
+    count: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Draw points (P, 2), in pixels, with the hand's pen: uint8 (N, 28, 28)."""
+    side = SIDE * FINE
+    cell = np.floor(points * FINE).astype(int)
+    on_paper = ((cell >= 0) & (cell < side)).all(axis=1)
+    (x, y), sample = cell[on_paper].T, sample[on_paper]
+    pressure = 1 + hand.roughness * rng.normal(0.0, 0.35, (count, side // 8, side // 8))
+    paper = np.zeros((count, side, side), np.float32)
+    paper[sample, y, x] = np.clip(pressure, 0.3, 1.5)[sample, y // 8, x // 8]
+    # a line of width 1 blurred by s has the profile exp(-d²/2s²) / (s √2π)
+    spread = 0.34 * hand.pen * FINE
+    paper = gaussian_filter(paper, (0, spread, spread), truncate=3.0)
+    paper *= spread * np.sqrt(2 * np.pi)
+    wet = np.clip((paper - 0.22) / 0.28, 0.0, 1.0)
+    picture = wet.reshape(count, SIDE, FINE, SIDE, FINE).mean(axis=(2, 4))
+    return np.rint(255 * hand.ink * picture).astype(np.uint8)
+
+
+@lru_cache(maxsize=1)
+def centre_lines() -> list[list[np.ndarray]]:
+    """Points on the centre line of every character: ``[font][class]``, (P, 2) each.
+
+    Columns are x and y (down), one cap height long, the middle of the box at 0.
+    """
+    side, cap_height = 96, 48
+    pairs = [(font, character) for font in FONTS for character in CHARACTERS]
+    drawn = np.stack([_print(*pair, side, cap_height) for pair in pairs])
+    soft = gaussian_filter(drawn.astype(np.float32) / 255, (0, 1.2, 1.2))
+    thin = thinned(soft > 0.35)
+    lines = []
+    for picture in thin:
+        points = np.argwhere(picture)[:, ::-1].astype(float)
+        middle = (points.min(axis=0) + points.max(axis=0)) / 2
+        lines.append((points - middle) / cap_height)
+    size = len(CHARACTERS)
+    return [lines[start : start + size] for start in range(0, len(lines), size)]
+
+
+def _print(font: str, character: str, side: int, cap_height: int) -> np.ndarray:
+    """One printed character, light on dark, uint8 (side, side)."""
+    face = _face(font, cap_height)
+    picture = Image.new("L", (side, side))
+    ImageDraw.Draw(picture).text(
+        (side / 2, side / 2), character, fill=255, font=face, anchor="mm"
+    )
+    return np.asarray(picture)
+
+
+@lru_cache(maxsize=len(FONTS))
+def _face(font: str, cap_height: int) -> ImageFont.FreeTypeFont:
+    """A font that matplotlib ships, at the size that makes an H ``cap_height`` tall."""
+    from matplotlib import get_data_path
+
+    path = str(Path(get_data_path(), "fonts", "ttf", f"{font}.ttf"))
+    _, top, _, bottom = ImageFont.truetype(path, 100).getbbox("H")
+    return ImageFont.truetype(path, round(100 * cap_height / (bottom - top)))
+
+
+def thinned(shapes: np.ndarray) -> np.ndarray:
+    """Thin bool shapes (N, H, W) to lines of one pixel; the border must be empty.
+
+    Source: Zhang and Suen, "A fast parallel algorithm for thinning digital
+    patterns", 1984, section 2.
+    """
+    shapes = shapes.copy()
+    while True:
+        before = int(shapes.sum())
+        for first in (True, False):
+            shapes &= ~_removable(shapes, first)
+        if int(shapes.sum()) == before:
+            return shapes
+
+
+def _removable(shapes: np.ndarray, first: bool) -> np.ndarray:
+    """Edge pixels that one half-step of the thinning takes away."""
+    ring = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
+    around = [np.roll(shapes, (-dy, -dx), axis=(1, 2)) for dy, dx in ring]
+    count = sum(p.astype(np.int8) for p in around)
+    rises = sum(
+        (~here & after).astype(np.int8)
+        for here, after in zip(around, around[1:] + around[:1], strict=True)
+    )
+    north, east, south, west = around[::2]
+    if first:
+        edge = ~(north & east & south) & ~(east & south & west)
+    else:
+        edge = ~(north & east & west) & ~(north & south & west)
+    return shapes & (count >= 2) & (count <= 6) & (rises == 1) & edge

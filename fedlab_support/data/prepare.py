@@ -1,0 +1,142 @@
+"""Make prepared files from official ones: the only place that may download.
+
+    python -m fedlab_support.data.prepare mnist --root data
+
+Official files are looked for in ``<root>/official/<name>``. What torchvision can
+download is downloaded there; the rest is to be put there by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+
+from . import cifar, digits5, femnist
+from .reading import Arrays
+
+UNREACHABLE = (FileNotFoundError, URLError, ConnectionError, TimeoutError, RuntimeError)
+"""What absent files and failed downloads raise; torchvision's is a RuntimeError."""
+
+
+@dataclass(frozen=True)
+class Official:
+    """How one set is made: ``convert(folder)`` gives the arrays of ``target``.
+
+    ``wanted`` says which official files belong in the folder and where they are
+    published.
+    """
+
+    convert: Callable[[Path], Arrays]
+    target: str
+    wanted: str
+
+
+OFFICIAL: dict[str, Official] = {
+    "mnist": Official(
+        digits5.from_mnist,
+        "digits5/mnist.npz",
+        "MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte (yann.lecun.com)",
+    ),
+    "usps": Official(
+        digits5.from_usps,
+        "digits5/usps.npz",
+        "usps.bz2 and usps.t.bz2 (the LIBSVM data page)",
+    ),
+    "svhn": Official(
+        digits5.from_svhn,
+        "digits5/svhn.npz",
+        "train_32x32.mat and test_32x32.mat (ufldl.stanford.edu/housenumbers)",
+    ),
+    "mnistm": Official(
+        digits5.from_mnistm,
+        "digits5/mnistm.npz",
+        "mnist_m_{train,test}/ and mnist_m_{train,test}_labels.txt, unpacked from the "
+        "authors' mnist_m archive (Ganin et al., 2016)",
+    ),
+    "synthdigits": Official(
+        digits5.from_synthdigits,
+        "digits5/synthdigits.npz",
+        "synth_train_32x32.mat and synth_test_32x32.mat (sites.skoltech.ru/compvision)",
+    ),
+    "cifar10": Official(
+        cifar.from_torchvision,
+        "cifar10/cifar10.npz",
+        "cifar-10-batches-py/ (www.cs.toronto.edu/~kriz/cifar.html)",
+    ),
+    "emnist": Official(
+        femnist.from_emnist,
+        "femnist/emnist.npz",
+        "EMNIST/raw/emnist-byclass-{train,test}-{images-idx3,labels-idx1}-ubyte (the "
+        "EMNIST page of NIST)",
+    ),
+    "femnist_leaf": Official(
+        femnist.from_leaf,
+        "femnist/femnist_leaf.npz",
+        "train/*.json and test/*.json, written by LEAF's data/femnist/preprocess.sh",
+    ),
+    "femnist_hub": Official(
+        femnist.from_hub,
+        "femnist/femnist_hub.npz",
+        "the *.parquet files of flwrlabs/femnist on the Hugging Face hub",
+    ),
+}
+
+
+def prepare(name: str, root: str | os.PathLike[str] = "data") -> Path:
+    """Make the prepared file of ``name`` under ``root`` and return its path.
+
+    Official files come from ``<root>/official/<name>``, downloaded there first where
+    torchvision can. Raises ValueError for an unknown name, FileExistsError rather than
+    replace a file, FileNotFoundError saying which official files are wanted.
+    """
+    if name not in OFFICIAL:
+        raise ValueError(
+            f"expected one of {', '.join(OFFICIAL)}; found {name!r}. Built-in sets "
+            "need no preparation"
+        )
+    official = OFFICIAL[name]
+    target = Path(root, official.target)
+    if target.exists():
+        raise FileExistsError(
+            f"{name}: expected to make {target}, found it already there; delete it "
+            "first to make it again"
+        )
+    folder = Path(root, "official", name)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        arrays = official.convert(folder)
+    except UNREACHABLE as error:
+        raise FileNotFoundError(
+            f"{name}: expected the official files in {folder}, found no complete set "
+            f"({error}). Put there: {official.wanted}"
+        ) from error
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_suffix(".part.npz")
+    np.savez_compressed(unfinished, **arrays)
+    unfinished.replace(target)
+    return target
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; prints the path of the file made."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fedlab_support.data.prepare",
+        description="Make a prepared data file from the official files.",
+    )
+    parser.add_argument("name", choices=sorted(OFFICIAL))
+    parser.add_argument("--root", default="data", help="data folder (default: data)")
+    options = parser.parse_args(arguments)
+    try:
+        print(prepare(options.name, options.root))
+    except (OSError, ValueError) as error:
+        parser.exit(1, f"{error}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Reading prepared files: search path, checked ``.npz`` arrays, picture sizes."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+Arrays = dict[str, np.ndarray]
+"""What a prepared file holds: arrays by key."""
+
+SPLIT_KINDS = {
+    "train_images": "u1",
+    "train_labels": "iu",
+    "test_images": "u1",
+    "test_labels": "iu",
+}
+
+DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,  # not an array file, or one that needs pickle
+    AttributeError,  # a lone array, which cannot be opened as an archive
+    TypeError,
+    RuntimeError,  # a flag byte says "encrypted" or "other compression"
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What NumPy raises for files that are cut short, altered or of another kind."""
+
+
+def search_path(root: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
+    """Folders in which data is looked for: ``root``, ``$FEDLAB_DATA``, ``./data``."""
+    wanted = (root, os.environ.get("FEDLAB_DATA"), "data")
+    return tuple(Path(folder) for folder in wanted if folder)
+
+
+def resize(images: np.ndarray, size: int | None, smooth: bool = False) -> np.ndarray:
+    """Bring pictures to ``size`` x ``size`` pixels; None leaves them as they are.
+
+    images: uint8 (N, C, H, W). Bilinear with antialiasing, or bicubic if ``smooth``.
+    Returns uint8 (N, C, size, size). Raises ValueError when ``size`` is below 1.
+    """
+    if size is None or images.shape[2:] == (size, size):
+        return images
+    if size < 1:
+        raise ValueError(
+            f"size must be a picture side of at least 1 pixel, found {size}; "
+            "leave it out for the stored size"
+        )
+    kind = Image.Resampling.BICUBIC if smooth else Image.Resampling.BILINEAR
+    planes = images.reshape(-1, *images.shape[2:])
+    out = np.empty((len(planes), size, size), np.uint8)
+    for i, plane in enumerate(planes):
+        out[i] = Image.fromarray(plane).resize((size, size), kind)
+    return out.reshape(*images.shape[:2], size, size)
+
+
+def read_arrays(path: Path, kinds: Mapping[str, str]) -> Arrays:
+    """Read a prepared ``.npz`` without pickle and check what is in it.
+
+    kinds: the keys that must be there and their NumPy kind codes, ``{"labels": "i"}``;
+    ``"u1"`` asks for uint8. Returns every array of the file, by key.
+    Raises ValueError when the file is damaged, a key is absent or a kind is wrong.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+    except FileNotFoundError:
+        raise
+    except DAMAGE as error:
+        raise _damaged(path, kinds, error) from error
+    absent = [key for key in kinds if key not in arrays]
+    if absent:
+        raise ValueError(
+            f"{path.name}: expected the arrays {', '.join(kinds)}, found "
+            f"{', '.join(arrays) or 'none'}; {', '.join(absent)} is missing, so this "
+            "is another file. Make it again with fedlab_support.data.prepare"
+        )
+    for key, kind in kinds.items():
+        found = arrays[key].dtype
+        if found.kind not in kind and found.str[1:] != kind:
+            raise ValueError(
+                f"{path.name}: expected {key} of kind {kind!r}, found {found}; the "
+                "file was converted on the way. Make it again with "
+                "fedlab_support.data.prepare"
+            )
+    return arrays
+
+
+def _damaged(path: Path, kinds: Mapping[str, str], error: Exception) -> ValueError:
+    size = path.stat().st_size
+    return ValueError(
+        f"{path.name} ({path}): expected an .npz with {', '.join(kinds)}, found "
+        f"{size:,} bytes that cannot be read ({error}). Probably an incomplete copy: "
+        "delete the file and copy or prepare it again"
+    )
+
+
+def read_split(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+    """Read a prepared file of two parts, ``{train,test}_{images,labels}``.
+
+    Returns images uint8 (N, C, H, W), training part first; labels int64 (N,); bool
+    (N,) marking the test part; and a note on the counts. Raises ValueError as
+    :func:`read_arrays` does, and when pictures and labels differ in number.
+    """
+    arrays = read_arrays(path, SPLIT_KINDS)
+    sizes = []
+    for part in ("train", "test"):
+        sizes.append(len(arrays[f"{part}_labels"]))
+        if len(arrays[f"{part}_images"]) != sizes[-1]:
+            raise ValueError(
+                f"{path.name}: expected one label per picture, found "
+                f"{len(arrays[f'{part}_images']):,} pictures and {sizes[-1]:,} labels "
+                f"in the {part} part. Make it again with fedlab_support.data.prepare"
+            )
+    images = np.concatenate([arrays["train_images"], arrays["test_images"]])
+    labels = np.concatenate([arrays["train_labels"], arrays["test_labels"]])
+    is_test = np.repeat([False, True], sizes)
+    note = f"{sizes[0]:,} + {sizes[1]:,} pictures for training and testing"
+    if "note" in arrays:
+        note += f"; {arrays['note']}"
+    return channels_first(images, path.name), labels.astype(np.int64), is_test, note
+
+
+def both_parts(open_part: Callable[[bool], Any]) -> Arrays:
+    """Arrays of a torchvision set with ``data`` and ``targets``.
+
+    open_part: returns the training part for True, the test part for False.
+    """
+    arrays: Arrays = {}
+    for name, is_training in (("train", True), ("test", False)):
+        part = open_part(is_training)
+        arrays[f"{name}_images"] = np.asarray(part.data, dtype=np.uint8)
+        arrays[f"{name}_labels"] = np.asarray(part.targets, dtype=np.int64)
+    return arrays
+
+
+def channels_first(images: np.ndarray, what: str) -> np.ndarray:
+    """Turn (N, H, W) or (N, H, W, C) pictures into (N, C, H, W).
+
+    ``what`` names the file in the ValueError raised for any other shape.
+    """
+    if images.ndim == 3:
+        return images[:, None]
+    if images.ndim == 4 and images.shape[3] in (1, 3):
+        return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    raise ValueError(
+        f"{what}: expected pictures of shape (N, H, W) or (N, H, W, 3), found "
+        f"{images.shape}; move the channels to the end"
+    )
+
+
+def border_brightness(images: np.ndarray) -> float:
+    """Mean grey level, 0…255, of the outermost pixels of (N, H, W) pictures."""
+    edges = (images[:, 0], images[:, -1], images[:, :, 0], images[:, :, -1])
+    return float(np.mean([edge.mean() for edge in edges]))

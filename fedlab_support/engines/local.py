@@ -1,0 +1,231 @@
+"""Visit a cohort on this machine: one worker thread per core, one client at a time."""
+
+from __future__ import annotations
+
+import copy
+import os
+import queue
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..federation import Federation, Samples
+from ..messages import Broadcast, Message, Tensors, nbytes, refuse_nan
+from ..metrics import Scores, task
+from ..streams import layer_noise, torch_stream
+from ..training import (
+    LocalTraining,
+    PrivateState,
+    Visit,
+    copy_weights,
+    load_weights,
+    visit_client,
+)
+
+EVALUATION_BATCH = {"cpu": 125, "cuda": 2000}
+"""Samples per batch: what fits a core's cache, or fills a GPU."""
+
+CACHE_BYTES = 2_000_000_000
+"""What all clients' caches together may hold before the oldest are dropped."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A visit that did not succeed, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """All that a visit needs beside the broadcast and the client's private state."""
+
+    method: Any
+    model: nn.Module  # as adapted, with its initial state
+    federation: Federation
+    training: LocalTraining
+    seed: int
+    private_names: tuple[str, ...] = ()
+    initial_private: Tensors = field(default_factory=dict)
+
+    def visit(self, broadcast: Broadcast, client_id: int, memory: Tensors, cache: dict):
+        """What the method will see of client ``client_id``; memory is copied."""
+        return Visit(
+            client=self.federation.client(client_id),
+            received=broadcast,
+            training=self.training,
+            task=task(self.federation.data.task),
+            rng=torch_stream(self.seed, "method", broadcast.round, client_id),
+            memory={name: value.clone() for name, value in memory.items()},
+            cache=cache,
+        )
+
+
+class Caches:
+    """Every client's recomputable tensors; the longest unused go when too large."""
+
+    def __init__(self, limit: int = CACHE_BYTES):
+        self.limit, self._held = limit, OrderedDict()
+
+    def of(self, client_id: int) -> dict:
+        """The cache of one client."""
+        cache = self._held.setdefault(client_id, {})
+        self._held.move_to_end(client_id)
+        return cache
+
+    def trim(self) -> None:
+        """Drop caches until the limit holds."""
+        sizes = {
+            client: nbytes({k: v for k, v in cache.items() if isinstance(v, Tensor)})
+            for client, cache in self._held.items()
+        }
+        while sum(sizes.values()) > self.limit:
+            oldest, _ = self._held.popitem(last=False)
+            del sizes[oldest]
+
+
+class LocalEngine:
+    """Worker threads that share the data and hold one model each.
+
+    ``workers=1`` is the plain serial loop in the calling thread. Results do not depend
+    on the number: every visit and evaluation runs with one intra-op thread, and the
+    caller's setting is restored. PyTorch's kernels release the interpreter's lock, so
+    threads are as fast as processes here, without copies.
+    """
+
+    def __init__(self, workers: int | None = None):
+        cores = (
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+        )
+        self.workers = workers or cores or os.cpu_count() or 1
+        self.caches = Caches()
+
+    def open(self, job: Job) -> None:
+        """Take on a job: one copy of the model per worker."""
+        self.job = job
+        self._models: queue.SimpleQueue = queue.SimpleQueue()
+        for _ in range(self.workers):
+            self._models.put(copy.deepcopy(job.model))
+
+    def introduce(
+        self, client_ids: Sequence[int], broadcast: Broadcast
+    ) -> dict[int, tuple[Tensors, PrivateState] | Failure]:
+        """What each client says once, before round 1, and what it keeps.
+
+        Nothing needs to travel down for this: every client can build the initial
+        weights itself from the run's seed.
+        """
+
+        def introduce(model: nn.Module, client_id: int):
+            load_weights(model, self.job.initial_private, broadcast.weights)
+            cache = self.caches.of(client_id)
+            visit = self.job.visit(broadcast, client_id, {}, cache)
+            said = self.job.method.introduce(model.eval(), visit)
+            kept = copy_weights(model, self.job.private_names)
+            refuse_nan({**said, **kept, **visit.memory})
+            return said, PrivateState(kept, visit.memory)
+
+        return self._each(introduce, client_ids)
+
+    def train(
+        self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
+    ) -> dict[int, tuple[Message, PrivateState] | Failure]:
+        """Visit every client that has a broadcast; large clients start first."""
+
+        def train(model: nn.Module, client_id: int):
+            job, broadcast = self.job, broadcasts[client_id]
+            own = private.get(client_id, PrivateState())
+            load_weights(model, job.initial_private, broadcast.weights, own.weights)
+            cache = self.caches.of(client_id)
+            visit = job.visit(broadcast, client_id, own.memory, cache)
+            return visit_client(job.method, model, visit, job.seed, job.private_names)
+
+        sizes = self.job.federation.sizes
+        return self._each(train, sorted(broadcasts, key=lambda i: (-sizes[i], i)))
+
+    def evaluate(
+        self, requests: Sequence[tuple[Tensors, Samples]], round: int
+    ) -> list[Scores]:
+        """Loss and score of every sample, for each pair of weights and samples.
+
+        Raises whatever the method's ``predict`` raises.
+        """
+        size = EVALUATION_BATCH[self.job.federation.store.device.type]
+        pieces = []
+        for number, (_, samples) in enumerate(requests):
+            shares = self.workers if len(requests) == 1 else 1
+            share = -(-len(samples) // (size * shares)) * size
+            for start in range(0, len(samples), share):
+                pieces.append((number, start, start + share))
+
+        def evaluate(model: nn.Module, piece: tuple[int, int, int]) -> Scores:
+            number, start, stop = piece
+            state, samples = requests[number]
+            load_weights(model, self.job.initial_private, state)
+            part = Samples(samples.store, samples.rows[start:stop])
+            return self._scores(model.eval(), part, size, round, start // size)
+
+        found = self._each(evaluate, pieces, forgiving=False)
+        return [
+            Scores(
+                np.concatenate([found[p].loss for p in pieces if p[0] == number]),
+                np.concatenate([found[p].score for p in pieces if p[0] == number]),
+            )
+            for number in range(len(requests))
+        ]
+
+    @torch.inference_mode()
+    def _scores(self, model, samples: Samples, size, round, first_batch) -> Scores:
+        measured = task(samples.store.data.task)
+        losses, scores = [], []
+        for number, batch in enumerate(samples.batches(size), start=first_batch):
+            with layer_noise(torch_stream(self.job.seed, "evaluate", round, number)):
+                output = self.job.method.predict(model, batch.x)
+            losses.append(measured.losses(output, batch.y))
+            scores.append(measured.score(output, batch.y))
+        return Scores(torch.cat(losses).cpu().numpy(), torch.cat(scores).cpu().numpy())
+
+    def _each(
+        self, function: Callable, items: Sequence, forgiving: bool = True
+    ) -> dict:
+        """``function(model, item)`` for every item, on the workers; results by item."""
+
+        def call(item):
+            model = self._models.get()
+            try:
+                return function(model, item)
+            except Exception as error:
+                if not forgiving:
+                    raise
+                return Failure(f"{type(error).__name__}: {error}")
+            finally:
+                self._models.put(model)
+
+        with one_intra_op_thread():
+            if self.workers == 1:
+                results = [call(item) for item in items]
+            else:
+                with ThreadPoolExecutor(
+                    self.workers, initializer=torch.set_num_threads, initargs=(1,)
+                ) as pool:
+                    results = list(pool.map(call, items))
+        self.caches.trim()
+        return dict(zip(items, results, strict=True))
+
+
+@contextmanager
+def one_intra_op_thread() -> Iterator[None]:
+    """One thread per operation inside the block; the caller's setting comes back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,63 @@
+"""Every split of a federation, measured: one evaluation loop for all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from .engines.local import LocalEngine
+from .federation import Federation, Samples
+from .messages import Tensors
+from .metrics import Scores, per_group, task
+
+Row = tuple[str, str, float, str, int]
+"""split, metric, value, domain ("" for all), client (-1 for all)."""
+
+
+def measure(
+    engine: LocalEngine,
+    federation: Federation,
+    client_ids: Sequence[int],
+    state_of: Callable[[int | None], Tensors],
+    round: int,
+    is_personal: bool,
+) -> Iterator[Row]:
+    """Yield scores and losses of the current weights.
+
+    - ``test`` and ``held_out``: over all samples and per domain, with the weights of a
+      client never seen, ``state_of(None)``.
+    - ``val``: per client of ``client_ids``, on what it keeps back, with the weights
+      that it uses; the metric is called ``personal_…`` where these are its own.
+    """
+    metric = task(federation.data.task).metric
+    for split in ("test", "held_out"):
+        samples: Samples = getattr(federation, split)
+        if len(samples):
+            (scores,) = engine.evaluate([(state_of(None), samples)], round)
+            for what, value in scores.means(metric):
+                yield split, what, value, "", -1
+            names = federation.data.domain_names
+            for name, what, value in per_group(scores, metric, samples.domain, names):
+                yield split, what, value, name, -1
+    clients = [federation.client(i) for i in client_ids if federation.num_val[i]]
+    if clients and is_personal:
+        requests = [(state_of(client.id), client.val) for client in clients]
+        found = engine.evaluate(requests, round)
+        metric = f"personal_{metric}"
+    elif clients:
+        rows = [client.val.rows for client in clients]
+        whole = Samples(federation.store, np.concatenate(rows))
+        (scores,) = engine.evaluate([(state_of(None), whole)], round)
+        found = _split(scores, [len(row) for row in rows])
+    else:
+        found = []
+    for client, scores in zip(clients, found, strict=True):
+        for what, value in scores.means(metric):
+            yield "val", what, value, "", client.id
+
+
+def _split(scores: Scores, sizes: Sequence[int]) -> list[Scores]:
+    cuts = np.cumsum(sizes)[:-1]
+    parts = zip(np.split(scores.loss, cuts), np.split(scores.score, cuts), strict=True)
+    return [Scores(loss, score) for loss, score in parts]

@@ -1,0 +1,282 @@
+"""Clients as views into one data set, and the federation they form."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from .data import DomainData
+from .partition import domain_ids
+
+
+class Batch(NamedTuple):
+    """Samples on their way through the model.
+
+    - ``x``: float (B, C, H, W), normalised, on the device.
+    - ``y``: int64 (B,).
+    - ``index``: int64 (B,), positions in the client's own data: the key for caches.
+    - ``epoch``: number of the pass over the client's data, from 0.
+    """
+
+    x: Tensor
+    y: Tensor
+    index: Tensor
+    epoch: int
+
+
+class Store:
+    """A data set's pictures on one device, once, as uint8."""
+
+    def __init__(self, data: DomainData, device: str | torch.device = "cpu"):
+        self.data, self.device = data, torch.device(device)
+        self.images = torch.from_numpy(data.images).to(self.device)
+        self.labels = torch.from_numpy(data.labels).long().to(self.device)
+        std = torch.tensor(data.std, device=self.device).view(1, -1, 1, 1)
+        mean = torch.tensor(data.mean, device=self.device).view(1, -1, 1, 1)
+        self.scale, self.shift = 1 / (255 * std), mean / std
+
+    def pictures(self, rows: Tensor) -> Tensor:
+        """Normalised pictures, float32 (B, C, H, W), channels last."""
+        x = self.images[rows].to(torch.float32, memory_format=torch.channels_last)
+        return x.mul_(self.scale).sub_(self.shift)
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Some samples of a data set: positions, no copies."""
+
+    store: Store
+    rows: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"Samples({len(self):,} of {self.store.data.name!r})"
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Classes, int (N,)."""
+        return self.store.data.labels[self.rows]
+
+    @property
+    def domain(self) -> np.ndarray:
+        """Domains, int (N,)."""
+        return self.store.data.domain[self.rows]
+
+    @property
+    def owner(self) -> np.ndarray:
+        """Owners, int (N,)."""
+        return self.store.data.owner[self.rows]
+
+    def batch(self, index: np.ndarray, epoch: int = 0) -> Batch:
+        """The samples at positions ``index`` (B,) of this client's data."""
+        rows = torch.from_numpy(self.rows[index]).to(self.store.device)
+        x, y = self.store.pictures(rows), self.store.labels[rows]
+        return Batch(x, y, torch.from_numpy(index).to(self.store.device), epoch)
+
+    def whole(self) -> Batch:
+        """All samples as one batch, in sequence."""
+        return self.batch(np.arange(len(self)))
+
+    def batches(
+        self,
+        size: int,
+        epochs: int = 1,
+        order: np.random.Generator | None = None,
+        smallest: int = 1,
+    ) -> Iterator[Batch]:
+        """The only iterator of batches: ``epochs`` passes in batches of ``size``.
+
+        ``order`` shuffles every pass anew; without it the samples come in sequence.
+        The last batch of a pass is kept unless it has fewer than ``smallest`` samples.
+        """
+        for epoch in range(epochs):
+            n = len(self)
+            position = np.arange(n) if order is None else order.permutation(n)
+            for start in range(0, n, size):
+                index = position[start : start + size]
+                if len(index) >= smallest:
+                    yield self.batch(index, epoch)
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """One participant: what it trains on and what it keeps back to validate."""
+
+    id: int
+    train: Samples
+    val: Samples
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Clients that share a task, plus samples on which nobody trains.
+
+    - ``test``: samples set aside in the domains that clients train on.
+    - ``held_out``: every sample of the domains that no client has.
+
+    Made by :meth:`build`. Holding 100,000 clients costs three numbers each.
+    """
+
+    store: Store
+    rows: np.ndarray  # all clients' samples, client after client, validation first
+    starts: np.ndarray  # (K + 1,): client k owns rows[starts[k]:starts[k + 1]]
+    num_val: np.ndarray  # (K,)
+    test: Samples
+    held_out: Samples
+    held_out_domains: tuple[str, ...] = ()
+
+    @classmethod
+    def build(
+        cls,
+        data: DomainData,
+        parts: Sequence[np.ndarray],
+        held_out: str | Iterable[str] = (),
+        val: float = 0.0,
+        seed: int = 0,
+    ) -> Federation:
+        """Turn a partition into a federation.
+
+        - ``parts``: one array of positions per client (see ``partition``).
+        - ``held_out``: names of domains that must not appear in any client.
+        - ``val``: share of each client's samples kept back, in [0, 1); drawn with
+          ``seed``; a client always keeps at least one sample to train on.
+
+        Raises ValueError for an empty client, a sample in two clients, a sample set
+        aside for testing or from a held-out domain in a client, an unknown domain.
+        """
+        if not 0 <= val < 1:
+            raise ValueError(f"val is the share kept back, in [0, 1), found {val}")
+        names = (held_out,) if isinstance(held_out, str) else tuple(held_out)
+        is_held_out = np.isin(data.domain, domain_ids(data, names))
+        sizes = _checked_sizes(data, parts, is_held_out, names)
+        num_val = np.minimum((sizes * val).astype(np.int64), sizes - 1)
+        rng = np.random.default_rng(seed)
+        rows = [rng.permutation(p) if val else np.asarray(p) for p in parts]
+        store = Store(data)
+        return cls(
+            store,
+            np.concatenate(rows).astype(np.int64),
+            np.concatenate([[0], np.cumsum(sizes)]),
+            num_val,
+            Samples(store, np.flatnonzero(data.is_test & ~is_held_out)),
+            Samples(store, np.flatnonzero(is_held_out)),
+            names,
+        )
+
+    def on(self, device: str | torch.device) -> Federation:
+        """The same federation with its pictures on ``device``."""
+        if torch.device(device) == self.store.device:
+            return self
+        store = Store(self.data, device)
+        return replace(
+            self,
+            store=store,
+            test=Samples(store, self.test.rows),
+            held_out=Samples(store, self.held_out.rows),
+        )
+
+    @property
+    def data(self) -> DomainData:
+        """The data set all clients are views of."""
+        return self.store.data
+
+    def __len__(self) -> int:
+        return len(self.num_val)
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """Training samples per client, int (K,)."""
+        return np.diff(self.starts) - self.num_val
+
+    def client(self, id: int) -> Client:
+        """Client ``id``, a view made on demand."""
+        if not 0 <= id < len(self):
+            raise ValueError(f"clients are numbered 0…{len(self) - 1}, found {id}")
+        first, last = self.starts[id], self.starts[id + 1]
+        split = first + self.num_val[id]
+        train, val = self.rows[split:last], self.rows[first:split]
+        return Client(int(id), Samples(self.store, train), Samples(self.store, val))
+
+    def table(self) -> pd.DataFrame:
+        """Training samples, clients × domains."""
+        counts = self._counts(self.data.domain, len(self.data.domain_names))
+        table = pd.DataFrame(counts, columns=list(self.data.domain_names))
+        return table.rename_axis("client").assign(all=self.sizes)
+
+    def class_counts(self) -> np.ndarray:
+        """Training samples, clients × classes, int (K, M)."""
+        return self._counts(self.data.labels, self.data.num_classes)
+
+    def _counts(self, column: np.ndarray, num_values: int) -> np.ndarray:
+        owner = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        position = np.arange(len(self.rows)) - self.starts[owner]
+        trained = position >= self.num_val[owner]
+        cell = owner[trained] * num_values + column[self.rows[trained]]
+        counts = np.bincount(cell, minlength=len(self) * num_values)
+        return counts.reshape(len(self), num_values)
+
+    def fingerprint(self) -> str:
+        """A short hash of the data and of who holds what."""
+        digest = hashlib.sha256(self.data.fingerprint().encode())
+        for part in (self.rows, self.starts, self.num_val, self.held_out.rows):
+            digest.update(np.ascontiguousarray(part, dtype=np.int64))
+        return digest.hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        sizes, lines = self.sizes, []
+        held = ", ".join(self.held_out_domains) or "none"
+        lines.append(
+            f"Federation of {len(self):,} clients on {self.data.name!r}: "
+            f"{sizes.sum():,} training samples, {sizes.min()} to {sizes.max()} per "
+            f"client (median {int(np.median(sizes))}); "
+            f"{self.num_val.sum():,} for validation, "
+            f"{len(self.test):,} for testing; held-out domains: {held}"
+        )
+        if len(self) <= 30:
+            lines.append(self.table().to_string())
+        return "\n".join(lines)
+
+
+def _checked_sizes(data, parts, is_held_out, held_out_names) -> np.ndarray:
+    """Sizes of the parts, int (K,), after looking for empty clients and leaks."""
+    if len(parts) == 0:
+        raise ValueError("expected at least one client, found none")
+    sizes = np.array([len(part) for part in parts])
+    if (sizes == 0).any():
+        raise ValueError(
+            f"every client needs a sample, {np.flatnonzero(sizes == 0)[:5]} have none; "
+            "drop them or deal the samples to fewer clients"
+        )
+    rows = np.concatenate(parts)
+    if rows.min() < 0 or rows.max() >= len(data):
+        raise ValueError(
+            f"positions must lie in 0…{len(data) - 1}, found {rows.min()}…{rows.max()};"
+            " was the partition made for another data set?"
+        )
+    if (np.bincount(rows, minlength=len(data)) > 1).any():
+        raise ValueError(
+            "each sample belongs to one client, found samples that several clients "
+            "hold; overlapping clients would leak validation samples into training"
+        )
+    if is_held_out[rows].any():
+        raise ValueError(
+            f"held-out domains {list(held_out_names)} must be in no client, found "
+            f"{int(is_held_out[rows].sum())} of their samples; deal the others only: "
+            "among=leave_out(data, held_out)"
+        )
+    if data.is_test[rows].any():
+        raise ValueError(
+            f"samples set aside for testing must be in no client, found "
+            f"{int(data.is_test[rows].sum())}; deal leave_out(data) only"
+        )
+    return sizes

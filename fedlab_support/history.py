@@ -1,0 +1,261 @@
+"""What happened in a run, as tidy tables: measurements, wire traffic, absences.
+
+This module knows no torch: everything below it hands in plain numbers and texts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+ALL_DOMAINS, ALL_CLIENTS = "", -1
+CONSTANTS = {"run": "str", "method": "str", "seed": "int64", "held_out": "str"}
+MEASURED = {
+    "round": "int64",
+    "split": "str",
+    "domain": "str",
+    "client": "int64",
+    "metric": "str",
+    "value": "float64",
+}
+TABLE = CONSTANTS | MEASURED
+WIRE = {
+    "run": "str",
+    "round": "int64",
+    "client": "int64",
+    "direction": "str",
+    "part": "str",
+    "bytes": "int64",
+}
+EVENTS = {
+    "run": "str",
+    "round": "int64",
+    "client": "int64",
+    "event": "str",
+    "reason": "str",
+}
+
+
+@dataclass
+class History:
+    """The record of one run; rows are appended in constant time.
+
+    run, method, seed, held_out: written into every row of the tables. `held_out` is
+    the domain that no client trains on, "" if there is none.
+    """
+
+    run: str
+    method: str
+    seed: int
+    held_out: str = ""
+    measured: list[tuple] = field(default_factory=list, repr=False)
+    traffic: list[tuple] = field(default_factory=list, repr=False)
+    absences: list[tuple] = field(default_factory=list, repr=False)
+
+    def add(
+        self,
+        round: int,
+        split: str,
+        metric: str,
+        value: float,
+        domain: str = ALL_DOMAINS,
+        client: int = ALL_CLIENTS,
+    ) -> None:
+        """Add one measurement; domain "" and client -1 mean "all of them"."""
+        self.measured.append((round, split, domain, client, metric, float(value)))
+
+    def add_wire(
+        self, round: int, client: int, direction: str, part: str, num_bytes: int
+    ) -> None:
+        """Add what one client received ("down") or sent ("up") under one name.
+
+        Raises ValueError for another direction.
+        """
+        if direction not in ("down", "up"):
+            raise ValueError(f"direction must be 'down' or 'up', found {direction!r}")
+        self.traffic.append((round, client, direction, part, int(num_bytes)))
+
+    def add_event(self, round: int, client: int, what: str, reason: str) -> None:
+        """Add that a client was left out of a round, or of the run, and why."""
+        self.absences.append((round, client, what, reason))
+
+    def table(self) -> pd.DataFrame:
+        """Measurements: run, method, seed, held_out, round, …, metric, value."""
+        constants = (self.run, self.method, self.seed, self.held_out)
+        return _frame([constants + row for row in self.measured], TABLE)
+
+    def wire(self) -> pd.DataFrame:
+        """Traffic: run, round, client, direction, part, bytes."""
+        return _frame([(self.run, *row) for row in self.traffic], WIRE)
+
+    def events(self) -> pd.DataFrame:
+        """Clients left out: run, round, client, event, reason."""
+        return _frame([(self.run, *row) for row in self.absences], EVENTS)
+
+    def until(self, round: int) -> History:
+        """Copy without the rows after `round`: what a resumed run starts from."""
+        kept = (
+            [row for row in rows if row[0] <= round]
+            for rows in (self.measured, self.traffic, self.absences)
+        )
+        return History(self.run, self.method, self.seed, self.held_out, *kept)
+
+    def save(self, folder: str | Path) -> None:
+        """Write run.json, table.csv, wire.csv and events.csv; each appears whole."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        constants = {name: getattr(self, name) for name in CONSTANTS}
+        _write(folder / "run.json", json.dumps(constants, indent=2) + "\n")
+        for name in ("table", "wire", "events"):
+            frame = getattr(self, name)()
+            _write(folder / f"{name}.csv", frame.to_csv(index=False, na_rep="nan"))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> History:
+        """Read what `save` wrote, every float to the last bit.
+
+        Raises FileNotFoundError when the folder holds no saved history.
+        """
+        folder = Path(folder)
+        if not (folder / "run.json").exists():
+            raise FileNotFoundError(
+                f"expected a saved history in {folder}, found no run.json; "
+                "was the run started with another folder?"
+            )
+        constants = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        table, wire, events = (
+            _read(folder / f"{name}.csv", columns)
+            for name, columns in (("table", TABLE), ("wire", WIRE), ("events", EVENTS))
+        )
+        return cls(
+            **constants,
+            measured=_rows(table[list(MEASURED)]),
+            traffic=_rows(wire.drop(columns="run")),
+            absences=_rows(events.drop(columns="run")),
+        )
+
+
+def concat(items: Iterable[History | pd.DataFrame]) -> pd.DataFrame:
+    """One table from many histories or tables, in the given order."""
+    tables = [item.table() if isinstance(item, History) else item for item in items]
+    return pd.concat(tables, ignore_index=True) if tables else _frame([], TABLE)
+
+
+def last(table: pd.DataFrame, rounds: int = 1) -> pd.DataFrame:
+    """Average the last `rounds` evaluated rounds of every run.
+
+    table: tidy; further columns, such as a swept setting, are kept.
+    rounds: ≥ 1; a run with fewer evaluated rounds is averaged over those it has.
+    Returns a tidy table in which `round` is the last one averaged.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, found {rounds}")
+    keys = [name for name in table.columns if name not in ("round", "value")]
+    newest = table.sort_values("round", kind="stable").groupby(keys, sort=False)
+    groups = newest.tail(rounds).groupby(keys, sort=False, dropna=False)
+    averaged = groups.agg(round=("round", "max"), value=("value", "mean"))
+    return averaged.reset_index()[list(table.columns)]
+
+
+def summarise(table: pd.DataFrame, by: Sequence[str] = ("method",)) -> pd.DataFrame:
+    """Mean and standard deviation over seeds for every combination of `by`.
+
+    Rows of one seed are averaged first, so that each seed counts once.
+    Returns the columns `by`, mean, sd (n - 1 in the denominator; NaN for one seed)
+    and num_seeds.
+    Raises ValueError when unlike things would be averaged: several metrics or splits,
+    or rows of all clients or domains together with rows of single ones.
+    """
+    by = list(by)
+    for name in ("metric", "split"):
+        _refuse_mixture(table, name, by, table.get(name, pd.Series()).nunique() > 1)
+    for name, everything in (("domain", ALL_DOMAINS), ("client", ALL_CLIENTS)):
+        whole = table.get(name, pd.Series()) == everything
+        _refuse_mixture(table, name, by, whole.any() and not whole.all())
+    seeds = table.groupby([*by, "seed"], sort=False, as_index=False)["value"].mean()
+    values = seeds.groupby(by, sort=False)["value"]
+    return values.agg(mean="mean", sd="std", num_seeds="count").reset_index()
+
+
+def final(
+    table: pd.DataFrame,
+    by: Sequence[str] = ("method",),
+    metric: str = "accuracy",
+    split: str = "test",
+    rounds: int = 1,
+) -> pd.DataFrame:
+    """Where runs ended: their last `rounds` evaluations, then mean and sd over seeds.
+
+    Counts all domains and clients together. Returns what `summarise` returns.
+    """
+    whole = (table["domain"] == ALL_DOMAINS) & (table["client"] == ALL_CLIENTS)
+    chosen = table[whole & (table["metric"] == metric) & (table["split"] == split)]
+    return summarise(last(chosen, rounds), by)
+
+
+def compare(
+    ours: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str], scale: float = 100.0
+) -> pd.DataFrame:
+    """Place a paper's numbers beside ours.
+
+    ours:  from `summarise`: columns `on`, mean, sd, num_seeds.
+    paper: columns `on`, value and, where the paper prints it, std.
+    scale: multiplies ours; 100 turns shares into the papers' per cent.
+    Returns `on`, ours, sd, num_seeds, paper, paper_sd, difference; NaN where the paper
+    has no number. Raises ValueError when no row finds its partner.
+    """
+    on = list(on)
+    mine = ours.rename(columns={"mean": "ours"})
+    mine = mine.assign(ours=mine["ours"] * scale, sd=mine["sd"] * scale)
+    printed = paper.rename(columns={"value": "paper", "std": "paper_sd"})
+    printed = printed.reindex(columns=[*on, "paper", "paper_sd"])
+    both = mine.merge(printed, on=on, how="left", validate="many_to_one")
+    if both["paper"].isna().all():
+        raise ValueError(
+            f"no row of ours has a partner in the paper's table by {on}; ours: "
+            f"{ours[on].values.tolist()}, paper: {paper[on].values.tolist()}"
+        )
+    both["difference"] = both["ours"] - both["paper"]
+    columns = ["ours", "sd", "num_seeds", "paper", "paper_sd", "difference"]
+    return both[[*on, *columns]]
+
+
+def _refuse_mixture(
+    table: pd.DataFrame, name: str, by: list[str], is_mixed: bool
+) -> None:
+    if is_mixed and name not in by:
+        found = sorted(map(repr, table[name].unique().tolist()))[:6]
+        raise ValueError(
+            f"expected one kind of {name}, found {', '.join(found)}; "
+            f"filter the table or add {name!r} to `by`"
+        )
+
+
+def _frame(rows: list[tuple], columns: dict[str, str]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+
+
+def _rows(frame: pd.DataFrame) -> list[tuple]:
+    columns = [frame[name].tolist() for name in frame.columns]
+    return list(zip(*columns, strict=True))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write beside the target and rename: a killed run leaves no half file."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.write_text(text, encoding="utf-8", newline="")
+    os.replace(unfinished, path)
+
+
+def _read(path: Path, columns: dict[str, str]) -> pd.DataFrame:
+    """Read texts only and convert here: Python's float() is exact."""
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
+    for name, kind in columns.items():
+        if kind == "float64":
+            frame[name] = [float(text) for text in frame[name]]
+    return frame.astype(columns)

@@ -1,0 +1,154 @@
+"""The wire: what the server holds, what it says, and what clients answer.
+
+Only named tensors cross the network. From that follow the count of bytes, the record
+of what was disclosed, resuming, and running over a real network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+Tensors = dict[str, Tensor]
+
+NUM_EXAMPLES_BYTES = 8
+"""``Message.num_examples`` travels as one 64-bit integer."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the server holds between rounds.
+
+    - ``round``: rounds completed.
+    - ``weights``: parameters and buffers that are trained and shared.
+    - ``shared``: told to every client beside the weights.
+    - ``memory``: stays on the server: momentum, fairness weights, groups.
+    - ``parameters``: which names of ``weights`` an optimiser moves; the others are
+      buffers (running statistics and counters).
+    """
+
+    round: int
+    weights: Tensors
+    shared: Tensors = field(default_factory=dict)
+    memory: Tensors = field(default_factory=dict)
+    parameters: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """Server → client: the weights and whatever else this client is told."""
+
+    round: int
+    weights: Tensors
+    shared: Tensors = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Message:
+    """Client → server.
+
+    - ``client``: who says it; ``num_examples``: samples trained on.
+    - ``weights``: the weights after local training.
+    - ``report``: what else the method sends; empty for FedAvg.
+    - ``metrics``: for the simulator's curves only; no method may read them.
+    """
+
+    client: int
+    num_examples: int
+    weights: Tensors
+    report: Tensors = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        lines = [f"Message from client {self.client}, {self.num_examples} examples"]
+        for part in ("weights", "report"):
+            tensors = getattr(self, part)
+            lines.append(f"  {part}: {nbytes(tensors) / 1000:,.1f} kB")
+            for name, value in tensors.items():
+                shape = str(tuple(value.shape))
+                lines.append(f"    {name:24s} {shape:18s} {value.dtype}")
+        return "\n".join(lines)
+
+
+def nbytes(tensors: Tensors) -> int:
+    """Bytes of the raw values of named tensors; names and framing are not counted."""
+    return sum(value.numel() * value.element_size() for value in tensors.values())
+
+
+def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors:
+    """Average several dictionaries of tensors.
+
+    - ``trees``: K dictionaries with equal names and shapes.
+    - ``weights``: K numbers ≥ 0 that are divided by their sum here.
+
+    Returns a new dictionary with the floating tensors, averaged in double precision
+    and returned in their own; integer counters are skipped. Raises ValueError when
+    names differ (the first missing name is given) or no weight is positive.
+
+    Source: McMahan et al., AISTATS 2017, Algorithm 1.
+    """
+    shares = torch.as_tensor([float(w) for w in weights], dtype=torch.float64)
+    if len(shares) != len(trees) or len(trees) == 0:
+        raise ValueError(
+            f"expected one weight per dictionary and at least one of them, found "
+            f"{len(shares)} weights for {len(trees)} dictionaries"
+        )
+    if not (shares.isfinite().all() and (shares >= 0).all() and shares.sum() > 0):
+        raise ValueError(
+            f"weights must be finite, ≥ 0 and not all 0, found {shares.tolist()}"
+        )
+    for tree in trees[1:]:
+        if missing := sorted(set(trees[0]) ^ set(tree)):
+            raise ValueError(
+                f"dictionaries must have equal names, {missing[0]!r} differs"
+            )
+    shares = (shares / shares.sum()).tolist()
+    mean = {}
+    for name, first in trees[0].items():
+        if first.is_floating_point():
+            # w = sum_k a_k w_k
+            total = torch.zeros_like(first, dtype=torch.float64)
+            for tree, share in zip(trees, shares, strict=True):
+                total.add_(tree[name], alpha=share)
+            mean[name] = total.to(first.dtype)
+    return mean
+
+
+def validate(message: Message, expected: Tensors) -> None:
+    """Refuse a message that could spoil the server's state.
+
+    ``expected`` are the server's own weights. Raises ValueError, with the reason, for
+    missing or unknown names, another shape or type, values that are not finite, or a
+    number of examples that is not positive.
+    """
+    if message.num_examples < 1:
+        raise ValueError(
+            f"num_examples must be at least 1, found {message.num_examples}"
+        )
+    if wrong := sorted(set(expected) ^ set(message.weights)):
+        found = "missing" if wrong[0] in expected else "unknown"
+        raise ValueError(f"weights must be named as broadcast, {wrong[0]!r} is {found}")
+    for name, own in expected.items():
+        value = message.weights[name]
+        if value.shape != own.shape or value.dtype != own.dtype:
+            raise ValueError(
+                f"{name!r} must be {own.dtype} of shape {tuple(own.shape)}, found "
+                f"{value.dtype} of shape {tuple(value.shape)}"
+            )
+    refuse_nan({**message.weights, **message.report})
+
+
+def refuse_nan(tensors: Tensors) -> None:
+    """Raise ValueError when a value is NaN or infinite; the name is given."""
+    for name, value in tensors.items():
+        # The sum is cheap and finite unless some value is not, or it overflows.
+        if not value.is_floating_point() or value.sum().isfinite():
+            continue
+        if not value.isfinite().all():
+            raise ValueError(
+                f"{name!r} holds NaN or infinite values; local training diverged: "
+                "lower the learning rate"
+            )

@@ -1,0 +1,119 @@
+"""FedAvg, and with it the contract of every method: the hooks of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..federation import Batch
+from ..messages import Message, Server, Tensors, weighted_mean
+from ..training import LocalTraining, Visit, build_optimiser
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """Average the weights of clients that each trained for a while.
+
+    A method is its difference from this class: it subclasses FedAvg, adds its settings
+    as fields, and overrides the hooks that its paper changes. The hooks stand here in
+    the order in which a run calls them. A method holds no state: what must last lives
+    in ``server.memory``, ``visit.memory`` or the model's private names.
+
+    Source: McMahan et al., AISTATS 2017, Algorithm 1.
+    """
+
+    weighting: str = "examples"  # or "equal": each client counts the same
+
+    stackable: ClassVar[bool] = (
+        True  # may the stacked engine train all clients at once?
+    )
+
+    def __post_init__(self) -> None:
+        if self.weighting not in ("examples", "equal"):
+            raise ValueError(
+                f"weighting must be 'examples' or 'equal', found {self.weighting!r}"
+            )
+
+    # ---- once, before round 1 -------------------------------------------------------
+    def adapt(self, model: nn.Module) -> nn.Module:
+        """Which network is trained."""
+        return model
+
+    def private_names(self, model: nn.Module) -> set[str]:
+        """Names of the model's state that stay with the client and never travel."""
+        return set()
+
+    def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
+        """What a client says once, before round 1; by default nobody is visited."""
+        return {}
+
+    def pool(self, introductions: dict[int, Tensors]) -> Tensors:
+        """What the server makes of all introductions: its first ``memory``."""
+        return {}
+
+    def welcome(self, pooled: Tensors, client_id: int) -> Tensors:
+        """What a client gets back, once; it lies in ``visit.memory``."""
+        return {}
+
+    # ---- every round, down ----------------------------------------------------------
+    def brief(self, server: Server, client_id: int) -> Tensors:
+        """What this client is told beside the weights."""
+        return server.shared
+
+    # ---- every round, on the client -------------------------------------------------
+    def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
+        """Before the first step, model as received, in evaluation mode.
+
+        Set layer state from what was told, measure the received model; what comes back
+        joins the report.
+        """
+        return {}
+
+    def optimiser(self, named_params, training: LocalTraining) -> Optimizer:
+        """A fresh optimiser for this visit."""
+        return build_optimiser(named_params, training)
+
+    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+        """The local objective on one batch, a scalar."""
+        return visit.task.loss(model(batch.x), batch.y)
+
+    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+        """What is said besides the weights, after training, in evaluation mode."""
+        return {}
+
+    # ---- every round, on the server -------------------------------------------------
+    def check(self, tensors: Tensors) -> None:
+        """Look at an introduction or report; ValueError leaves that client out."""
+
+    def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
+        """One weight per message, float64 (m,), summing to 1."""
+        if self.weighting == "equal":
+            return torch.full((len(messages),), 1 / len(messages), dtype=torch.float64)
+        sizes = torch.tensor([m.num_examples for m in messages], dtype=torch.float64)
+        return sizes / sizes.sum()
+
+    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+        """The server after the round; messages come sorted by client."""
+        shares = self.weigh(server, messages)
+        mean = weighted_mean([m.weights for m in messages], shares)
+        return replace(server, weights={**server.weights, **mean})
+
+    # ---- evaluation -----------------------------------------------------------------
+    def predict(self, model: nn.Module, x: Tensor) -> Tensor:
+        """The output, (B, M), for normalised pictures (B, C, H, W)."""
+        return model(x)
+
+    def evaluation_state(
+        self, server: Server, private: Tensors, client_id: int | None
+    ) -> Tensors:
+        """The weights that a client's predictions use.
+
+        ``private``: the client's private weights, empty before its first visit;
+        ``client_id`` None stands for a client never seen.
+        """
+        return {**server.weights, **private}

@@ -1,0 +1,50 @@
+"""FedAvgM: the server keeps moving in the direction of past rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..messages import Message, Server
+from .fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class FedAvgM(FedAvg):
+    """FedAvg with heavy-ball momentum on the server.
+
+    ``momentum=0, server_lr=1`` gives FedAvg. Running statistics and other buffers are
+    averaged only: momentum could push a running variance below zero.
+
+    FedFA's code puts momentum on every entry of the state, with 0.01; here it acts on
+    parameters, as in the paper.
+
+    Source: Hsu, Qi, Brown, arXiv:1909.06335, 2019, section 4.3.
+    """
+
+    momentum: float = 0.9  # of the server, in [0, 1); 0 gives FedAvg
+    server_lr: float = 1.0  # step of the server, > 0; 1 gives FedAvg
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), found {self.momentum}")
+        if not 0 < self.server_lr < float("inf"):
+            raise ValueError(
+                f"server_lr must be > 0 and finite, found {self.server_lr}"
+            )
+
+    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+        """Step the server: v <- beta v + (w - mean);  w <- w - eta v."""
+        mean = super().aggregate(server, messages).weights
+        weights, memory = dict(mean), dict(server.memory)
+        for name in server.parameters:
+            w, key = server.weights[name], f"velocity.{name}"
+            past = self.momentum * server.memory.get(key, torch.zeros_like(w))
+            memory[key] = past + (w - mean[name])
+            # w - eta (past + w - mean) = lerp(w, mean, eta) - eta past: exact at eta 1
+            weights[name] = torch.lerp(w, mean[name], self.server_lr)
+            weights[name] -= self.server_lr * past
+        return replace(server, weights=weights, memory=memory)

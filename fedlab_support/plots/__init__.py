@@ -1,0 +1,38 @@
+"""Tables in, figures out: one style for every chapter."""
+
+from fedlab_support.plots.charts import compare_bars, grid_heatmap
+from fedlab_support.plots.curves import learning_curves
+from fedlab_support.plots.drift import drift_picture
+from fedlab_support.plots.export import save_figure, save_table
+from fedlab_support.plots.federation import clients_by_classes, contact_sheet
+from fedlab_support.plots.methods import method_map
+from fedlab_support.plots.style import (
+    COLOURS,
+    DOUBLE,
+    SINGLE,
+    SLIDE,
+    Picture,
+    png,
+    style,
+)
+from fedlab_support.plots.wire import wire_picture
+
+__all__ = [
+    "COLOURS",
+    "DOUBLE",
+    "SINGLE",
+    "SLIDE",
+    "Picture",
+    "clients_by_classes",
+    "compare_bars",
+    "contact_sheet",
+    "drift_picture",
+    "grid_heatmap",
+    "learning_curves",
+    "method_map",
+    "png",
+    "save_figure",
+    "save_table",
+    "style",
+    "wire_picture",
+]

@@ -1,0 +1,175 @@
+"""Two settings against each other, and ours against a paper's numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import CenteredNorm, Normalize
+
+from fedlab_support.plots.style import (
+    COLOURS,
+    DOUBLE,
+    SMALL,
+    Picture,
+    label_of,
+    new_picture,
+    scale_of,
+    style,
+)
+
+BAR = 0.38  # height of a bar; two stand together in a row of height one
+
+
+def grid_heatmap(
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    value: str = "mean",
+    *,
+    metric: str = "accuracy",
+    is_difference: bool = False,
+    title: str = "",
+    size: tuple[float, float] = (4.6, 2.8),
+) -> Picture:
+    """Colour a grid of two settings; print the numbers while there are under 60.
+
+    table: one row per cell, as `summarise` returns it; a column sd is printed too.
+    metric: names the colour bar; shares become per cent.
+    is_difference: use a map centred at zero.
+    Raises ValueError when a cell occurs twice.
+    """
+    if table.duplicated([x, y]).any():
+        raise ValueError(
+            f"expected one row per {x} and {y}, found several; summarise first"
+        )
+    scale = scale_of(metric)
+    cells = table.pivot(index=y, columns=x, values=value).sort_index() * scale
+    with style():
+        figure = new_picture(size, title, _seeds_note(table), table)
+        axis = figure.subplots()
+        look = {"cmap": "viridis", "norm": Normalize()}
+        if is_difference:
+            look = {"cmap": "RdBu_r", "norm": CenteredNorm()}
+        image = axis.imshow(cells, aspect="auto", origin="lower", **look)
+        _name_cells(axis, cells)
+        unit = "points" if scale == 100 else label_of(metric).lower()
+        unit = f"Difference ({unit})" if is_difference else label_of(metric)
+        bar = figure.colorbar(image, ax=axis, label=unit, pad=0.03)
+        bar.ax.yaxis.labelpad = 7
+        bar.outline.set_visible(False)
+        if cells.size < 60:
+            _print_cells(axis, table, (x, y, value), scale)
+    return figure
+
+
+def _name_cells(axis: Axes, cells: pd.DataFrame) -> None:
+    axis.set_xticks(range(cells.shape[1]), cells.columns)
+    axis.set_yticks(range(cells.shape[0]), cells.index)
+    axis.set(xlabel=label_of(cells.columns.name), ylabel=label_of(cells.index.name))
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+
+
+def _seeds_note(table: pd.DataFrame) -> str:
+    if "num_seeds" not in table:
+        return ""
+    fewest, most = table["num_seeds"].min(), table["num_seeds"].max()
+    if most == 1:
+        return "One seed per cell: no spread is known."
+    seeds = f"{fewest} seeds" if fewest == most else f"{fewest} to {most} seeds"
+    return f"Mean ± s.d., {seeds}." if "sd" in table else f"Mean of {seeds}."
+
+
+def _print_cells(
+    axis: Axes, table: pd.DataFrame, names: tuple[str, str, str], scale: float
+) -> None:
+    """Write each number on its cell, white on dark colours and black on light ones."""
+    x, y, value = names
+    image = axis.get_images()[0]
+    columns = {key: i for i, key in enumerate(sorted(table[x].unique()))}
+    rows = {key: i for i, key in enumerate(sorted(table[y].unique()))}
+    for cell in table.to_dict("records"):
+        number = cell[value] * scale
+        if math.isnan(number):
+            continue
+        text = f"{number:.1f}".replace("-", "\N{MINUS SIGN}")
+        if not math.isnan(cell.get("sd", math.nan)):
+            text += f"\n± {cell['sd'] * scale:.1f}"
+        red, green, blue, _ = image.cmap(image.norm(number))
+        is_dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+        axis.text(
+            columns[cell[x]],
+            rows[cell[y]],
+            text,
+            ha="center",
+            va="center",
+            fontsize=SMALL,
+            color="white" if is_dark else "black",
+        )
+
+
+def compare_bars(
+    table: pd.DataFrame,
+    label: str = "method",
+    *,
+    unit: str = "Accuracy (%)",
+    title: str = "",
+    size: tuple[float, float] | None = None,
+) -> Picture:
+    """Draw our number and the paper's side by side for each row, from zero.
+
+    table: from `history.compare`, in the unit of the axis: columns `label`, ours, sd,
+           num_seeds, paper, and paper_sd if known. A missing number is named as such.
+    """
+    rows = np.arange(len(table))
+    size = size or (DOUBLE[0], 1.2 + 0.55 * len(table))
+    with style():
+        figure = new_picture(size, title, _bars_note(table), table)
+        axis = figure.subplots()
+        _bars(axis, rows - BAR / 2, table["ours"], table["sd"], "ours")
+        spread = table.get("paper_sd", pd.Series(math.nan, table.index))
+        _bars(axis, rows + BAR / 2, table["paper"], spread, "paper")
+        axis.set_yticks(rows, table[label].astype(str))
+        axis.invert_yaxis()
+        axis.tick_params(axis="y", length=0)
+        axis.spines["left"].set_visible(False)
+        axis.set(xlabel=unit, xlim=(0, None))
+        axis.grid(axis="x")
+    return figure
+
+
+def _bars_note(table: pd.DataFrame) -> str:
+    note = _seeds_note(table)
+    return f"Ours: {note[0].lower()}{note[1:]}" if note else ""
+
+
+def _bars(
+    axis: Axes, places: np.ndarray, values: pd.Series, spread: pd.Series, who: str
+) -> None:
+    """One bar per row with its name and number at the end."""
+    is_ours = who == "ours"
+    look = {"color": COLOURS["ours"]} if is_ours else {"color": "#B8BEC4"}
+    axis.barh(places, values.fillna(0.0), height=BAR, **look)
+    whiskers = spread.fillna(0.0)
+    error = {"fmt": "none", "ecolor": "black", "elinewidth": 0.9, "capsize": 2.5}
+    has_spread = (whiskers > 0).to_numpy()
+    axis.errorbar(
+        values[has_spread], places[has_spread], xerr=whiskers[has_spread], **error
+    )
+    for place, value, width in zip(places, values, whiskers, strict=True):
+        text = f"{who}: no number" if math.isnan(value) else f"{value:.1f} {who}"
+        if width > 0:
+            text = f"{value:.1f} ± {width:.1f} {who}"
+        end = 0.0 if math.isnan(value) else value + width
+        axis.annotate(
+            text,
+            (end, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=SMALL,
+            color=COLOURS["ours"] if is_ours else COLOURS["quiet"],
+        )

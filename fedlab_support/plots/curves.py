@@ -1,0 +1,200 @@
+"""Learning curves: mean and spread over seeds, labelled at the ends of the lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from fedlab_support.history import ALL_CLIENTS, ALL_DOMAINS, summarise
+from fedlab_support.plots.style import (
+    COLOURS,
+    DOUBLE,
+    MARKERS,
+    SMALL,
+    Picture,
+    colours_for,
+    label_of,
+    new_picture,
+    scale_of,
+    style,
+)
+
+LINE_HEIGHT = 1.35  # of a label, in font sizes
+
+
+def learning_curves(
+    table: pd.DataFrame,
+    metric: str = "accuracy",
+    split: str = "test",
+    by: str = "method",
+    *,
+    panels: str | None = None,
+    ours: object = None,
+    title: str = "",
+    size: tuple[float, float] | None = None,
+) -> Picture:
+    """Draw one line per value of `by`: mean over seeds, band ± one s.d.
+
+    table:  tidy history, possibly with further columns, such as a swept setting.
+    panels: column with one small axis per value; all axes share their ranges.
+    ours:   the value of `by` that is drawn in blue; FedAvg is black.
+    size:   inches; by default as wide as a page and as high as the panels need.
+    Raises ValueError when nothing is left to draw or an axis gets over five lines.
+    """
+    curves = _curves(table, metric, split, by, panels)
+    shown = list(curves[panels].unique()) if panels else [None]
+    columns = min(3, len(shown))
+    rows = -(-len(shown) // columns)
+    lines = list(curves[by].unique())
+    look = dict(zip(lines, MARKERS, strict=False))
+    size = size or (DOUBLE[0], DOUBLE[1] if rows == 1 else 0.6 + 2.0 * rows)
+    with style():
+        colours = colours_for(lines, ours)
+        figure = new_picture(size, title, _note(curves), curves)
+        axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        for place, panel in enumerate(shown):
+            part = curves[curves[panels] == panel] if panels else curves
+            _draw_lines(axes.flat[place], part, by, colours, look)
+            if panels:
+                axes.flat[place].set_title(_panel_title(panels, panel), loc="left")
+        _name_axes(axes, len(shown), metric)
+        heading = "" if curves[by].map(type).eq(str).all() else label_of(by)
+        for place in range(columns - 1, len(shown), columns):
+            _label_ends(figure, axes.flat[place], heading)
+    return figure
+
+
+def _curves(
+    table: pd.DataFrame, metric: str, split: str, by: str, panels: str | None
+) -> pd.DataFrame:
+    """Mean, sd and num_seeds per line and round, scaled for the axis."""
+    chosen = table[(table["metric"] == metric) & (table["split"] == split)]
+    for name, everything in (("domain", ALL_DOMAINS), ("client", ALL_CLIENTS)):
+        whole = chosen[name] == everything
+        chosen = chosen[~whole if name in (by, panels) else whole]
+    if chosen.empty:
+        raise ValueError(
+            f"expected rows with metric {metric!r} and split {split!r}, found none; "
+            f"the table has metrics {sorted(table['metric'].unique())} "
+            f"and splits {sorted(table['split'].unique())}"
+        )
+    keys = [by, *([panels] if panels else []), "round"]
+    curves = summarise(chosen, by=keys)
+    scaled = curves[["mean", "sd"]] * scale_of(metric)
+    curves = curves.assign(mean=scaled["mean"], sd=scaled["sd"])
+    return curves.sort_values("round", kind="stable", ignore_index=True)
+
+
+def _note(curves: pd.DataFrame) -> str:
+    counts = sorted(curves["num_seeds"].unique())
+    if counts == [1]:
+        return "One seed: no spread is known."
+    seeds = " to ".join(str(count) for count in sorted({counts[0], counts[-1]}))
+    return f"Line: mean, band: ± s.d., {seeds} seeds."
+
+
+def _name_axes(axes: np.ndarray, count: int, metric: str) -> None:
+    """Name values beside the rows and rounds below the columns of `count` panels."""
+    for extra in axes.flat[count:]:
+        extra.remove()
+    for axis in axes[:, 0]:
+        axis.set_ylabel(label_of(metric))
+    for axis in axes.flat[max(0, count - axes.shape[1]) : count]:
+        axis.set_xlabel("Round")
+        axis.tick_params(labelbottom=True)
+
+
+def _panel_title(column: str, value: object) -> str:
+    return value if isinstance(value, str) else f"{label_of(column)}: {value}"
+
+
+def _draw_lines(
+    axis: Axes,
+    curves: pd.DataFrame,
+    by: str,
+    colours: dict[object, str],
+    markers: dict[object, str],
+) -> None:
+    axis.grid(axis="y")
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    for name in colours:
+        line = curves[curves[by] == name]
+        if line.empty:
+            continue
+        x, mean, spread = line["round"], line["mean"], line["sd"].fillna(0.0)
+        axis.plot(x, mean, color=colours[name], label=str(name), zorder=3)
+        band = {"color": colours[name], "alpha": 0.15, "linewidth": 0}
+        axis.fill_between(x, mean - spread, mean + spread, **band)
+        end = {"marker": markers[name], "color": colours[name], "zorder": 4}
+        axis.plot(x.iloc[-1:], mean.iloc[-1:], **end)
+
+
+def _label_ends(figure: Picture, axis: Axes, heading: str) -> None:
+    """Write each line's name at its end; move names apart that would touch."""
+    quiet = COLOURS["quiet"]
+    above = axis.text(1.08, 1, heading, transform=axis.transAxes, color=quiet)
+    above.set(fontsize=SMALL, va="bottom")
+    lines = [line for line in axis.get_lines() if line.get_label()[0] != "_"]
+    labels = [
+        axis.annotate(
+            line.get_label(),
+            (line.get_xdata()[-1], line.get_ydata()[-1]),
+            xytext=(1.08, 0.5),
+            textcoords="axes fraction",
+            color=line.get_color(),
+            fontsize=SMALL,
+            va="center",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": quiet,
+                "linewidth": 0.5,
+                "relpos": (0, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 4,
+            },
+        )
+        for line in lines
+    ]
+    figure.draw_without_rendering()  # now the size of the axis is known
+    frame = axis.get_window_extent()
+    width, height = (inches * 72 / figure.dpi for inches in (frame.width, frame.height))
+    beside = 1 + 10 / width
+    above.set_position((beside, 1 + 6 / height))
+    low, high = axis.get_ylim()
+    wanted = [(line.get_ydata()[-1] - low) / (high - low) for line in lines]
+    gap = SMALL * LINE_HEIGHT / height
+    for label, place in zip(labels, spread(wanted, gap), strict=True):
+        label.set_position((beside, place))
+
+
+def spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Move places in [0, 1] apart until neighbours keep `gap`, as little as possible.
+
+    Returns the new places in the given order.
+    """
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    groups: list[list[int]] = []  # neighbours that touch share one centre
+
+    def centre(group: list[int]) -> float:
+        middle = sum(wanted[i] for i in group) / len(group)
+        half = gap * (len(group) - 1) / 2
+        return min(max(middle, half), max(half, 1 - half))
+
+    for index in order:
+        groups.append([index])
+        while len(groups) > 1:
+            below, above = groups[-2:]
+            distance = gap * (len(below) + len(above)) / 2
+            if centre(above) - centre(below) >= distance - 1e-9:
+                break
+            groups[-2:] = [below + above]
+    places = [0.0] * len(wanted)
+    for group in groups:
+        for rank, index in enumerate(group):
+            places[index] = centre(group) + gap * (rank - (len(group) - 1) / 2)
+    return places

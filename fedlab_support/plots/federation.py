@@ -1,0 +1,199 @@
+"""What clients hold: who has which classes, and what the images look like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import PowerNorm
+
+from fedlab_support.plots.style import (
+    COLOURS,
+    DOUBLE,
+    NORMAL,
+    SMALL,
+    Picture,
+    new_picture,
+    style,
+)
+
+LABEL_INCHES = 0.145  # what one line of small text needs
+CAPTION = {"fontsize": SMALL, "ha": "center", "va": "bottom"}
+ROW_LABEL = {"fontsize": NORMAL, "ha": "right", "va": "center"}
+BUBBLES_UP_TO = 20  # classes; beyond that, fields without gaps read better
+
+
+def clients_by_classes(
+    counts: np.ndarray, class_names: Sequence[str], title: str = ""
+) -> Picture:
+    """Show a partition: one column per client, one row per class.
+
+    counts: (K, M) integers, examples of each class on each client. Few clients and
+    classes become bubbles whose area is the count, many become coloured fields.
+    Above stands how many examples each client holds.
+    Raises ValueError when the names do not fit the counts.
+    """
+    counts = np.asarray(counts)
+    num_clients, num_classes = counts.shape
+    if len(class_names) != num_classes:
+        raise ValueError(
+            f"expected {num_classes} class names, one per column of counts, "
+            f"found {len(class_names)}"
+        )
+    data = pd.DataFrame(counts, columns=[str(name) for name in class_names])
+    data = data.rename_axis("client").reset_index()
+    note = f"{num_clients} clients, {num_classes} classes, {counts.sum():,} examples."
+    if not counts.all():
+        note += " White: none."
+    field = min(4.6, max(1.9, 0.21 * num_classes))
+    with style():
+        figure = new_picture((DOUBLE[0], field + 1.5), title, note, data)
+        top, main = figure.subplots(2, 1, sharex=True, height_ratios=(0.55, field))
+        colours = ScalarMappable(PowerNorm(0.5, 0, max(1, counts.max())), "viridis_r")
+        is_small = num_classes <= BUBBLES_UP_TO and num_clients <= 2 * BUBBLES_UP_TO
+        (_bubbles if is_small else _fields)(main, counts, colours)
+        _name_classes(main, class_names, field)
+        _client_sizes(top, counts.sum(axis=1))
+        bar = figure.colorbar(
+            colours, ax=[top, main], label="Examples", pad=0.015, aspect=35
+        )
+        bar.outline.set_visible(False)
+    return figure
+
+
+def _bubbles(axis: Axes, counts: np.ndarray, colours: ScalarMappable) -> None:
+    """Area is proportional to the count; the largest just fits its cell."""
+    num_clients, num_classes = counts.shape
+    cell = min(5.4 / num_clients, min(4.6, max(1.9, 0.21 * num_classes)) / num_classes)
+    client, label = np.nonzero(counts)
+    amounts = counts[client, label]
+    areas = (cell * 72 * 0.98) ** 2 * amounts / max(1, counts.max())
+    areas = np.maximum(areas, 2.5)  # one example must be seen
+    shades = colours.to_rgba(amounts)
+    axis.scatter(client, label, s=areas, c=shades, linewidths=0, clip_on=False)
+    axis.set_ylim(-0.7, num_classes - 0.3)
+    axis.grid(axis="both")
+
+
+def _fields(axis: Axes, counts: np.ndarray, colours: ScalarMappable) -> None:
+    shown = np.ma.masked_equal(counts.T, 0)
+    look = {"cmap": colours.cmap, "norm": colours.norm, "interpolation": "nearest"}
+    axis.imshow(shown, aspect="auto", origin="lower", **look)
+    axis.spines[["top", "right"]].set_visible(True)
+
+
+def _name_classes(axis: Axes, names: Sequence[str], inches: float) -> None:
+    """Name every class if there is room, else every n-th."""
+    every = math.ceil(len(names) * LABEL_INCHES / inches)
+    places = range(0, len(names), every)
+    axis.set_yticks(places, [str(names[i]) for i in places])
+    axis.invert_yaxis()
+    axis.tick_params(length=0 if every == 1 else 2)
+    axis.set(xlabel="Client", ylabel="Class")
+
+
+def _client_sizes(axis: Axes, sizes: np.ndarray) -> None:
+    """How many examples each client holds, from zero."""
+    num_clients = len(sizes)
+    axis.bar(range(num_clients), sizes, width=0.75, color=COLOURS["quiet"])
+    axis.set_xlim(-0.6, num_clients - 0.4)
+    axis.set_yticks([0, int(sizes.max())])
+    axis.tick_params(axis="x", length=0, labelbottom=False)
+    axis.set_ylabel("Total", rotation=0, ha="right", va="center")
+    every = next(step for step in (1, 2, 5, 10, 20, 50, 100) if num_clients / step < 25)
+    axis.set_xticks(range(0, num_clients, every))
+
+
+def contact_sheet(
+    images: np.ndarray,
+    columns: int,
+    titles: Sequence[str] | None = None,
+    row_labels: Sequence[str] | None = None,
+    *,
+    title: str = "",
+    width: float = DOUBLE[0],
+) -> Picture:
+    """Lay images out in rows.
+
+    images:     (N, C, H, W) uint8, one or three channels.
+    titles:     one per column (above the sheet) or one per image (above each).
+    row_labels: one per row, left of it.
+    width:      inches; the height follows.
+    Raises ValueError for other shapes or types, or labels that do not fit.
+    """
+    images = _checked(images, columns, titles, row_labels)
+    rows = math.ceil(len(images) / columns)
+    titles, row_labels = list(titles or []), list(row_labels or [])
+    is_each = len(titles) == len(images) and rows > 1
+    left = 0.1 + max((0.08 * len(str(name)) for name in row_labels), default=0.0)
+    cell = (width - left - 0.1) / columns
+    step = cell * images.shape[2] / images.shape[3] + (0.17 if is_each else 0.0)
+    head = (0.32 if title else 0.06) + (0.17 if titles else 0.0)
+    height = head + rows * step + 0.06 - 0.17 * is_each
+    with style():
+        figure = new_picture((width, height), title)
+        axis = _canvas(figure, width, height)
+        for place, image in enumerate(images):
+            x = left + place % columns * cell
+            y = head + place // columns * step
+            _show(axis, image, (x, y, cell))
+            if place < len(titles) and (is_each or place < columns):
+                text = _shorten(str(titles[place]), cell)
+                axis.text(x + cell / 2, y - 0.02, text, **CAPTION)
+        for row, name in enumerate(row_labels):
+            middle = head + row * step + (step - 0.17 * is_each) / 2
+            axis.text(left - 0.07, middle, str(name), **ROW_LABEL)
+    return figure
+
+
+def _canvas(figure: Picture, width: float, height: float) -> Axes:
+    """Return invisible axes over the whole figure, in inches from the top left."""
+    figure.set_layout_engine("none")
+    axis = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
+    axis.axis("off")
+    return axis
+
+
+def _checked(
+    images: np.ndarray,
+    columns: int,
+    titles: Sequence[str] | None,
+    row_labels: Sequence[str] | None,
+) -> np.ndarray:
+    images = np.asarray(images)
+    if images.ndim != 4 or images.shape[1] not in (1, 3) or images.dtype != np.uint8:
+        raise ValueError(
+            "expected uint8 images of shape (N, 1 or 3, H, W), found "
+            f"{images.dtype} of shape {images.shape}; show raw, not normalised, images"
+        )
+    rows = math.ceil(len(images) / columns)
+    if titles is not None and len(titles) not in (columns, len(images)):
+        raise ValueError(
+            f"expected {columns} titles, one per column, or {len(images)}, one per "
+            f"image; found {len(titles)}"
+        )
+    if row_labels is not None and len(row_labels) != rows:
+        raise ValueError(f"expected {rows} row labels, found {len(row_labels)}")
+    return images
+
+
+def _show(axis: Axes, image: np.ndarray, place: tuple[float, float, float]) -> None:
+    """Draw one image with a thin gap; place: left, top and width in inches."""
+    x, y, cell = place
+    channels, height, width = image.shape
+    pixels = np.moveaxis(image, 0, -1)
+    if channels == 1:
+        pixels = np.repeat(pixels, 3, axis=-1)
+    gap = 0.015
+    bottom = y + cell * height / width
+    extent = (x + gap, x + cell - gap, bottom - gap, y + gap)
+    axis.imshow(pixels, extent=extent, interpolation="nearest", aspect="auto")
+
+
+def _shorten(text: str, inches: float) -> str:
+    room = max(1, int(inches / 0.07))
+    return text if len(text) <= room else text[: room - 1] + "…"

@@ -1,0 +1,152 @@
+"""The course's look: colours by role, sizes in inches, one kind of figure."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import textwrap
+import threading
+from collections.abc import Iterator, Sequence
+
+import matplotlib
+import pandas as pd
+from matplotlib.figure import Figure
+
+SINGLE = (3.35, 2.4)  # inches: one column of a report
+DOUBLE = (6.9, 2.8)  # inches: the width of a page
+SLIDE = (10.0, 5.6)  # inches: a projected slide
+SMALL, NORMAL, LARGE = 8.0, 9.0, 10.0  # font sizes in points
+SCREEN_DPI = 110  # how large a figure stands in a notebook
+
+COLOURS = {
+    "baseline": "#000000",
+    "ours": "#0072B2",
+    "other 1": "#D55E00",
+    "other 2": "#009E73",
+    "other 3": "#CC79A7",
+    "quiet": "#6B6B6B",  # notes and guides
+    "pale": "#E4E8EC",  # grids and empty fields
+}
+MARKERS = ("o", "s", "^", "D", "v")
+NAMES = {
+    "accuracy": "Accuracy (%)",
+    "dice": "Dice (%)",
+    "loss": "Loss",
+    "bytes": "Bytes",
+    "kilobytes": "Size (kB)",
+    "seconds": "Time (s)",
+}
+SETTINGS = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": NORMAL,
+    "axes.titlesize": NORMAL,
+    "axes.labelsize": NORMAL,
+    "figure.titlesize": LARGE,
+    "figure.titleweight": "bold",
+    "figure.labelsize": SMALL,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#444444",
+    "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "axes.grid": False,
+    "grid.color": COLOURS["pale"],
+    "grid.linewidth": 0.8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "pdf.fonttype": 42,  # TrueType, so that text in a PDF stays text
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedlab",  # the same figure gives the same file
+    "figure.constrained_layout.h_pad": 0.05,
+    "figure.constrained_layout.w_pad": 0.05,
+}
+_one_at_a_time = threading.RLock()  # matplotlib's settings belong to the process
+
+
+@contextlib.contextmanager
+def style() -> Iterator[None]:
+    """Apply the course's look inside a `with` block and nowhere else."""
+    with _one_at_a_time, matplotlib.rc_context():
+        matplotlib.rcParams.update(matplotlib.rcParamsDefault | SETTINGS)
+        yield
+
+
+class Picture(Figure):
+    """A figure that shows itself in a notebook and remembers what it plotted.
+
+    data: the plotted table, which `save_figure` writes beside the picture.
+    description: alternative text, one sentence.
+    """
+
+    data: pd.DataFrame | None = None
+    description: str = ""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, object]]:
+        width, height = (int(inches * SCREEN_DPI) for inches in self.get_size_inches())
+        alt = self.description or self.get_suptitle().replace("\n", " ")
+        return png(self), {"width": width, "height": height, "alt": alt}
+
+
+def new_picture(
+    size: tuple[float, float],
+    title: str,
+    note: str = "",
+    data: pd.DataFrame | None = None,
+) -> Picture:
+    """An empty picture with its title above and a quiet note below, both wrapped."""
+    figure = Picture(figsize=size, layout="constrained")
+    figure.data = data
+    if title:
+        text = textwrap.fill(title, int(size[0] * 12))
+        figure.suptitle(text, x=0.01, ha="left", linespacing=1.25)
+    if note:
+        text = textwrap.fill(note, int(size[0] * 15.5))
+        figure.supxlabel(text, x=0.01, ha="left", color=COLOURS["quiet"])
+    return figure
+
+
+def png(figure: Figure, dpi: float = 2 * SCREEN_DPI) -> bytes:
+    """Draw a figure as a PNG; the default is sharp on dense screens."""
+    buffer = io.BytesIO()
+    with style():
+        figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+def colours_for(
+    names: Sequence[object], ours: object = None, baseline: object = "FedAvg"
+) -> dict[object, str]:
+    """Colour lines by role: baseline black, `ours` blue, others in order.
+
+    Without `ours` the first name that is not the baseline is blue.
+    Raises ValueError for more than five names: use small multiples then.
+    """
+    if len(names) > 5:
+        raise ValueError(
+            f"expected at most five lines per axis, found {len(names)}: {list(names)}; "
+            "spread them over `panels`"
+        )
+    others = [name for name in names if name not in (ours, baseline)]
+    roles = [role for role in COLOURS if role not in ("quiet", "pale")]
+    taken = {ours: "ours", baseline: "baseline"}
+    taken = {name: role for name, role in taken.items() if name in names}
+    free = [role for role in roles[1:] + roles[:1] if role not in taken.values()]
+    taken |= dict(zip(others, free, strict=False))
+    return {name: COLOURS[taken[name]] for name in names}
+
+
+def label_of(name: str) -> str:
+    """What stands at an axis for a column or metric: local_epochs → Local epochs."""
+    return NAMES.get(name, name[:1].upper() + name[1:].replace("_", " "))
+
+
+def scale_of(metric: str) -> float:
+    """Return 100 for shares, which figures show in per cent, and 1 for the rest."""
+    return 100.0 if label_of(metric).endswith("(%)") else 1.0

@@ -1,0 +1,341 @@
+"""A run: the fixed order in which a round calls its method's hooks."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, is_dataclass, replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+from tqdm.auto import tqdm
+
+from .engines.local import Failure, Job, LocalEngine
+from .evaluation import measure
+from .federation import Federation, Samples
+from .history import History
+from .messages import (
+    NUM_EXAMPLES_BYTES,
+    Broadcast,
+    Message,
+    Server,
+    Tensors,
+    nbytes,
+    refuse_nan,
+    validate,
+)
+from .methods import FedAvg
+from .metrics import Scores, task
+from .models.noise import own_noise
+from .selection import Roster, check_selection, everyone
+from .streams import numpy_stream, sequence
+from .training import LocalTraining, PrivateState, load_weights, trained_names
+
+
+class Run:
+    """One method on one federation, round by round.
+
+    - ``method``: a :class:`FedAvg` or one of its children.
+    - ``model``: a factory, called with (image shape (C, H, W), number of classes).
+    - ``select``: who takes part, ``(roster, rng) -> client numbers``; all by default.
+    - ``seed``: with it, on a CPU, every number is the same again.
+    - ``evaluate_every``: rounds between evaluations; the last of a fit is always one.
+
+    Everything that can be checked is checked here, before any training: ValueError
+    says what was expected, what came, and what to do.
+
+    After each round look at ``messages`` (what clients said), ``wire``, ``history``,
+    ``server`` and ``model``.
+    """
+
+    def __init__(
+        self,
+        method: FedAvg,
+        federation: Federation,
+        model: Callable[[tuple[int, int, int], int], nn.Module],
+        training: LocalTraining | None = None,
+        select: Callable | None = None,
+        seed: int = 0,
+        *,
+        workers: int | None = None,
+        device: str = "cpu",
+        evaluate_every: int = 1,
+        name: str = "",
+    ):
+        self.method, self.training = method, training or LocalTraining()
+        self.federation = federation.on(device)
+        self.select, self.seed, self.evaluate_every = (
+            select or everyone(),
+            seed,
+            evaluate_every,
+        )
+        check_selection(self.select, len(federation))
+        if evaluate_every < 1:
+            raise ValueError(f"evaluate_every must be ≥ 1, found {evaluate_every}")
+        self.model_name = _name(model)
+        self.model = self._build(model).to(device)
+        names = trained_names(self.model)
+        private = set(method.private_names(self.model))
+        if unknown := private - set(names):
+            raise ValueError(
+                "private names must be trained state of the model, found "
+                f"{sorted(unknown)}; see model.state_dict()"
+            )
+        state = {name: value.clone() for name, value in self.model.state_dict().items()}
+        trained = {n for n, p in self.model.named_parameters() if p.requires_grad}
+        self.server = Server(
+            round=0,
+            weights={n: state[n] for n in names if n not in private},
+            parameters=frozenset(trained - private),
+        )
+        own = {name: state[name] for name in names if name in private}
+        self.job = Job(
+            method, self.model, self.federation, self.training, seed, tuple(own), own
+        )
+        self.engine = LocalEngine(workers)
+        self.engine.open(self.job)
+        self.messages: list[Message] = []
+        self.private: dict[int, PrivateState] = {}
+        self.reports: dict[int, Tensors] = {}
+        self.clients = np.arange(len(federation))
+        self.times_chosen = np.zeros(len(federation), dtype=np.int64)
+        held_out = "+".join(federation.held_out_domains)
+        label = name or f"{type(method).__name__}, seed {seed}"
+        self.history = History(label, type(method).__name__, seed, held_out)
+        self.has_started = False
+
+    def _build(self, factory) -> nn.Module:
+        """The adapted model, drawn from the run's own stream for initial weights."""
+        data = self.federation.data
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(sequence(self.seed, "init").generate_state(1)[0]))
+            model = self.method.adapt(factory(data.image_shape, data.num_classes))
+        return own_noise(model).to(memory_format=torch.channels_last)
+
+    # ---- rounds ---------------------------------------------------------------------
+    def fit(self, rounds: int, progress: bool = True) -> History:
+        """Run ``rounds`` more rounds; calling it twice is the same as once for both."""
+        if rounds < 1:
+            raise ValueError(f"rounds must be at least 1, found {rounds}")
+        with tqdm(total=rounds, disable=not progress, desc=self.history.run) as bar:
+            for done in range(rounds):
+                self.step(evaluate=done == rounds - 1 or None)
+                bar.set_postfix_str(self._headline())
+                bar.update()
+        return self.history
+
+    def step(self, evaluate: bool | None = None) -> Run:
+        """One round. If it is interrupted, the run stays as it was before it.
+
+        ``evaluate``: measure afterwards; None decides by ``evaluate_every``.
+        """
+        if not self.has_started:
+            self._start()
+        began, record = time.perf_counter(), replace_rows(self.history)
+        rng = numpy_stream(self.seed, "select", self.server.round + 1)
+        cohort = self._cohort(self.select(self._roster(record), rng))
+        broadcasts = {
+            i: Broadcast(
+                self.server.round + 1,
+                self.server.weights,
+                self.method.brief(self.server, i),
+            )
+            for i in cohort
+        }
+        self.messages = []
+        answers = self.engine.train(broadcasts, self.private)
+        messages = self._accept(broadcasts, answers, record)
+        server = self._aggregate(messages, record)
+        private = {i: a[1] for i, a in answers.items() if not isinstance(a, Failure)}
+        record.add(server.round, "cost", "seconds", time.perf_counter() - began)
+
+        self.server, self.history, self.messages = server, record, messages
+        self.private.update({i: p for i, p in private.items() if p.weights or p.memory})
+        self.reports.update({m.client: m.report for m in messages if m.report})
+        self.times_chosen[cohort] += 1
+        load_weights(self.model.eval(), server.weights)
+        if evaluate or (evaluate is None and server.round % self.evaluate_every == 0):
+            self.evaluate()
+        return self
+
+    def _start(self) -> None:
+        """Once, before round 1: clients introduce themselves and are welcomed."""
+        method, record = self.method, replace_rows(self.history)
+        said: dict[int, Tensors] = {int(i): {} for i in self.clients}
+        private: dict[int, PrivateState] = {}
+        if type(method).introduce is not FedAvg.introduce:
+            broadcast = Broadcast(0, self.server.weights)
+            for i, answer in sorted(
+                self.engine.introduce(list(said), broadcast).items()
+            ):
+                try:
+                    if isinstance(answer, Failure):
+                        raise ValueError(answer.reason)
+                    method.check(answer[0])
+                except ValueError as error:
+                    record.add_event(0, i, "left out of the run", str(error))
+                    del said[i]
+                    continue
+                said[i], private[i] = answer
+                _count(record, 0, i, "up", introduction=nbytes(said[i]))
+        pooled = method.pool(said)
+        if type(method).welcome is not FedAvg.welcome:
+            for i in said:
+                told = method.welcome(pooled, i)
+                private.setdefault(i, PrivateState()).memory.update(told)
+                _count(record, 0, i, "down", welcome=nbytes(told))
+        self.clients = np.array(sorted(said), dtype=np.int64)
+        self.server = replace(self.server, memory=pooled)
+        self.private, self.history, self.has_started = private, record, True
+        self.evaluate()
+
+    def _roster(self, record: History) -> Roster:
+        def ask_loss(ids: Sequence[int]) -> dict[int, float]:
+            samples = [self.federation.client(i).train for i in ids]
+            states = [(self._state_of(i), s) for i, s in zip(ids, samples, strict=True)]
+            scores = self.engine.evaluate(states, self.server.round)
+            for i in ids:
+                down = nbytes(self.server.weights)
+                _count(record, self.server.round + 1, i, "down", loss_query=down)
+                _count(record, self.server.round + 1, i, "up", loss_query=4)
+            return {i: float(s.loss.mean()) for i, s in zip(ids, scores, strict=True)}
+
+        sizes = self.federation.sizes[self.clients]
+        chosen = self.times_chosen[self.clients]
+        return Roster(self.clients, sizes, chosen, self.reports, ask_loss)
+
+    def _cohort(self, chosen: Sequence[int]) -> list[int]:
+        cohort = sorted({int(i) for i in chosen})
+        if len(cohort) != len(chosen) or not np.isin(cohort, self.clients).all():
+            raise ValueError(
+                "a selection must return different clients of the roster, found "
+                f"{chosen}"
+            )
+        return cohort
+
+    def _accept(self, broadcasts, answers, record: History) -> list[Message]:
+        """The messages that may be aggregated, by client; the others are recorded."""
+        round, messages = self.server.round + 1, []
+        for i, told in broadcasts.items():
+            down = {"weights": nbytes(told.weights), "shared": nbytes(told.shared)}
+            _count(record, round, i, "down", **down)
+            try:
+                if isinstance(answers[i], Failure):
+                    raise ValueError(answers[i].reason)
+                message = answers[i][0]
+                up = {
+                    "weights": nbytes(message.weights),
+                    "report": nbytes(message.report),
+                }
+                _count(record, round, i, "up", num_examples=NUM_EXAMPLES_BYTES, **up)
+                validate(message, self.server.weights)
+                self.method.check(message.report)
+            except ValueError as error:
+                record.add_event(round, i, "left out of the round", str(error))
+                warnings.warn(
+                    f"round {round}: client {i} is left out: {error}", stacklevel=4
+                )
+                continue
+            messages.append(message)
+            for name, value in message.metrics.items():
+                record.add(round, "train", name, value, client=i)
+        return messages
+
+    def _aggregate(self, messages: list[Message], record: History) -> Server:
+        """The next server; with no message left its weights stay as they were."""
+        server = self.server
+        if messages:
+            server = self.method.aggregate(server, messages)
+            refuse_nan(server.weights)
+        return replace(server, round=self.server.round + 1)
+
+    # ---- measurement ----------------------------------------------------------------
+    def evaluate(self) -> None:
+        """Measure the server's weights on every split and note it in the history."""
+        round, is_personal = self.server.round, bool(self.job.private_names)
+        for row in measure(
+            self.engine,
+            self.federation,
+            self.clients,
+            self._state_of,
+            round,
+            is_personal,
+        ):
+            self.history.add(round, *row)
+
+    def scores(self, samples: Samples, client_id: int | None = None) -> Scores:
+        """Loss and score of each of ``samples`` (N,), as client ``client_id`` predicts.
+
+        None is a client never seen.
+        """
+        state = self._state_of(client_id)
+        return self.engine.evaluate([(state, samples)], self.server.round)[0]
+
+    def _state_of(self, client_id: int | None) -> Tensors:
+        own = self.private.get(client_id, PrivateState()).weights
+        return self.method.evaluation_state(self.server, own, client_id)
+
+    # ---- looking --------------------------------------------------------------------
+    @property
+    def wire(self) -> pd.DataFrame:
+        """What crossed the wire: run, round, client, direction, part, bytes."""
+        return self.history.wire()
+
+    def describe(self) -> dict:
+        """What made this run, as JSON values: two runs with the same are the same."""
+        return {
+            "method": _name(self.method),
+            "data": self.federation.data.name,
+            "federation": self.federation.fingerprint(),
+            "num_clients": len(self.federation),
+            "held_out": list(self.federation.held_out_domains),
+            "model": self.model_name,
+            "training": asdict(self.training),
+            "select": _name(self.select),
+            "seed": self.seed,
+        }
+
+    def _headline(self) -> str:
+        latest = [
+            row for row in self.history.measured[-200:] if row[1] in ("test", "val")
+        ]
+        metric = task(self.federation.data.task).metric
+        values = [row[5] for row in latest if row[4].endswith(metric)]
+        return f"{metric} {values[-1]:.1%}" if values else ""
+
+    def __repr__(self) -> str:
+        floats = sum(self.server.weights[n].numel() for n in self.server.parameters)
+        lines = [
+            f"Run of {self.method!r}, seed {self.seed}, round {self.server.round}",
+            f"  model     {self.model_name}, {floats:,} shared parameters",
+            f"  training  {self.training}",
+            f"  select    {self.select!r} of {len(self.federation):,} clients",
+        ]
+        return "\n".join(
+            [*lines, f"  {self._headline()}"] if self._headline() else lines
+        )
+
+
+def replace_rows(history: History) -> History:
+    """A copy that can be added to without changing ``history``."""
+    return history.until(2**62)
+
+
+def _count(record: History, round: int, client: int, direction: str, **parts: int):
+    for part, num_bytes in parts.items():
+        if num_bytes:
+            record.add_wire(round, client, direction, part, num_bytes)
+
+
+def _name(thing) -> str:
+    """A readable name that does not change between processes."""
+    if is_dataclass(thing):
+        return repr(thing)
+    if isinstance(thing, partial):
+        settings = ", ".join(f"{k}={v!r}" for k, v in sorted(thing.keywords.items()))
+        return f"{_name(thing.func)}({settings})"
+    return getattr(thing, "__qualname__", type(thing).__qualname__)

@@ -1,0 +1,68 @@
+"""The one seed rule: every random stream comes from (seed, purpose, round, client).
+
+A method that draws more numbers than another therefore does not shift the order in
+which batches are visited, and neither the number of workers nor the order of visits
+changes any result. Nothing in the package draws from a global generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import numpy as np
+import torch
+
+PURPOSES = ("order", "layers", "method", "augment", "init", "select", "evaluate")
+"""What a stream may be for; the position in this tuple enters the seed."""
+
+_layer_noise: ContextVar[torch.Generator] = ContextVar("layer_noise")
+
+
+def sequence(
+    seed: int, purpose: str, round: int = 0, client: int = 0
+) -> np.random.SeedSequence:
+    """The seed sequence of one stream; all four arguments are ≥ 0."""
+    return np.random.SeedSequence((seed, PURPOSES.index(purpose), round, client))
+
+
+def numpy_stream(
+    seed: int, purpose: str, round: int = 0, client: int = 0
+) -> np.random.Generator:
+    """A NumPy generator for one purpose, round and client."""
+    return np.random.default_rng(sequence(seed, purpose, round, client))
+
+
+def torch_stream(
+    seed: int, purpose: str, round: int = 0, client: int = 0
+) -> torch.Generator:
+    """A PyTorch generator (CPU) for one purpose, round and client."""
+    state = sequence(seed, purpose, round, client).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state) >> 1)
+
+
+@contextmanager
+def layer_noise(stream: torch.Generator) -> Iterator[None]:
+    """Let noise layers that run inside the block draw from ``stream``."""
+    token = _layer_noise.set(stream)
+    try:
+        yield
+    finally:
+        _layer_noise.reset(token)
+
+
+def current_layer_noise() -> torch.Generator:
+    """The stream a noise layer must draw from.
+
+    Raises RuntimeError outside a training visit or an evaluation: a layer that drew
+    from PyTorch's global generator there would give other numbers with every worker.
+    """
+    try:
+        return _layer_noise.get()
+    except LookupError:
+        raise RuntimeError(
+            "a noise layer was called in training mode outside a visit; expected a "
+            "stream set by layer_noise(...). Call model.eval() first, or wrap the "
+            "call in `with layer_noise(torch.Generator().manual_seed(0)):`"
+        ) from None

@@ -1,0 +1,16 @@
+"""Fixtures for several test files."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with the real prepared data; skips where there is none."""
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("FEDLAB_DATA") or beside)
+    if not folder.is_dir():
+        pytest.skip("no real data here: set FEDLAB_DATA to the folder that holds it")
+    return folder

@@ -1,0 +1,342 @@
+"""Running chapters: wrong parameters, hidden errors, failures and unchanged work."""
+
+import base64
+import json
+import textwrap
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from fedlab_support import chapters, execution
+from fedlab_support.pages import export_html
+
+PARAMETERS = """
+    seed: int = 0  # one integer per run
+    rate: float = 0.1  # learning rate
+    figures_dir: str = "figures"  # where figures go
+"""
+PICTURE = b"not really a picture"
+FIGURE = """
+    from pathlib import Path
+    Path(figures_dir).mkdir(parents=True, exist_ok=True)
+    for ending in (".png", ".pdf", ".svg", ".json"):
+        Path(figures_dir, "curve").with_suffix(ending).write_text(str(seed))
+"""
+
+
+def write_chapter(file: Path, *sources: str, figures: tuple[str, ...] = ()) -> Path:
+    """A small notebook whose first cell holds the parameters."""
+    cells = [new_code_cell(textwrap.dedent(source).strip()) for source in sources]
+    if cells:
+        cells[0].metadata["tags"] = ["parameters"]
+    notebook = new_notebook(cells=cells)
+    notebook.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
+    notebook.metadata["fedlab"] = {"figures": list(figures)}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, file)
+    return file
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Path:
+    """A folder with two chapters and one profile."""
+    folder = tmp_path / "notebooks"
+    write_chapter(folder / "00_tour.ipynb", PARAMETERS, FIGURE, figures=("curve",))
+    write_chapter(folder / "01_other.ipynb", "rounds: int = 3  # how many", "rounds")
+    (folder / "profiles").mkdir()
+    text = "00_tour: {seed: 3}\n01_other: {}\n"
+    (folder / "profiles" / "smoke.yaml").write_text(text)
+    return folder
+
+
+# Before anything runs
+
+
+def test_chapters_are_found_by_the_beginning_of_their_names(course: Path):
+    assert [c.stem for c in chapters.find_chapters((), course)] == [
+        "00_tour",
+        "01_other",
+    ]
+    assert [c.stem for c in chapters.find_chapters(["01"], course)] == ["01_other"]
+    with pytest.raises(ValueError, match=r"expected the beginning of one of .*07"):
+        chapters.find_chapters(["00", "07"], course)
+    with pytest.raises(ValueError, match="found none"):
+        chapters.find_chapters((), course / "profiles")
+
+
+def test_profiles_have_one_section_per_chapter(course: Path):
+    assert chapters.profile("smoke", "00_tour", course) == {"seed": 3}
+    assert chapters.profile("smoke", "01_other", course) == {}
+    with pytest.raises(ValueError, match=r"\['smoke'\], found 'huge'"):
+        chapters.profile("huge", "00_tour", course)
+    with pytest.raises(ValueError, match="expected a section '02_new'"):
+        chapters.profile("smoke", "02_new", course)
+
+
+def test_an_unknown_parameter_is_refused(course: Path):
+    with pytest.raises(ValueError, match=r"\['figures_dir'.*found \['sead'\].*check"):
+        execution.check(course / "00_tour.ipynb", {"sead": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("seed", 0.5), ("seed", True), ("rate", "1e-3"), ("figures_dir", 3)],
+)
+def test_a_value_of_another_type_is_refused(course: Path, name: str, value: object):
+    with pytest.raises(ValueError, match=f"expected {name} to be"):
+        execution.check(course / "00_tour.ipynb", {name: value})
+
+
+def test_values_that_fit_are_accepted(course: Path):
+    execution.check(course / "00_tour.ipynb", {"seed": 1, "rate": 1, "figures_dir": ""})
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_other_than_one_parameters_cell_is_refused(tmp_path: Path, count: int):
+    file = write_chapter(tmp_path / "00_tour.ipynb", "seed: int = 0", "other: int = 0")
+    notebook = nbformat.read(file, as_version=4)
+    for index, cell in enumerate(notebook.cells):
+        cell.metadata["tags"] = ["parameters"] if index < count else []
+    nbformat.write(notebook, file)
+    with pytest.raises(
+        ValueError, match=f"one cell tagged 'parameters', found {count}"
+    ):
+        execution.check(file, {})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--profile", "huge"],
+        ["--chapters", "09"],
+        ["--set", "sead=1"],
+        ["--set", "seed"],
+        ["--chapters", "00", "--set", "rate=1e-3"],
+    ],
+)
+def test_the_command_line_refuses_before_any_run(
+    course: Path, capsys, wrong: list[str]
+):
+    build = course.parent / "build"
+    places = ["--notebooks", str(course), "--build", str(build), "--profile", "smoke"]
+    with pytest.raises(SystemExit) as stopped:
+        chapters.main([*places, *wrong])
+    assert stopped.value.code == 2
+    assert "expected" in capsys.readouterr().err
+    assert not build.exists()
+
+
+# Errors that do not stop a run
+
+
+def executed_copy(file: Path, outputs: list, widgets: dict) -> Path:
+    cell = new_code_cell("...", outputs=outputs)
+    notebook = new_notebook(cells=[new_markdown_cell("text"), cell])
+    state = {"application/vnd.jupyter.widget-state+json": {"state": widgets}}
+    notebook.metadata["widgets"] = state
+    nbformat.write(notebook, file)
+    return file
+
+
+def test_hidden_errors_are_found(tmp_path: Path):
+    trace = "Traceback (most recent call last):\n  …\nZeroDivisionError: in a thread\n"
+    outputs = [new_output("stream", name="stderr", text=trace)]
+    error = {"output_type": "error", "ename": "KeyError", "evalue": "'a'"}
+    widgets = {
+        "one": {"state": {"outputs": [error]}},
+        "two": {"state": {"value": "<pre class='fl-error'>ValueError: banner</pre>"}},
+        "three": {"state": {"value": "<p>round 3</p>"}},
+    }
+    found = execution.hidden_errors(executed_copy(tmp_path / "a", outputs, widgets))
+    assert found[0] == "cell 1: ZeroDivisionError: in a thread"
+    assert found[1] == "widget: KeyError: 'a'"
+    assert "ValueError: banner" in found[2]
+    assert len(found) == 3
+
+
+def test_a_clean_notebook_has_no_hidden_errors(tmp_path: Path):
+    outputs = [new_output("stream", text="Traceback is a word\n")]
+    assert execution.hidden_errors(executed_copy(tmp_path / "a", outputs, {})) == []
+
+
+# The page
+
+
+def page_of(tmp_path: Path, notebook: nbformat.NotebookNode) -> str:
+    nbformat.write(notebook, tmp_path / "a.ipynb")
+    export_html(tmp_path / "a.ipynb", tmp_path / "a.html", links_from=tmp_path)
+    return (tmp_path / "a.html").read_text(encoding="utf-8")
+
+
+def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path):
+    (tmp_path / "dot.png").write_bytes(PICTURE)
+    text = "# Why\n\n$w_k$ and $$\\frac{1}{K}\\sum_k w_k$$\n\n![a dot](dot.png)"
+    page = page_of(tmp_path, new_notebook(cells=[new_markdown_cell(text)]))
+    assert page.count("<math") == 2
+    assert f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}" in page
+    for loading in (
+        'src="http',
+        "src='http",
+        'src="//',
+        "<link",
+        "url(http",
+        "require(",
+    ):
+        assert loading not in page
+
+
+def test_widgets_become_what_they_showed(tmp_path: Path):
+    view = {"application/vnd.jupyter.widget-view+json": {"model_id": "box"}}
+    picture = {"encoding": "base64", "path": ["value"], "data": "aGVsbG8="}
+    notebook = new_notebook(
+        cells=[new_code_cell("explore()", outputs=[new_output("display_data", view)])]
+    )
+    states = {
+        "box": {"state": {"children": ["IPY_MODEL_image", "IPY_MODEL_note"]}},
+        "image": {"state": {"format": "png"}, "buffers": [picture]},
+        "note": {"state": {"_model_name": "HTMLModel", "value": "<b>alpha = 1</b>"}},
+    }
+    notebook.metadata["widgets"] = {
+        "application/vnd.jupyter.widget-state+json": {"state": states}
+    }
+    page = page_of(tmp_path, notebook)
+    assert "data:image/png;base64,aGVsbG8=" in page
+    assert "<b>alpha = 1</b>" in page
+    assert "Open the notebook to move the controls" in page
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        r"\operatorname*{arg\,min}_w \mathbb{E}_{x \sim D}\left[\ell(w; x)\right]",
+        r"\begin{aligned} a &= b \\ c &= \tfrac{\mu}{2}\lVert w \rVert^2 \end{aligned}",
+        r"\begin{cases} 1 & y = c \\ 0 & \text{else} \end{cases}",
+        r"\underbrace{\sum_{k \in S_t} \frac{n_k}{n} w^k}_{\text{mean}} \arg\min_k",
+    ],
+)
+def test_formulas_of_the_usual_kinds_are_drawn(tmp_path: Path, formula: str):
+    notebook = new_notebook(cells=[new_markdown_cell(f"$${formula}$$")])
+    page = page_of(tmp_path, notebook)
+    assert page.count("<math") == 1
+    assert "$$" not in page
+
+
+@pytest.mark.parametrize("formula", ["w_k_j", r"\undefined{w}", "w & v"])
+def test_an_unreadable_formula_is_named(tmp_path: Path, formula: str):
+    notebook = new_notebook(cells=[new_markdown_cell(f"${formula}$")])
+    with pytest.raises(ValueError, match=r"expected a TeX formula, found .*w"):
+        page_of(tmp_path, notebook)
+    assert not (tmp_path / "a.html").exists()
+
+
+# Real runs (a kernel each)
+
+
+@pytest.mark.slow
+def test_a_chapter_runs_once_and_again_when_something_changed(course: Path, capsys):
+    build = course.parent / "build"
+    places = ["--notebooks", str(course), "--build", str(build), "--profile", "smoke"]
+    assert chapters.main(places) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["00_tour", "01_other", "2"]
+    assert (build / "figures" / "00_tour" / "curve.png").read_text() == "3"
+    assert (build / "html" / "01_other.html").exists()
+    assert execution.hidden_errors(build / "notebooks" / "00_tour.ipynb") == []
+
+    before = (build / "notebooks" / "01_other.ipynb").read_bytes()
+    (build / "figures" / "00_tour" / "curve.pdf").unlink()
+    assert chapters.main(places) == 0
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert "unchanged" not in first
+    assert "unchanged" in second
+    assert (build / "notebooks" / "01_other.ipynb").read_bytes() == before
+
+
+def test_the_fingerprint_follows_what_a_run_depends_on(course: Path, monkeypatch):
+    package = course.parent / "package"
+    (package / "data").mkdir(parents=True)
+    (package / "data" / "source.py").write_text("a = 1")
+    file = course / "01_other.ipynb"
+
+    def mark(params: dict | None = None) -> str:
+        return chapters.fingerprint(file, params or {}, package)
+
+    seen = [mark(), mark({"rounds": 4})]
+    (package / "data" / "source.py").write_text("a = 2")
+    seen.append(mark())
+    write_chapter(file, "rounds: int = 3  # how many", "rounds + 1")
+    seen.append(mark())
+    monkeypatch.setenv("FEDLAB_DATA", "elsewhere")
+    seen.append(mark())
+    assert len(set(seen)) == len(seen)
+    assert mark() == seen[-1]
+
+
+@pytest.mark.slow
+def test_a_failing_chapter_is_reported_and_leaves_the_last_good_one(
+    course: Path, capsys
+):
+    build = course.parent / "build"
+    places = ["--notebooks", str(course), "--build", str(build), "--profile", "smoke"]
+    good = build / "notebooks" / "00_tour.ipynb"
+    good.parent.mkdir(parents=True)
+    good.write_text("the last good one")
+    write_chapter(course / "00_tour.ipynb", PARAMETERS, "1 / 0")
+    assert chapters.main([*places, "--chapters", "00"]) == 1
+    line = capsys.readouterr().out.splitlines()[0]
+    assert "FAILED" in line and "ZeroDivisionError: division by zero" in line
+    assert good.read_text() == "the last good one"
+    assert (build / "notebooks" / "00_tour.failed.ipynb").exists()
+    assert not (build / "stamps" / "00_tour.json").exists()
+    assert sorted(p.name for p in good.parent.iterdir()) == [
+        "00_tour.failed.ipynb",
+        "00_tour.ipynb",
+    ]
+
+
+@pytest.mark.slow
+def test_an_error_in_a_widget_fails_the_chapter(course: Path):
+    hidden = """
+        import ipywidgets
+        out = ipywidgets.Output()
+        with out:
+            raise ValueError("nobody sees me")
+        out
+    """
+    file = write_chapter(course / "00_tour.ipynb", PARAMETERS, hidden)
+    with pytest.raises(execution.ChapterError, match="nobody sees me"):
+        execution.execute(file, course.parent / "out.ipynb", {"seed": 1})
+
+
+@pytest.mark.slow
+def test_a_declared_figure_that_was_not_written_fails_the_chapter(course: Path):
+    file = write_chapter(
+        course / "00_tour.ipynb", PARAMETERS, FIGURE, figures=("curve", "other")
+    )
+    build = course.parent / "build"
+    with pytest.raises(execution.ChapterError, match=r"other\.png"):
+        chapters.run_chapter(file, {}, build)
+    assert not (build / "stamps").exists()
+
+
+@pytest.mark.slow
+def test_a_chapter_sees_its_own_folder_and_the_data_folder(
+    course: Path, monkeypatch, tmp_path: Path
+):
+    asks = """
+        import json, os
+        json.dumps([os.getcwd(), os.environ["FEDLAB_DATA"], seed])
+    """
+    file = write_chapter(course / "00_tour.ipynb", PARAMETERS, asks)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDLAB_DATA", "some/data")
+    execution.execute(file, tmp_path / "out.ipynb", {"seed": 7})
+    cells = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
+    text = cells[-1].outputs[0].data["text/plain"]
+    assert json.loads(text.strip("'")) == [str(course), str(tmp_path / "some/data"), 7]

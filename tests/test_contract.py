@@ -1,0 +1,307 @@
+"""The contract of a method, driven by a probe that uses every hook."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedlab_support import FedAvg, Federation, LocalTraining, Run, dirichlet, uniform
+from fedlab_support.engines.local import LocalEngine
+from tests.probe import AwkwardNet, Probe
+from tests.tiny import tiny_data
+
+TRAINING = LocalTraining(lr=0.05, epochs=2, batch_size=7)
+
+
+@pytest.fixture(scope="module")
+def federation():
+    data = tiny_data(num=150, owners=5)
+    return Federation.build(data, dirichlet(data, 5, alpha=0.8, rng=3), val=0.2)
+
+
+class Fitted(Run):
+    def fit_run(self, rounds):
+        self.fit(rounds, progress=False)
+        return self
+
+
+def started(federation, method=None, workers=1, select=None, model=AwkwardNet, **kw):
+    method = method or Probe()
+    return Fitted(method, federation, model, TRAINING, select, workers=workers, **kw)
+
+
+def same(a: Run, b: Run) -> bool:
+    for left, right in (
+        (a.server.weights, b.server.weights),
+        (a.server.memory, b.server.memory),
+        (a.server.shared, b.server.shared),
+        *((a.private[i].weights, b.private[i].weights) for i in a.private),
+        *((a.private[i].memory, b.private[i].memory) for i in a.private),
+    ):
+        assert left.keys() == right.keys()
+        if not all(torch.equal(left[name], right[name]) for name in left):
+            return False
+    tables = [r.history.table().query("split != 'cost'") for r in (a, b)]
+    pd.testing.assert_frame_equal(*(t.reset_index(drop=True) for t in tables))
+    pd.testing.assert_frame_equal(a.wire, b.wire)
+    return a.private.keys() == b.private.keys()
+
+
+def test_every_hook_is_called_and_its_result_arrives(federation):
+    run = started(federation).step().step()
+    assert run.server.memory["total"] == federation.sizes.sum()
+    # Five clients reported 1 visit each in round 1 and 2 each in round 2.
+    assert run.server.memory["spoken"] == 5 + 10
+    assert run.server.shared == {"spoken": run.server.memory["spoken"]}
+    report = run.messages[3].report
+    assert report.keys() == {"loss_received", "visits", "me"}
+    assert report["me"] == 3 and report["visits"] == 2
+    assert set(run.private[3].weights) == {"head.bias"}
+    assert run.private[3].memory["total"] == federation.sizes.sum()
+    assert not torch.equal(
+        run.private[3].weights["head.bias"], run.private[2].weights["head.bias"]
+    )
+    metrics = run.history.table()["metric"].unique()
+    assert {"loss", "task_loss", "accuracy", "personal_accuracy", "seconds"} == set(
+        metrics
+    )
+
+
+def test_the_test_is_not_vacuous_weights_buffers_and_scale_move(federation):
+    run = started(federation)
+    before = {name: value.clone() for name, value in run.server.weights.items()}
+    run.step()
+    moved = {n for n, v in run.server.weights.items() if not torch.equal(v, before[n])}
+    assert {"scale", "head.weight", "stages.1.weight", "stages.1.running_mean"} <= moved
+
+
+def test_private_and_frozen_state_never_travels(federation):
+    run = started(federation).step()
+    for message in run.messages:
+        assert message.weights.keys() == run.server.weights.keys()
+        assert "head.bias" not in message.weights
+        assert not [name for name in message.weights if name.startswith("frozen")]
+    assert run.model.frozen[1].running_mean.abs().sum() == 0
+
+
+def test_every_part_of_the_wire_has_its_own_name_and_exact_bytes(federation):
+    run = started(federation, select=uniform(2)).step()
+    wire = run.wire
+    weights = sum(v.numel() * v.element_size() for v in run.server.weights.values())
+    first = wire[wire["round"] == 0]
+    assert first.groupby(["direction", "part"]).bytes.sum().to_dict() == {
+        ("down", "welcome"): 5 * 8,
+        ("up", "introduction"): 5 * 4,
+    }
+    one = wire[(wire["round"] == 1) & (wire.client == run.messages[0].client)]
+    assert one.set_index(["direction", "part"]).bytes.to_dict() == {
+        ("down", "weights"): weights,
+        ("down", "shared"): 4,
+        ("up", "num_examples"): 8,
+        ("up", "weights"): weights,
+        ("up", "report"): 12,
+    }
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_the_number_of_workers_does_not_matter(federation, workers):
+    assert same(
+        started(federation).fit_run(3), started(federation, workers=workers).fit_run(3)
+    )
+
+
+def test_the_order_of_visits_does_not_matter(federation, monkeypatch):
+    usual = started(federation).fit_run(3)
+    each = LocalEngine._each
+
+    def backwards(self, function, items, forgiving=True):
+        found = each(self, function, list(items)[::-1], forgiving)
+        return {item: found[item] for item in list(items)[::-1]}
+
+    monkeypatch.setattr(LocalEngine, "_each", backwards)
+    assert same(usual, started(federation).fit_run(3))
+
+
+def test_a_run_stopped_and_continued_equals_one_that_was_not(federation):
+    once, twice = started(federation), started(federation)
+    once.fit(4, progress=False)
+    twice.fit(1, progress=False)
+    twice.fit(3, progress=False)
+    assert same(once, twice)
+
+
+def test_an_interrupted_round_leaves_no_trace(federation, monkeypatch):
+    usual, stopped = started(federation).fit_run(3), started(federation).fit_run(1)
+
+    def interrupt(self, server, messages):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Probe, "aggregate", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            stopped.step()
+    assert stopped.server.round == 1
+    assert same(usual, stopped.fit_run(2))
+
+
+def test_an_optimiser_that_looks_twice_but_goes_nowhere_equals_gradient_descent(
+    federation,
+):
+    """Dropout, the method's own noise and BatchNorm are replayed, not drawn again."""
+
+    @dataclass(frozen=True)
+    class Once(Probe):
+        def optimiser(self, named_params, training):
+            return torch.optim.SGD([p for _, p in named_params], lr=training.lr)
+
+    twice = started(federation, Probe(radius=0.0)).fit_run(2)
+    once = started(federation, Once()).fit_run(2)
+    near = started(federation, Probe(radius=1e-7)).fit_run(2)
+    far = started(federation, Probe(radius=0.05)).fit_run(2)
+    logged = [run.history.table().query("split == 'train'") for run in (once, twice)]
+    assert logged[0].value.equals(logged[1].value), "only first looks are logged"
+    for name, value in once.server.weights.items():
+        assert torch.equal(value, twice.server.weights[name]), name
+        assert torch.allclose(value, near.server.weights[name], atol=1e-4), name
+    assert not torch.allclose(
+        once.server.weights["scale"], far.server.weights["scale"], atol=1e-5
+    )
+
+
+def test_noise_is_active_and_a_seed_decides_it(federation):
+    noisy = started(federation).fit_run(1)
+    for other in (
+        started(federation, Probe(noise=0.0)),
+        started(federation, model=lambda s, m: AwkwardNet(s, m, rate=0.0)),
+        started(federation, seed=1),
+    ):
+        other.fit_run(1)
+        assert not torch.equal(
+            noisy.server.weights["head.weight"], other.server.weights["head.weight"]
+        )
+    assert same(noisy, started(federation).fit_run(1))
+
+
+def test_nothing_draws_from_or_changes_global_state(federation):
+    torch.manual_seed(5)
+    np.random.seed(5)
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    first = started(federation, workers=2).fit_run(2)
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.get_num_threads() == threads
+    torch.manual_seed(6)
+    assert same(first, started(federation, workers=2).fit_run(2))
+
+
+@dataclass(frozen=True)
+class Unlucky(Probe):
+    """Fails on purpose on some clients."""
+
+    fails_at: str = "loss"
+    clients: tuple = (1,)
+
+    def introduce(self, model, visit):
+        said = super().introduce(model, visit)
+        if self.fails_at == "introduce" and visit.client.id in self.clients:
+            raise OSError("the camera is off")
+        return said
+
+    def loss(self, model, batch, visit):
+        visit.memory["touched"] = torch.ones(1)
+        if visit.client.id in self.clients:
+            if self.fails_at == "loss":
+                raise RuntimeError("out of battery")
+            if self.fails_at == "nan":
+                return super().loss(model, batch, visit) * float("nan")
+        return super().loss(model, batch, visit)
+
+    def report(self, model, visit):
+        said = super().report(model, visit)
+        if visit.client.id in self.clients:
+            if self.fails_at == "check":
+                said["me"] = torch.tensor([-1.0])
+            if self.fails_at == "report":
+                said["me"] = torch.tensor([float("inf")])
+        return said
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "reason"),
+    [
+        ("loss", "out of battery"),
+        ("nan", "loss became nan"),
+        ("check", "negative client number"),
+        ("report", "NaN or infinite"),
+    ],
+)
+def test_a_faulty_client_is_left_out_of_the_round_with_the_reason(
+    federation, fails_at, reason
+):
+    with pytest.warns(UserWarning, match=reason):
+        run = started(federation, Unlucky(fails_at=fails_at)).step()
+    assert [m.client for m in run.messages] == [0, 2, 3, 4]
+    events = run.history.events()
+    assert events.client.tolist() == [1] and reason in events.reason[0]
+    assert all(v.isfinite().all() for v in run.server.weights.values())
+    if fails_at in ("loss", "nan"):
+        assert "touched" not in run.private[1].memory, "a failed visit leaves no trace"
+    assert "touched" in run.private[2].memory
+
+
+def test_with_no_client_left_the_weights_stay_as_they_were(federation):
+    run = started(federation, Unlucky(clients=(0, 1, 2, 3, 4)))
+    before = {name: value.clone() for name, value in run.server.weights.items()}
+    with pytest.warns(UserWarning, match="out of battery"):
+        run.step()
+    assert run.server.round == 1 and run.messages == []
+    assert all(torch.equal(v, before[n]) for n, v in run.server.weights.items())
+
+
+def test_a_refused_introduction_leaves_a_client_out_of_the_whole_run(federation):
+    run = started(federation, Unlucky(fails_at="introduce", clients=(4,))).fit_run(2)
+    assert [m.client for m in run.messages] == [0, 1, 2, 3]
+    assert run.server.memory["total"] == federation.sizes[:4].sum()
+    assert "the camera is off" in run.history.events().reason[0]
+
+
+def test_a_message_with_other_names_or_shapes_is_refused(federation, monkeypatch):
+    train = LocalEngine.train
+
+    def spoil(self, broadcasts, private):
+        answers = train(self, broadcasts, private)
+        message, kept = answers[2]
+        weights = dict(message.weights, scale=torch.ones(3))
+        return {**answers, 2: (replace(message, weights=weights), kept)}
+
+    monkeypatch.setattr(LocalEngine, "train", spoil)
+    with pytest.warns(UserWarning, match="'scale' must be"):
+        run = started(federation).step()
+    assert [m.client for m in run.messages] == [0, 1, 3, 4]
+
+
+def test_clients_do_not_share_optimisers_and_momentum_does_not_leak(federation):
+    """A client's result is the same whether it is visited alone or with others."""
+    training = replace(TRAINING, momentum=0.9)
+    alone, together = (
+        Run(
+            FedAvg(), federation, AwkwardNet, training, lambda r, rng, c=c: c, workers=1
+        )
+        for c in ([3], [0, 1, 2, 3, 4])
+    )
+    (a,) = alone.step().messages
+    b = together.step().messages[3]
+    assert all(torch.equal(a.weights[n], b.weights[n]) for n in a.weights)
+
+
+def test_memory_that_a_visit_changes_in_place_is_a_copy(federation):
+    @dataclass(frozen=True)
+    class InPlace(Unlucky):
+        def loss(self, model, batch, visit):
+            visit.memory["visits"].add_(100)
+            return super().loss(model, batch, visit)
+
+    with pytest.warns(UserWarning, match="battery"):
+        run = started(federation, InPlace()).step()
+    assert run.private[1].memory["visits"] == 0

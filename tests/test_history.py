@@ -1,0 +1,134 @@
+"""Histories: exact columns, lossless files, honest averages."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from fedlab_support.history import History, compare, concat, last, summarise
+
+COLUMNS = "run, method, seed, held_out, round, split, domain, client, metric, value"
+WIRE = "run, round, client, direction, part, bytes"
+EVENTS = "run, round, client, event, reason"
+
+
+def small_history(seed: int = 0, method: str = "FedAvg") -> History:
+    history = History(run=f"{method}-{seed}", method=method, seed=seed, held_out="usps")
+    for round in range(1, 5):
+        history.add(round, "test", "accuracy", 0.1 * round + 0.01 * seed)
+        history.add(round, "test", "accuracy", 0.1 * round / 3, domain="mnist")
+    history.add_wire(1, 3, "down", "weights", 4_000)
+    history.add_wire(1, 3, "up", "num_examples", 8)
+    history.add_event(2, 3, "left out", 'loss is NaN, said "client",\nsecond line')
+    return history
+
+
+def overall(table: pd.DataFrame) -> pd.DataFrame:
+    return table[(table["domain"] == "") & (table["client"] == -1)]
+
+
+def test_tables_have_exactly_the_promised_columns():
+    history = small_history()
+    assert ", ".join(history.table().columns) == COLUMNS
+    assert ", ".join(history.wire().columns) == WIRE
+    assert ", ".join(history.events().columns) == EVENTS
+    first = history.table().iloc[0]
+    assert (first["domain"], first["client"], first["held_out"]) == ("", -1, "usps")
+
+
+def test_an_empty_history_keeps_columns_and_types():
+    empty, full = History("a", "FedAvg", 0), small_history()
+    for name in ("table", "wire", "events"):
+        before, after = getattr(empty, name)(), getattr(full, name)()
+        assert len(before) == 0
+        assert before.dtypes.equals(after.dtypes)
+
+
+@pytest.mark.parametrize("value", [0.1 + 0.2, math.pi / 1e7, 1e-308, math.inf, -0.0])
+def test_files_give_every_float_back_to_the_last_bit(tmp_path, value):
+    history = small_history()
+    history.add(9, "test", "loss", value, domain="NA", client=12)
+    history.add(9, "test", "loss", math.nan, domain="001")
+    history.save(tmp_path / "deep" / "folder")
+    again = History.load(tmp_path / "deep" / "folder")
+    for name in ("table", "wire", "events"):
+        pd.testing.assert_frame_equal(
+            getattr(history, name)(), getattr(again, name)(), check_exact=True
+        )
+    assert again.measured[-2] == history.measured[-2]
+    assert again.absences == history.absences
+    again.save(tmp_path / "second")
+    for file in (tmp_path / "second").iterdir():
+        twin = tmp_path / "deep" / "folder" / file.name
+        assert file.read_bytes() == twin.read_bytes()
+
+
+def test_loading_from_an_empty_folder_says_what_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no run\.json"):
+        History.load(tmp_path)
+
+
+def test_until_drops_later_rounds_only():
+    early = small_history().until(1)
+    assert early.table()["round"].max() == 1
+    assert len(early.wire()) == 2
+    assert len(early.events()) == 0
+
+
+def test_a_wrong_direction_is_refused():
+    with pytest.raises(ValueError, match="'down' or 'up'"):
+        small_history().add_wire(1, 0, "sideways", "weights", 1)
+
+
+def test_concat_takes_histories_and_tables():
+    both = concat([small_history(0), small_history(1).table()])
+    assert sorted(both["seed"].unique()) == [0, 1]
+    assert ", ".join(concat([]).columns) == COLUMNS
+
+
+def test_last_averages_the_last_rounds_of_each_run():
+    table = overall(concat([small_history(0), small_history(1)]))
+    table = table.sample(frac=1.0, random_state=0).assign(local_epochs=5)
+    result = last(table, rounds=2).sort_values("seed")
+    assert result["value"].tolist() == pytest.approx([0.35, 0.36])
+    assert result["round"].tolist() == [4, 4]
+    assert result["local_epochs"].tolist() == [5, 5]
+    with pytest.raises(ValueError, match="at least 1"):
+        last(table, rounds=0)
+
+
+def test_each_seed_counts_once_in_a_summary():
+    table = overall(concat([small_history(seed) for seed in range(3)]))
+    lopsided = pd.concat([table, table[table["seed"] == 2]])
+    summary = summarise(last(lopsided), by=["method"])
+    row = summary.iloc[0]
+    assert row["num_seeds"] == 3
+    assert row["mean"] == pytest.approx(0.41)
+    assert row["sd"] == pytest.approx(0.01)
+    one = summarise(last(table[table["seed"] == 0]), by=["method"]).iloc[0]
+    assert one["num_seeds"] == 1
+    assert math.isnan(one["sd"])
+
+
+def test_a_summary_refuses_to_average_unlike_rows():
+    table = small_history().table()
+    with pytest.raises(ValueError, match="one kind of domain"):
+        summarise(table, by=["method"])
+    mixed = overall(table).copy()
+    mixed.loc[mixed.index[0], "metric"] = "loss"
+    with pytest.raises(ValueError, match="one kind of metric"):
+        summarise(mixed, by=["method"])
+    assert len(summarise(mixed, by=["method", "metric"])) == 2
+
+
+def test_paper_values_stand_beside_ours():
+    ours = pd.DataFrame(
+        {"setting": ["iid", "writers"], "mean": [0.8, 0.7], "sd": 0.01, "num_seeds": 3}
+    )
+    paper = pd.DataFrame({"setting": ["iid"], "value": [77.31]})
+    both = compare(ours, paper, on=["setting"])
+    assert both["ours"].tolist() == pytest.approx([80.0, 70.0])
+    assert both["difference"].iloc[0] == pytest.approx(2.69)
+    assert math.isnan(both["paper"].iloc[1])
+    with pytest.raises(ValueError, match="no row of ours"):
+        compare(ours, paper.assign(setting="i.i.d."), on=["setting"])

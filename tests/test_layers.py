@@ -1,0 +1,60 @@
+"""No module imports from a layer above it, and the rule that says so can fail."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Check the package that lies in ``folder`` (first on the import path)."""
+    env = os.environ | {"PYTHONPATH": str(folder)}
+    return subprocess.run(COMMAND, cwd=folder, env=env, capture_output=True, text=True)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the package and its rules that may be broken."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(
+        ROOT / "fedlab_support", tmp_path / "fedlab_support", ignore=ignored
+    )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_the_layers_hold():
+    done = lint(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("partition", "from fedlab_support.run import Run"),
+        ("streams", "import fedlab_support.messages"),
+        ("methods/fedavg", "from fedlab_support.engines import local"),
+        ("messages", "def late():\n    import fedlab_support.training"),
+        ("history", "import torch"),
+        ("widgets", "from torch import Tensor"),
+    ],
+)
+def test_an_import_that_points_back_is_found(copy: Path, module: str, line: str):
+    file = copy / "fedlab_support" / f"{module}.py"
+    file.write_text(f"{file.read_text(encoding='utf-8')}\n{line}\n", encoding="utf-8")
+    done = lint(copy)
+    assert done.returncode != 0
+    assert "BROKEN" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_module_without_a_layer_is_found(copy: Path):
+    (copy / "fedlab_support" / "utils.py").write_text("", encoding="utf-8")
+    done = lint(copy)
+    assert done.returncode != 0
+    assert "utils" in done.stdout, done.stdout + done.stderr

@@ -1,0 +1,68 @@
+"""Every chapter: known parameters, no stored outputs, and a clean run at smoke size."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from fedlab_support.chapters import NOTEBOOKS, profile
+from fedlab_support.execution import check, execute, hidden_errors, missing_figures
+from fedlab_support.pages import export_html
+
+CHAPTERS = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+PROFILES = sorted(file.stem for file in NOTEBOOKS.glob("profiles/*.yaml"))
+SMOKE_SECONDS = 30  # what the plan promises
+SLOW_MACHINE = 3  # a busy machine may take this many times as long
+
+each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+
+
+def test_the_three_profiles_are_there():
+    assert PROFILES == ["laptop", "paper", "smoke"]
+
+
+@each_chapter
+@pytest.mark.parametrize("name", PROFILES)
+def test_profiles_name_parameters_that_the_chapter_has(chapter: Path, name: str):
+    check(chapter, profile(name, chapter.stem))
+
+
+@each_chapter
+def test_no_outputs_are_stored(chapter: Path):
+    command = [
+        sys.executable,
+        "-m",
+        "nbstripout",
+        "--verify",
+        "--keep-id",
+        str(chapter),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"run `nbstripout --keep-id {chapter}`"
+
+
+@each_chapter
+def test_pictures_in_the_text_exist(chapter: Path):
+    """The figures that a reader sees who does not run the notebook."""
+    cells = nbformat.read(chapter, as_version=4).cells
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    links = [part.partition(")")[0] for part in text.split("](")[1:]]
+    files = [chapter.parent / link for link in links if link.endswith(".png")]
+    assert [file for file in files if not file.exists()] == []
+
+
+@pytest.mark.slow
+@each_chapter
+def test_the_chapter_runs_at_smoke_size(chapter: Path, tmp_path: Path):
+    out, figures = tmp_path / chapter.name, tmp_path / "figures"
+    params = profile("smoke", chapter.stem) | {"figures_dir": str(figures)}
+    began = time.perf_counter()
+    execute(chapter, out, params, cell_seconds=120)
+    seconds = time.perf_counter() - began
+    assert hidden_errors(out) == []
+    assert missing_figures(chapter, figures) == []
+    export_html(out, tmp_path / "page.html", links_from=chapter.parent)
+    assert seconds < SMOKE_SECONDS * SLOW_MACHINE

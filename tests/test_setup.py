@@ -1,0 +1,118 @@
+"""The files that install the course agree with each other."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import tomllib
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def normal(name: str) -> str:
+    """A package's name as registries compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {normal(name): version for name, version in pairs}
+
+
+def project() -> dict:
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        return tomllib.load(file)["project"]
+
+
+def direct_dependencies() -> set[str]:
+    extras = project()["optional-dependencies"].values()
+    names = [*project()["dependencies"], *(name for extra in extras for name in extra)]
+    own = normal(project()["name"])
+    return {normal(name) for name in names if not normal(name).startswith(own)}
+
+
+def conda() -> dict:
+    text = (ROOT / "environment.yml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)
+
+
+def test_every_direct_dependency_is_pinned():
+    assert direct_dependencies() <= set(pins())
+
+
+def test_versions_named_in_the_plan_are_the_pinned_ones():
+    named = {"torch": "2.13.0", "torchvision": "0.28.0", "timm": "1.0.31"}
+    assert named.items() <= pins().items()
+
+
+def test_constraints_are_versions_and_nothing_of_one_machine():
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[0-9][0-9a-z.]*", line) for line in lines)
+
+
+def test_conda_environment_has_the_same_versions():
+    *_, section = conda()["dependencies"]
+    pinned = dict(line.split("==") for line in section["pip"] if "==" in line)
+    pinned = {normal(name): version for name, version in pinned.items()}
+    assert set(pinned) == direct_dependencies()
+    assert pinned.items() <= pins().items()
+
+
+def test_conda_environment_installs_the_package_under_the_constraints():
+    *_, section = conda()["dependencies"]
+    assert section["pip"][:2] == ["-c constraints.txt", "-e .[dev]"]
+    python = conda()["dependencies"][0].removeprefix("python=")
+    assert f"Python {python}" in (ROOT / "constraints.txt").read_text(encoding="utf-8")
+
+
+def test_licence_is_the_one_that_the_project_names():
+    assert project()["license"] == "Apache-2.0"
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Version 2.0, January 2004" in text and "END OF TERMS AND CONDITIONS" in text
+
+
+@pytest.mark.parametrize("target", ["install", "lab", "run", "test"])
+def test_make_installs_once_for_every_target(target):
+    """Without the stamp the first step is an installation; with it there is none."""
+    stamp = ".venv/.installed"
+    first = dry_make(target, "--what-if=pyproject.toml")
+    second = dry_make(target, f"--old-file={stamp}")
+    assert "--constraint constraints.txt --editable '.[dev]'" in first
+    assert "pip install" not in second
+
+
+def dry_make(target: str, option: str) -> str:
+    command = ["make", "--dry-run", "--no-print-directory", option, target]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_lab_opens_the_tour_and_takes_arguments():
+    printed = dry_make("lab", "JUPYTER_ARGS=--no-browser")
+    assert "jupyter lab" in printed
+    assert "/lab/tree/notebooks/00_tour.ipynb" in printed
+    assert printed.rstrip().endswith("--no-browser")
+
+
+def test_a_relative_data_folder_reaches_notebooks_as_an_absolute_one():
+    command = [
+        "make",
+        "--print-data-base",
+        "--dry-run",
+        "help",
+        "FEDLAB_DATA=some/data",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert f"FEDLAB_DATA := {ROOT}/some/data" in done.stdout
+
+
+def test_continuous_integration_runs_make_test_and_stops_at_errors():
+    script = ROOT / ".ci" / "run"
+    text = script.read_text(encoding="utf-8")
+    assert script.stat().st_mode & 0o111
+    assert "set -euo pipefail" in text and text.rstrip().endswith("make test")

@@ -1,0 +1,120 @@
+"""torchvision imports beside any build of torch, and nothing is touched beside CUDA.
+
+Each case needs a fresh interpreter: an import happens once.
+"""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints; its traceback is the failure message."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# A torchvision whose import needs an operator, as the CUDA wheel's does, and which says
+# how often it was tried: the branches are tested whatever is installed here.
+STAND_IN = """
+    import pathlib, sys, tempfile, torch
+    folder = pathlib.Path(tempfile.mkdtemp())
+    tries = folder / "tries"
+    (folder / "torchvision.py").write_text(
+        "import pathlib, torch\\n"
+        f"with open({str(tries)!r}, 'a') as file: file.write('x')\\n"
+        "for name in ('nms', 'qnms'):\\n"
+        "    if not hasattr(torch.ops.torchvision, name):\\n"
+        "        raise RuntimeError(f'operator torchvision::{name} does not exist')\\n"
+    )
+    sys.path.insert(0, str(folder))
+    from fedlab_support import vision
+"""
+
+
+def test_cpu_build_declares_the_operators_once():
+    printed = python(
+        STAND_IN
+        + """
+    torch.version.cuda = None
+    first, second = vision.import_torchvision(), vision.import_torchvision()
+    assert first is second and hasattr(torch.ops.torchvision, "qnms")
+    print(tries.read_text(), len(vision._declared))
+    """
+    )
+    assert printed == "xx 1"
+
+
+def test_cuda_build_declares_nothing_and_passes_the_error_on():
+    printed = python(
+        STAND_IN
+        + """
+    torch.version.cuda = "13.0"
+    try:
+        vision.import_torchvision()
+    except RuntimeError as error:
+        print(error)
+    print(tries.read_text(), len(vision._declared))
+    print(hasattr(torch.ops.torchvision, "nms"))
+    """
+    )
+    assert printed.splitlines() == [
+        "operator torchvision::nms does not exist",
+        "x 0",
+        "False",
+    ]
+
+
+@pytest.mark.slow
+def test_a_torchvision_that_brings_its_operators_is_left_alone():
+    printed = python(
+        STAND_IN
+        + """
+    torch.version.cuda = None
+    own = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in vision._SCHEMAS.values():
+        own.define(schema)
+    vision.import_torchvision()
+    print(tries.read_text(), len(vision._declared))
+    """
+    )
+    assert printed == "x 0"
+
+
+@pytest.mark.slow
+def test_other_errors_are_passed_on():
+    printed = python(
+        STAND_IN
+        + """
+    (folder / "torchvision.py").write_text("raise RuntimeError('disk on fire')")
+    torch.version.cuda = None
+    try:
+        vision.import_torchvision()
+    except RuntimeError as error:
+        print(error, len(vision._declared))
+    """
+    )
+    assert printed == "disk on fire 0"
+
+
+@pytest.mark.slow
+def test_the_installed_torchvision_and_timm_import_from_several_threads():
+    printed = python(
+        """
+        from concurrent.futures import ThreadPoolExecutor
+        import torch
+        from fedlab_support.vision import import_torchvision
+        with ThreadPoolExecutor(4) as pool:
+            modules = set(pool.map(lambda _: import_torchvision(), range(8)))
+        import timm
+        from torchvision import datasets, models, transforms
+        image = transforms.functional.resize(torch.zeros(3, 8, 8), [4, 4])
+        print(len(modules), tuple(image.shape), timm.is_model("vit_tiny_patch16_224"))
+        """
+    )
+    assert printed == "1 (3, 4, 4) True"

@@ -1,0 +1,54 @@
+"""A tiny data set for tests: unequal owners, and one that lacks a class."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedlab_support.data import DomainData
+
+
+def tiny_data(
+    num: int = 60,
+    classes: int = 4,
+    domains: int = 2,
+    owners: int = 5,
+    size: int = 8,
+    seed: int = 0,
+    *,
+    channels: int = 1,
+    test_share: float = 0.2,
+) -> DomainData:
+    """Noisy bars whose row tells the class and whose brightness tells the domain.
+
+    Owner k holds about k + 1 times as many samples as owner 0, which has none of class
+    0; owner k belongs to domain k % domains. Every class can be trained on.
+    """
+    rng = np.random.default_rng(seed)
+    cuts = np.cumsum(np.arange(1, owners + 1)) * num // (owners * (owners + 1) // 2)
+    owner = np.searchsorted(cuts, np.arange(num), side="right")
+    labels = np.arange(num) % classes
+    labels[(owner == 0) & (labels == 0)] = 1 % classes
+    mixed = rng.permutation(num)
+    owner, labels = owner[mixed], labels[mixed]
+    is_test = np.zeros(num, dtype=bool)
+    is_test[rng.permutation(num)[: int(num * test_share)]] = True
+    images = rng.integers(0, 60, (num, channels, size, size))
+    height = max(1, size // classes)
+    for i, label in enumerate(labels):
+        row = label * height % size
+        images[i, :, row : row + height] += 120
+    images += 20 * (owner % domains)[:, None, None, None]
+    return DomainData(
+        name="tiny",
+        images=images.astype(np.uint8),
+        labels=labels,
+        domain=owner % domains,
+        owner=owner,
+        is_test=is_test,
+        class_names=tuple(f"class {i}" for i in range(classes)),
+        domain_names=tuple(f"domain {i}" for i in range(domains)),
+        owner_names=tuple(f"owner {i}" for i in range(owners)),
+        mean=tuple(0.3 + 0.1 * c for c in range(channels)),
+        std=tuple(0.2 + 0.05 * c for c in range(channels)),
+        source="drawn by a test",
+    )
