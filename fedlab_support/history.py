@@ -97,6 +97,16 @@ class History:
         """Clients left out: run, round, client, event, reason."""
         return _frame([(self.run, *row) for row in self.absences], EVENTS)
 
+    def empty(self) -> History:
+        """A history of the same run without rows: what one round adds to."""
+        return History(self.run, self.method, self.seed, self.held_out)
+
+    def extend(self, other: History) -> None:
+        """Append all rows of `other`, in their order."""
+        self.measured += other.measured
+        self.traffic += other.traffic
+        self.absences += other.absences
+
     def until(self, round: int) -> History:
         """Copy without the rows after `round`: what a resumed run starts from."""
         kept = (

@@ -81,12 +81,12 @@ def nbytes(tensors: Tensors) -> int:
 def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors:
     """Average several dictionaries of tensors.
 
-    - ``trees``: K dictionaries with equal names and shapes.
+    - ``trees``: K dictionaries with equal names and shapes (no broadcasting).
     - ``weights``: K numbers ≥ 0 that are divided by their sum here.
 
     Returns a new dictionary with the floating tensors, averaged in double precision
     and returned in their own; integer counters are skipped. Raises ValueError when
-    names differ (the first missing name is given) or no weight is positive.
+    names or shapes differ (the first such name is given) or no weight is positive.
 
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
@@ -105,13 +105,19 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
             raise ValueError(
                 f"dictionaries must have equal names, {missing[0]!r} differs"
             )
+        for name, value in tree.items():
+            if value.shape != trees[0][name].shape:
+                raise ValueError(
+                    f"{name!r} must have one shape, found {tuple(value.shape)} beside "
+                    f"{tuple(trees[0][name].shape)}"
+                )
     shares = (shares / shares.sum()).tolist()
     mean = {}
     for name, first in trees[0].items():
         if first.is_floating_point():
             # w = sum_k a_k w_k
-            total = torch.zeros_like(first, dtype=torch.float64)
-            for tree, share in zip(trees, shares, strict=True):
+            total = first.double() * shares[0]
+            for tree, share in zip(trees[1:], shares[1:], strict=True):
                 total.add_(tree[name], alpha=share)
             mean[name] = total.to(first.dtype)
     return mean
@@ -124,7 +130,7 @@ def validate(message: Message, expected: Tensors) -> None:
     missing or unknown names, another shape or type, values that are not finite, or a
     number of examples that is not positive.
     """
-    if message.num_examples < 1:
+    if not message.num_examples >= 1:  # NaN too
         raise ValueError(
             f"num_examples must be at least 1, found {message.num_examples}"
         )

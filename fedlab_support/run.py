@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -30,10 +32,13 @@ from .messages import (
 )
 from .methods import FedAvg
 from .metrics import Scores, task
-from .models.noise import own_noise
+from .models.noise import own_noise, refuse_global_noise
 from .selection import Roster, check_selection, everyone
 from .streams import numpy_stream, sequence
 from .training import LocalTraining, PrivateState, load_weights, trained_names
+
+_BUILDING = threading.Lock()
+"""Initial weights come from PyTorch's global generator, forked; one run at a time."""
 
 
 class Run:
@@ -68,15 +73,12 @@ class Run:
     ):
         self.method, self.training = method, training or LocalTraining()
         self.federation = federation.on(device)
-        self.select, self.seed, self.evaluate_every = (
-            select or everyone(),
-            seed,
-            evaluate_every,
-        )
+        self.select, self.seed = select or everyone(), int(seed)
+        self.evaluate_every = int(evaluate_every)
         check_selection(self.select, len(federation))
         if evaluate_every < 1:
             raise ValueError(f"evaluate_every must be ≥ 1, found {evaluate_every}")
-        self.model_name = _name(model)
+        self.model_name = name_of(model)
         self.model = self._build(model).to(device)
         names = trained_names(self.model)
         private = set(method.private_names(self.model))
@@ -111,10 +113,12 @@ class Run:
     def _build(self, factory) -> nn.Module:
         """The adapted model, drawn from the run's own stream for initial weights."""
         data = self.federation.data
-        with torch.random.fork_rng(devices=[]):
+        with _BUILDING, torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(sequence(self.seed, "init").generate_state(1)[0]))
             model = self.method.adapt(factory(data.image_shape, data.num_classes))
-        return own_noise(model).to(memory_format=torch.channels_last)
+            example = self.federation.store.pictures(torch.tensor([0, 0])).cpu()
+            refuse_global_noise(own_noise(model), example)
+        return model.to(memory_format=torch.channels_last)
 
     # ---- rounds ---------------------------------------------------------------------
     def fit(self, rounds: int, progress: bool = True) -> History:
@@ -135,7 +139,7 @@ class Run:
         """
         if not self.has_started:
             self._start()
-        began, record = time.perf_counter(), replace_rows(self.history)
+        began, record = time.perf_counter(), self.history.empty()
         rng = numpy_stream(self.seed, "select", self.server.round + 1)
         cohort = self._cohort(self.select(self._roster(record), rng))
         broadcasts = {
@@ -153,7 +157,8 @@ class Run:
         private = {i: a[1] for i, a in answers.items() if not isinstance(a, Failure)}
         record.add(server.round, "cost", "seconds", time.perf_counter() - began)
 
-        self.server, self.history, self.messages = server, record, messages
+        self.server, self.messages = server, messages
+        self.history.extend(record)
         self.private.update({i: p for i, p in private.items() if p.weights or p.memory})
         self.reports.update({m.client: m.report for m in messages if m.report})
         self.times_chosen[cohort] += 1
@@ -164,7 +169,7 @@ class Run:
 
     def _start(self) -> None:
         """Once, before round 1: clients introduce themselves and are welcomed."""
-        method, record = self.method, replace_rows(self.history)
+        method, record = self.method, self.history.empty()
         said: dict[int, Tensors] = {int(i): {} for i in self.clients}
         private: dict[int, PrivateState] = {}
         if type(method).introduce is not FedAvg.introduce:
@@ -190,11 +195,13 @@ class Run:
                 _count(record, 0, i, "down", welcome=nbytes(told))
         self.clients = np.array(sorted(said), dtype=np.int64)
         self.server = replace(self.server, memory=pooled)
-        self.private, self.history, self.has_started = private, record, True
+        self.private, self.has_started = private, True
+        self.history.extend(record)
         self.evaluate()
 
     def _roster(self, record: History) -> Roster:
         def ask_loss(ids: Sequence[int]) -> dict[int, float]:
+            """Mean training loss of the current weights, per client."""
             samples = [self.federation.client(i).train for i in ids]
             states = [(self._state_of(i), s) for i, s in zip(ids, samples, strict=True)]
             scores = self.engine.evaluate(states, self.server.round)
@@ -288,14 +295,15 @@ class Run:
     def describe(self) -> dict:
         """What made this run, as JSON values: two runs with the same are the same."""
         return {
-            "method": _name(self.method),
+            "method": name_of(self.method),
             "data": self.federation.data.name,
             "federation": self.federation.fingerprint(),
             "num_clients": len(self.federation),
             "held_out": list(self.federation.held_out_domains),
             "model": self.model_name,
+            "architecture": _architecture(self.model),
             "training": asdict(self.training),
-            "select": _name(self.select),
+            "select": name_of(self.select),
             "seed": self.seed,
         }
 
@@ -320,22 +328,23 @@ class Run:
         )
 
 
-def replace_rows(history: History) -> History:
-    """A copy that can be added to without changing ``history``."""
-    return history.until(2**62)
-
-
 def _count(record: History, round: int, client: int, direction: str, **parts: int):
     for part, num_bytes in parts.items():
         if num_bytes:
             record.add_wire(round, client, direction, part, num_bytes)
 
 
-def _name(thing) -> str:
+def _architecture(model: nn.Module) -> str:
+    """A short hash of the layers and of the shapes of their state."""
+    shapes = [(name, tuple(value.shape)) for name, value in model.state_dict().items()]
+    return hashlib.sha256(f"{model} {shapes}".encode()).hexdigest()[:16]
+
+
+def name_of(thing) -> str:
     """A readable name that does not change between processes."""
     if is_dataclass(thing):
         return repr(thing)
     if isinstance(thing, partial):
         settings = ", ".join(f"{k}={v!r}" for k, v in sorted(thing.keywords.items()))
-        return f"{_name(thing.func)}({settings})"
+        return f"{name_of(thing.func)}({settings})"
     return getattr(thing, "__qualname__", type(thing).__qualname__)

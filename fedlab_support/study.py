@@ -6,14 +6,18 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from .history import History
-from .run import Run
+from .history import TABLE, History
+from .run import Run, name_of
 
 
 def study(
@@ -21,6 +25,7 @@ def study(
     grid: Mapping[str, Sequence],
     rounds: int,
     folder: str | Path | None = None,
+    jobs: int = 1,
     progress: bool = True,
 ) -> pd.DataFrame:
     """Fit ``build(**cell)`` for every cell of ``grid``; the history table of all.
@@ -28,16 +33,32 @@ def study(
     - ``build``: one value per axis of the grid → a fresh :class:`Run`.
     - ``grid``: name of an axis → its values, e.g. ``{"epochs": [1, 5], "seed": [0]}``.
     - ``folder``: where finished runs are kept. A cell whose run is there, with the same
-      settings, data and rounds, is read instead of trained; None keeps nothing.
+      settings, data and rounds, is read instead of trained; None keeps nothing. Code
+      is not compared: delete the folder after changing a method or a model.
+    - ``jobs``: runs at a time; with more than one, build them with ``workers=1``.
 
-    Returns the tidy table with one more column per axis (``seed`` is there already).
+    Returns the tidy table with one more column per axis (``seed`` is there already);
+    values that are no numbers, texts or booleans stand there as text. Raises ValueError
+    for an axis without values or one named like a column of the table.
     """
+    for name, values in grid.items():
+        if len(values) == 0:
+            raise ValueError(f"axis {name!r} needs at least one value, found none")
+        if name in TABLE and name not in ("seed", "method"):
+            raise ValueError(
+                f"axis {name!r} would overwrite that column of the history; rename it"
+            )
     cells = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    tables = []
-    for cell in tqdm(cells, disable=not progress, desc="runs"):
-        history = fit_once(build(**cell), rounds, folder)
-        labels = {name: value for name, value in cell.items() if name != "seed"}
-        tables.append(history.table().assign(**labels))
+
+    def fit(cell: dict) -> pd.DataFrame:
+        return _labelled(fit_once(build(**cell), rounds, folder).table(), cell)
+
+    show = partial(tqdm, total=len(cells), disable=not progress, desc="runs")
+    if jobs == 1:
+        tables = list(show(map(fit, cells)))
+    else:
+        with ThreadPoolExecutor(jobs) as pool:
+            tables = list(show(pool.map(fit, cells)))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -45,21 +66,38 @@ def fit_once(run: Run, rounds: int, folder: str | Path | None = None) -> History
     """``run.fit(rounds)``, or what an equal run left in ``folder``.
 
     Nothing half-written is ever left: a run's folder appears when it is complete.
+    Raises ValueError when ``folder`` is given and the run cannot be told from another,
+    because its model or selection has no name of its own.
     """
     if folder is None:
         return run.fit(rounds, progress=False)
     made_by = run.describe() | {"rounds": rounds, "evaluate_every": run.evaluate_every}
-    home = Path(folder) / _key(made_by)
+    for part in ("model", "select"):
+        if "<lambda>" in made_by[part] or "<locals>" in made_by[part]:
+            raise ValueError(
+                f"a run is kept under its settings, and its {part} is only known as "
+                f"{made_by[part]!r}; use functools.partial, or a function or frozen "
+                "dataclass of a module or notebook cell"
+            )
+    text = json.dumps(made_by, indent=2, sort_keys=True, default=_plain) + "\n"
+    home = Path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not home.exists():
         unfinished = home.with_suffix(".unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         run.fit(rounds, progress=False).save(unfinished)
-        text = json.dumps(made_by, indent=2) + "\n"
         (unfinished / "made_by.json").write_text(text, encoding="utf-8")
         unfinished.rename(home)
-    return History.load(home)
+    return replace(History.load(home), run=run.history.run)
 
 
-def _key(made_by: dict) -> str:
-    text = json.dumps(made_by, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _labelled(table: pd.DataFrame, cell: dict) -> pd.DataFrame:
+    for name, value in cell.items():
+        if name != "seed":
+            is_plain = isinstance(value, str | int | float | np.generic)
+            table[name] = value if is_plain else name_of(value)
+    return table
+
+
+def _plain(value: np.generic) -> int | float:
+    """A NumPy number as JSON takes it."""
+    return value.item()

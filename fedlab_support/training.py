@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from itertools import chain
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -40,7 +41,7 @@ class LocalTraining:
             _between("linear_weight_decay", self.linear_weight_decay, 0, math.inf)
         for name in ("epochs", "batch_size"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"{name} must be a whole number ≥ 1, found {value!r}")
         if self.optimiser not in ("sgd", "adam"):
             raise ValueError(
@@ -196,6 +197,7 @@ def take_step(method, model, optimiser, batch: Batch, visit: Visit, noise) -> No
     visit.is_replaying = False
 
     def closure() -> Tensor:
+        """Gradients and loss at the current weights."""
         settled = None
         if visit.is_replaying:
             settled = [buffer.clone() for buffer in model.buffers()]

@@ -1,5 +1,6 @@
 """Networks keep their contract, and noise comes from the visit's own stream only."""
 
+import copy
 import warnings
 
 import pytest
@@ -8,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedlab_support.models import CNN, Dropout, report_cnn, small_cnn
-from fedlab_support.models.noise import own_noise
+from fedlab_support.models.noise import own_noise, refuse_global_noise
 from fedlab_support.streams import layer_noise
 from fedlab_support.vision import import_torchvision
 
@@ -35,7 +36,7 @@ def test_the_report_cnn_has_the_papers_number_of_parameters(norm, count):
 
 def test_the_small_cnn_is_narrow():
     # 1·16·25 + 16,  16·32·25 + 32,  32·7·7·128 + 128,  128·62 + 62
-    assert num_parameters(small_cnn(*FEMNIST)) == 416 + 12_832 + 200_832 + 7_998
+    assert num_parameters(small_cnn(*FEMNIST)) == 208 + 3_216 + 100_480 + 7_998
 
 
 @pytest.mark.parametrize("norm", ["none", "batch", "group"])
@@ -207,35 +208,55 @@ def quiet(make, *args, **settings) -> nn.Module:
         return make(*args, **settings)
 
 
+class Calls(nn.Module):
+    """A model whose only layer is called in its own way."""
+
+    def __init__(self, layer, call=lambda layer, x: layer(x)):
+        super().__init__()
+        self.layer, self.call = layer, call
+
+    def forward(self, x):
+        return self.call(self.layer, x)
+
+
 NOISY = {
-    "Dropout1d": lambda p: nn.Dropout1d(p),
-    "Dropout2d": lambda p: nn.Dropout2d(p),
-    "Dropout3d": lambda p: nn.Dropout3d(p),
-    "AlphaDropout": lambda p: nn.AlphaDropout(p),
-    "FeatureAlphaDropout": lambda p: nn.FeatureAlphaDropout(p),
-    "MultiheadAttention": lambda p: nn.MultiheadAttention(4, 2, dropout=p),
-    "LSTM": lambda p: nn.LSTM(3, 3, num_layers=2, dropout=p),
-    "GRU": lambda p: nn.GRU(3, 3, num_layers=2, dropout=p),
-    "TransformerEncoderLayer": lambda p: nn.TransformerEncoderLayer(4, 2, 8, p),
+    "Dropout1d": (nn.Dropout1d, (2, 3, 4)),
+    "Dropout2d": (nn.Dropout2d, (2, 3, 4, 4)),
+    "Dropout3d": (nn.Dropout3d, (2, 3, 4, 4, 4)),
+    "AlphaDropout": (nn.AlphaDropout, (2, 3)),
+    "FeatureAlphaDropout": (nn.FeatureAlphaDropout, (2, 3, 4)),
+    "MultiheadAttention": (lambda p: nn.MultiheadAttention(4, 2, dropout=p), (3, 2, 4)),
+    "LSTM": (lambda p: nn.LSTM(3, 3, num_layers=2, dropout=p), (2, 3)),
+    "GRU": (lambda p: nn.GRU(3, 3, num_layers=2, dropout=p), (2, 3)),
+    "a function": (lambda p: Calls(None, lambda _, x: F.dropout(x, p)), (2, 3)),
 }
+
+
+def noisy(kind: str, rate: float) -> tuple[nn.Module, torch.Tensor]:
+    make, shape = NOISY[kind]
+    layer = quiet(make, rate)
+    if isinstance(layer, nn.MultiheadAttention):
+        return Calls(layer, lambda layer, x: layer(x, x, x)), torch.ones(shape)
+    return Calls(layer), torch.ones(shape)
 
 
 @pytest.mark.parametrize("kind", NOISY)
 def test_an_active_noise_layer_without_replacement_is_refused(kind):
-    model = nn.Sequential(nn.Linear(3, 3), quiet(NOISY[kind], 0.1))
-    with pytest.raises(ValueError, match=r"layer '1.*draws noise.*probability to 0"):
-        own_noise(model)
+    model, example = noisy(kind, 0.5)
+    with pytest.raises(ValueError, match=r"'layer' .*draws from PyTorch's global"):
+        refuse_global_noise(own_noise(model), example)
 
 
 @pytest.mark.parametrize("kind", NOISY)
 def test_the_same_layer_at_rate_zero_passes(kind):
-    own_noise(nn.Sequential(nn.Linear(3, 3), quiet(NOISY[kind], 0.0)))
+    model, example = noisy(kind, 0.0)
+    refuse_global_noise(own_noise(model), example)
 
 
 def test_layers_that_always_draw_are_refused():
     for layer in (nn.RReLU(), nn.FractionalMaxPool2d(2, output_size=4)):
-        with pytest.raises(ValueError, match="draws noise"):
-            own_noise(nn.Sequential(layer))
+        with pytest.raises(ValueError, match="probability to 0"):
+            refuse_global_noise(own_noise(Calls(layer)), -torch.ones(2, 3, 8, 8))
 
 
 def test_a_subclass_of_dropout_is_not_mistaken_for_it():
@@ -244,7 +265,16 @@ def test_a_subclass_of_dropout_is_not_mistaken_for_it():
             return 2 * super().forward(x)
 
     with pytest.raises(ValueError, match="Louder"):
-        own_noise(nn.Sequential(Louder(0.5)))
+        refuse_global_noise(own_noise(Calls(Louder(0.5))), torch.ones(2, 3))
+
+
+def test_looking_for_noise_leaves_model_and_generator_alone():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5)).eval()
+    before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    refuse_global_noise(own_noise(model), torch.randn(4, 3, generator=stream()))
+    assert all(torch.equal(v, before[n]) for n, v in model.state_dict().items())
+    assert not model[0].training and not model[0]._forward_hooks
+    assert torch.equal(state, torch.get_rng_state())
 
 
 # ---- timm's and torchvision's layers ------------------------------------------------
@@ -289,16 +319,12 @@ FOREIGN = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_other_noise_of_timm_and_torchvision_is_replaced_or_refused(timm_layers, kind):
+def test_other_noise_of_timm_and_torchvision_is_refused(timm_layers, kind):
     make, shape = FOREIGN[kind]
     layer = make(timm_layers, import_torchvision(), 0.5)
     assert draws_globally(layer, torch.ones(shape))
-    try:
-        model = own_noise(nn.Sequential(layer))
-    except ValueError as error:
-        assert "draws noise" in str(error)  # noqa: PT017 - to replace it is as good
-    else:
-        assert not draws_globally(model, torch.ones(shape))
+    with pytest.raises(ValueError, match="draws from PyTorch's global"):
+        refuse_global_noise(own_noise(nn.Sequential(layer)), torch.ones(shape))
 
 
 @pytest.mark.slow
@@ -310,14 +336,10 @@ def test_the_same_layers_at_rate_zero_draw_nothing(timm_layers, kind):
 
 
 @pytest.mark.slow
-def test_a_drop_path_that_does_not_rescale_is_kept_so_or_refused(timm_layers):
-    path = timm_layers.DropPath(0.5, scale_by_keep=False)
-    try:
-        model = own_noise(nn.Sequential(path))
-    except ValueError:
-        return
-    with layer_noise(stream()):
-        assert set(model(torch.ones(50, 1)).flatten().tolist()) == {0.0, 1.0}
+def test_a_drop_path_that_does_not_rescale_is_refused(timm_layers):
+    model = own_noise(nn.Sequential(timm_layers.DropPath(0.5, scale_by_keep=False)))
+    with pytest.raises(ValueError, match="DropPath"):
+        refuse_global_noise(model, torch.ones(50, 1))
 
 
 @pytest.mark.slow

@@ -214,15 +214,10 @@ def test_no_shards_or_clients_per_domain_are_refused(per):
         by_domain(DATA, per, 0)
 
 
-@pytest.mark.parametrize("alpha", [0, -1.0, float("nan")])
-def test_alpha_must_be_positive(alpha):
-    with pytest.raises(ValueError, match="alpha must be positive, found"):
+@pytest.mark.parametrize("alpha", [0, -1.0, float("nan"), float("inf")])
+def test_alpha_must_be_positive_and_finite(alpha):
+    with pytest.raises(ValueError, match=rf"alpha must be positive.*found {alpha}"):
         dirichlet(DATA, 3, alpha, 0)
-
-
-def test_an_infinite_alpha_is_refused_by_its_name():
-    with pytest.raises(ValueError, match=r"alpha must be.*found inf"):
-        dirichlet(DATA, 3, float("inf"), 0)
 
 
 def test_an_alpha_that_leaves_clients_empty_is_refused_with_a_cure():
@@ -247,5 +242,5 @@ def test_nothing_left_to_deal_is_refused():
     "among", [~DATA.is_test, [5, 5, 6, 7]], ids=["a mask", "a sample named twice"]
 )
 def test_what_is_dealt_must_be_different_positions(among):
-    with pytest.raises(ValueError, match="among must be different positions"):
+    with pytest.raises(ValueError, match=r"among must .*different positions"):
         iid(DATA, 2, 0, among)

@@ -255,7 +255,7 @@ def test_saved_figures_are_complete_and_reproducible(tmp_path):
     parameters = {
         "seeds": [0, 1],
         "lr": np.float32(0.5),
-        "root": "/home/someone/data/femnist",
+        "root": "/srv/someone/data/femnist",
         "note": "a, b",
     }
     for folder in ("one", "two"):

@@ -25,7 +25,7 @@ SPLIT_KINDS = {
 DAMAGE = (
     OSError,
     EOFError,
-    ValueError,  # not an array file, or one that needs pickle
+    ValueError,  # not an array file, or one with objects in it
     AttributeError,  # a lone array, which cannot be opened as an archive
     TypeError,
     RuntimeError,  # a flag byte says "encrypted" or "other compression"
@@ -63,7 +63,7 @@ def resize(images: np.ndarray, size: int | None, smooth: bool = False) -> np.nda
 
 
 def read_arrays(path: Path, kinds: Mapping[str, str]) -> Arrays:
-    """Read a prepared ``.npz`` without pickle and check what is in it.
+    """Read a prepared ``.npz`` of plain arrays and check what is in it.
 
     kinds: the keys that must be there and their NumPy kind codes, ``{"labels": "i"}``;
     ``"u1"`` asks for uint8. Returns every array of the file, by key.

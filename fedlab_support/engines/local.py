@@ -124,6 +124,7 @@ class LocalEngine:
         """
 
         def introduce(model: nn.Module, client_id: int):
+            """One client on one worker."""
             load_weights(model, self.job.initial_private, broadcast.weights)
             cache = self.caches.of(client_id)
             visit = self.job.visit(broadcast, client_id, {}, cache)
@@ -140,6 +141,7 @@ class LocalEngine:
         """Visit every client that has a broadcast; large clients start first."""
 
         def train(model: nn.Module, client_id: int):
+            """One client on one worker."""
             job, broadcast = self.job, broadcasts[client_id]
             own = private.get(client_id, PrivateState())
             load_weights(model, job.initial_private, broadcast.weights, own.weights)
@@ -198,6 +200,7 @@ class LocalEngine:
         """``function(model, item)`` for every item, on the workers; results by item."""
 
         def call(item):
+            """Borrow a model; an error of one visit stays with that visit."""
             model = self._models.get()
             try:
                 return function(model, item)

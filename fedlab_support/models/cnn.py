@@ -68,5 +68,5 @@ def report_cnn(image_shape, num_classes: int, norm: str = "none") -> CNN:
 
 
 def small_cnn(image_shape, num_classes: int, norm: str = "none") -> CNN:
-    """The report's CNN at half the channels and a sixteenth of the units."""
-    return CNN(image_shape, num_classes, (16, 32), 128, norm)
+    """The report's CNN at a quarter of the channels and a sixteenth of the units."""
+    return CNN(image_shape, num_classes, (8, 16), 128, norm)

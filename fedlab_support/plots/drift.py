@@ -135,6 +135,7 @@ def _place_labels(
         text.set_fontsize(SMALL)
 
         def cost(choice: tuple, text=text) -> float:
+            """How much the text would hide there."""
             x, y, side, height = choice
             text.set(position=(x, y), ha=side, va=height)
             box = text.get_window_extent().padded(2)

@@ -1,0 +1,195 @@
+"""A run: what it refuses before training, what it counts, what it prints."""
+
+import pytest
+import torch
+
+from fedlab_support import (
+    FedAvg,
+    Federation,
+    LocalTraining,
+    Run,
+    by_owner,
+    by_size,
+    dirichlet,
+    everyone,
+    iid,
+    leave_out,
+    report_cnn,
+    small_cnn,
+    uniform,
+)
+from tests.tiny import tiny_data
+
+
+@pytest.fixture(scope="module")
+def data():
+    return tiny_data(num=120)
+
+
+@pytest.fixture(scope="module")
+def federation(data):
+    return Federation.build(data, dirichlet(data, 6, 0.5, rng=0), val=0.2)
+
+
+def test_the_wire_holds_exactly_fedavgs_bytes(federation):
+    model = lambda shape, classes: small_cnn(shape, classes, norm="batch")  # noqa: E731
+    run = Run(FedAvg(), federation, model, select=uniform(2), workers=1)
+    run.fit(2, progress=False)
+    state = run.model.state_dict().values()
+    floats = sum(v.numel() for v in state if v.is_floating_point())
+    counters = sum(v.numel() for v in state if not v.is_floating_point())
+    assert counters == 2
+    one_way = 4 * floats + 8 * counters
+    per_client = run.wire.groupby(["round", "client", "direction"])["bytes"].sum()
+    assert len(per_client) == 2 * 2 * 2
+    assert set(per_client.xs("down", level=2)) == {one_way}
+    assert set(per_client.xs("up", level=2)) == {one_way + 8}
+
+
+def test_the_reports_network_weighs_what_the_specification_says():
+    run_bytes = 4 * sum(p.numel() for p in report_cnn((1, 28, 28), 62).parameters())
+    assert run_bytes == 4 * 6_603_710
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"select": uniform(7)}, r"1…6.*found 7"),
+        ({"select": uniform(0)}, "found 0"),
+        ({"select": by_size(99)}, "found 99"),
+        ({"evaluate_every": 0}, "evaluate_every"),
+    ],
+)
+def test_bad_settings_are_refused_before_any_training(
+    federation, change, words, monkeypatch
+):
+    monkeypatch.setattr(Run, "step", lambda self: pytest.fail("trained"))
+    with pytest.raises(ValueError, match=words):
+        Run(FedAvg(), federation, small_cnn, **change)
+
+
+@pytest.mark.parametrize("lr", [float("nan"), float("inf"), -0.1])
+def test_a_learning_rate_that_is_no_number_is_refused(lr):
+    with pytest.raises(ValueError, match=r"lr must lie in .* found"):
+        LocalTraining(lr=lr)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"epochs": 0}, {"batch_size": 0}, {"epochs": 1.5}]
+)
+def test_zero_epochs_or_batches_are_refused(settings):
+    with pytest.raises(ValueError, match="whole number ≥ 1"):
+        LocalTraining(**settings)
+
+
+def test_zero_rounds_are_refused(federation):
+    with pytest.raises(ValueError, match="rounds"):
+        Run(FedAvg(), federation, small_cnn).fit(0)
+
+
+def test_a_selection_that_repeats_or_invents_clients_is_refused(federation):
+    for chosen in ([1, 1], [17]):
+        run = Run(
+            FedAvg(),
+            federation,
+            small_cnn,
+            select=lambda r, rng, c=chosen: c,
+            workers=1,
+        )
+        with pytest.raises(ValueError, match="different clients of the roster"):
+            run.step()
+
+
+def test_held_out_domains_are_measured_and_never_trained_on(data):
+    source = leave_out(data, "domain 1")
+    parts = iid(data, 3, rng=0, among=source)
+    federation = Federation.build(data, parts, held_out="domain 1")
+    run = Run(FedAvg(), federation, small_cnn, workers=1).step()
+    table = run.history.table()
+    assert set(table["held_out"]) == {"domain 1"}
+    held = table.query("split == 'held_out' and round == 1 and metric == 'accuracy'")
+    assert set(held["domain"]) == {"", "domain 1"}
+    assert set(table.query("split == 'test'")["domain"]) == {"", "domain 0"}
+
+
+def test_every_domain_and_every_clients_validation_is_measured(federation):
+    run = Run(FedAvg(), federation, small_cnn, select=uniform(2), workers=1).step()
+    table = run.history.table().query("round == 1 and metric == 'accuracy'")
+    assert set(table.query("split == 'test'")["domain"]) == {"", "domain 0", "domain 1"}
+    val = table.query("split == 'val'").set_index("client")["value"]
+    assert set(val.index) == set(range(6))
+    scores = run.scores(federation.client(3).val)
+    assert val[3] == pytest.approx(scores.score.mean())
+
+
+def test_evaluation_does_not_depend_on_batches_or_workers(data):
+    federation = Federation.build(data, by_owner(data))
+    one, three = (
+        Run(FedAvg(), federation, small_cnn, workers=w, seed=2).scores(federation.test)
+        for w in (1, 3)
+    )
+    assert (one.loss == three.loss).all() and (one.score == three.score).all()
+
+
+def test_rounds_between_evaluations_are_skipped_but_the_last_counts(federation):
+    run = Run(FedAvg(), federation, small_cnn, workers=1, evaluate_every=2)
+    run.fit(3, progress=False)
+    table = run.history.table().query("split == 'test' and metric == 'loss'")
+    assert sorted(set(table["round"])) == [0, 2, 3]
+
+
+def test_asking_for_losses_is_counted_on_the_wire(federation):
+    def hardest(roster, rng):
+        losses = roster.ask_loss([1, 2, 4])
+        return sorted(losses, key=losses.get)[-1:]
+
+    run = Run(FedAvg(), federation, small_cnn, select=hardest, workers=1).step()
+    asked = run.wire.query("part == 'loss_query'")
+    assert sorted(asked.query("direction == 'down'")["client"]) == [1, 2, 4]
+    assert asked.query("direction == 'up'")["bytes"].tolist() == [4, 4, 4]
+    assert len(run.messages) == 1 and run.messages[0].client in (1, 2, 4)
+
+
+def test_the_roster_counts_who_took_part(federation):
+    seen = []
+
+    def watch(roster, rng):
+        seen.append(roster.times_chosen.tolist())
+        return [0, 3]
+
+    Run(FedAvg(), federation, small_cnn, select=watch, workers=1).fit(2, progress=False)
+    assert seen == [[0] * 6, [1, 0, 0, 1, 0, 0]]
+
+
+def test_describe_tells_runs_apart_that_differ(federation, data):
+    base = {"method": FedAvg(), "federation": federation, "model": small_cnn}
+    other = Federation.build(data, dirichlet(data, 6, 0.5, rng=1), val=0.2)
+    wide = lambda shape, classes: report_cnn(shape, classes)  # noqa: E731
+    changes = [
+        {},
+        {"method": FedAvg("equal")},
+        {"federation": other},
+        {"model": wide},
+        {"training": LocalTraining(lr=0.2)},
+        {"select": uniform(2)},
+        {"seed": 1},
+    ]
+    found = [str(Run(**base | change).describe()) for change in changes]
+    assert len(set(found)) == len(changes)
+    assert found[0] == str(Run(**base, workers=2).describe())
+
+
+def test_it_prints_well(federation):
+    run = Run(FedAvg(), federation, small_cnn, workers=1).step()
+    text = repr(run)
+    assert "FedAvg(weighting='examples')" in text and "accuracy" in text
+    assert "shared parameters" in text and repr(everyone()) in text
+    message = repr(run.messages[0])
+    assert "head.weight" in message and "kB" in message
+
+
+def test_the_model_shows_the_servers_weights_in_evaluation_mode(federation):
+    run = Run(FedAvg(), federation, small_cnn, workers=1).step()
+    state = run.model.state_dict()
+    assert not run.model.training
+    assert all(torch.equal(v, state[n]) for n, v in run.server.weights.items())

@@ -1,0 +1,273 @@
+"""A study trains each cell once, keeps it whole, and never mixes two cells up."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedlab_support.federation import Federation
+from fedlab_support.history import TABLE, History
+from fedlab_support.methods import FedAvg, FedProx
+from fedlab_support.models import CNN
+from fedlab_support.partition import by_owner
+from fedlab_support.run import Run
+from fedlab_support.selection import uniform
+from fedlab_support.study import fit_once, study
+from fedlab_support.training import LocalTraining
+from tests.tiny import tiny_data
+
+DATA = tiny_data(num=40, owners=3)
+FEDERATION = Federation.build(DATA, by_owner(DATA))
+
+
+def tiny_cnn(image_shape, num_classes: int, width: int = 2) -> CNN:
+    return CNN(image_shape, num_classes, widths=(width, 4), hidden=6)
+
+
+def build(lr=0.1, seed=0, model=tiny_cnn, method=None, **settings) -> Run:
+    training = LocalTraining(lr=lr, batch_size=16)
+    method, settings = method or FedAvg(), {"workers": 1, **settings}
+    return Run(method, FEDERATION, model, training, seed=seed, **settings)
+
+
+GRID = {"lr": [0.0, 0.5], "seed": [0, 1]}
+quiet_study = partial(study, progress=False)
+
+
+def measured(table: pd.DataFrame) -> pd.DataFrame:
+    """Without the seconds a round took."""
+    return table[table["split"] != "cost"].reset_index(drop=True)
+
+
+@pytest.fixture
+def fits(monkeypatch) -> list[Run]:
+    """Every run that was trained, in order."""
+    done, fit = [], Run.fit
+
+    def counted(run, *args, **settings):
+        done.append(run)
+        return fit(run, *args, **settings)
+
+    monkeypatch.setattr(Run, "fit", counted)
+    return done
+
+
+# ---- the table ----------------------------------------------------------------------
+def test_the_table_has_one_more_column_per_axis_and_one_of_seeds():
+    table = quiet_study(build, GRID, rounds=1)
+    assert list(table.columns) == [*TABLE, "lr"]
+    cells = table[["lr", "seed"]].drop_duplicates().to_numpy().tolist()
+    assert cells == [[0.0, 0], [0.0, 1], [0.5, 0], [0.5, 1]]
+    assert table.index.is_unique
+
+
+def test_every_cell_holds_what_its_own_run_measures():
+    table = measured(quiet_study(build, GRID, rounds=2))
+    for (lr, seed), rows in table.groupby(["lr", "seed"]):
+        own = build(lr=lr, seed=seed).fit(2, progress=False).table()
+        rows = rows.drop(columns="lr").reset_index(drop=True)
+        pd.testing.assert_frame_equal(rows, measured(own))
+    losses = table.query("split == 'test' and metric == 'loss' and round == 2")
+    assert losses["value"].nunique() == 4 * 3  # cells × (two domains and all)
+
+
+@pytest.mark.parametrize(
+    ("axis", "values"),
+    [
+        ("select", [uniform(1), uniform(2)]),
+        ("model", [tiny_cnn, partial(tiny_cnn, width=3)]),
+        ("method", [FedAvg(), FedProx(mu=1.0)]),
+    ],
+)
+def test_axes_may_hold_things_that_stay_apart_in_the_table(axis, values):
+    table = measured(quiet_study(build, {axis: values}, rounds=1))
+    assert table[axis].map(str).nunique() == 2
+    assert table["method"].map(type).eq(str).all()
+    groups = table.groupby(table[axis].map(str), sort=False)
+    for value, (_, rows) in zip(values, groups, strict=True):
+        own = build(**{axis: value}).fit(1, progress=False)
+        assert rows["value"].tolist() == measured(own.table())["value"].tolist()
+
+
+@pytest.mark.parametrize("axis", ["round", "value", "client", "metric"])
+def test_an_axis_must_not_write_over_what_was_measured(axis):
+    def named(**cell) -> Run:
+        return build()
+
+    with pytest.raises(ValueError, match=axis):
+        quiet_study(named, {axis: [7]}, rounds=1)
+
+
+def test_an_axis_without_values_is_refused_by_its_name():
+    with pytest.raises(ValueError, match="lr"):
+        quiet_study(build, {"lr": [], "seed": [0]}, rounds=1)
+
+
+# ---- keeping ------------------------------------------------------------------------
+def test_a_kept_run_is_read_and_not_trained(tmp_path, monkeypatch):
+    first = quiet_study(build, GRID, rounds=2, folder=tmp_path)
+
+    def refuse(*args, **settings):
+        raise AssertionError("trained although the run is kept")
+
+    monkeypatch.setattr(Run, "fit", refuse)
+    monkeypatch.setattr(Run, "step", refuse)
+    again = quiet_study(build, GRID, rounds=2, folder=tmp_path)
+    pd.testing.assert_frame_equal(first, again, check_exact=True)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch, fits):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        quiet_study(build, {"seed": [0]}, rounds=1)
+    assert len(fits) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"lr": 0.2},
+        {"seed": 1},
+        {"method": FedProx()},
+        {"method": FedAvg("equal")},
+        {"select": uniform(2)},
+        {"model": partial(tiny_cnn, width=3)},
+        {"evaluate_every": 2},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_another_setting_is_another_run(tmp_path, fits, changed):
+    fit_once(build(), 2, tmp_path)
+    fit_once(build(**changed), 2, tmp_path)
+    fit_once(build(), 2, tmp_path)
+    assert len(fits) == 2
+
+
+def test_more_rounds_or_other_data_are_another_run(tmp_path, fits):
+    fit_once(build(), 1, tmp_path)
+    fit_once(build(), 2, tmp_path)
+    other = Federation.build(DATA, by_owner(DATA), val=0.3)
+    fit_once(Run(FedAvg(), other, tiny_cnn, build().training, workers=1), 1, tmp_path)
+    assert len(fits) == 3
+
+
+def test_what_made_a_run_lies_beside_it(tmp_path):
+    fit_once(build(lr=0.3, seed=2), 1, tmp_path)
+    (home,) = tmp_path.iterdir()
+    made_by = json.loads((home / "made_by.json").read_text(encoding="utf-8"))
+    assert made_by["training"]["lr"] == 0.3
+    assert (made_by["seed"], made_by["rounds"]) == (2, 1)
+    assert made_by["federation"] == FEDERATION.fingerprint()
+
+
+def test_the_number_of_workers_does_not_make_another_run(tmp_path, fits):
+    fit_once(build(workers=1), 1, tmp_path)
+    fit_once(build(workers=2), 1, tmp_path)
+    assert len(fits) == 1
+
+
+def test_models_that_differ_only_inside_are_told_apart_or_refused(tmp_path):
+    def of_width(width: int) -> Run:
+        return build(model=lambda shape, classes: tiny_cnn(shape, classes, width))
+
+    try:
+        narrow, wide = (fit_once(of_width(w), 1, tmp_path).wire() for w in (2, 8))
+    except ValueError as error:
+        assert "model" in str(error)  # noqa: PT017 - to refuse it is as good
+    else:
+        assert narrow["bytes"].sum() < wide["bytes"].sum()
+
+
+def test_selections_that_differ_only_inside_are_told_apart_or_refused(tmp_path):
+    def only(client: int) -> Run:
+        def chosen(roster, rng) -> list[int]:
+            return [client]
+
+        return build(select=chosen)
+
+    try:
+        told = [set(fit_once(only(k), 1, tmp_path).wire()["client"]) for k in (0, 2)]
+    except ValueError as error:
+        assert "select" in str(error)  # noqa: PT017
+    else:
+        assert told == [{0}, {2}]
+
+
+def test_a_kept_run_answers_to_the_name_it_is_given_now(tmp_path):
+    fit_once(build(name="first"), 1, tmp_path)
+    assert set(fit_once(build(name="second"), 1, tmp_path).table()["run"]) == {"second"}
+
+
+def test_numpy_numbers_in_a_grid_find_the_same_runs(tmp_path, fits):
+    quiet_study(build, {"lr": [0.1], "seed": [0, 1]}, 1, tmp_path)
+    quiet_study(build, {"lr": np.array([0.1]), "seed": np.arange(2)}, 1, tmp_path)
+    assert len(fits) == 2
+
+
+# ---- stopping -----------------------------------------------------------------------
+def test_a_run_that_is_stopped_half_way_leaves_nothing(tmp_path, monkeypatch):
+    step = Run.step
+
+    def stop_in_round_two(run, *args, **settings):
+        if run.server.round == 1:
+            raise KeyboardInterrupt
+        return step(run, *args, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "step", stop_in_round_two)
+        with pytest.raises(KeyboardInterrupt):
+            fit_once(build(), 3, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    after = fit_once(build(), 3, tmp_path).table()
+    undisturbed = build().fit(3, progress=False).table()
+    pd.testing.assert_frame_equal(measured(after), measured(undisturbed))
+
+
+@pytest.mark.parametrize("when", ["while saving", "before the folder is complete"])
+def test_a_run_that_is_killed_while_it_is_written_is_done_again(
+    tmp_path, monkeypatch, fits, when
+):
+    def half_saved(history, folder):
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text("{", encoding="utf-8")
+        (folder / "left_over.csv").write_text("half", encoding="utf-8")
+        raise KeyboardInterrupt
+
+    def refuse(*args, **settings):
+        raise KeyboardInterrupt
+
+    killed = [(History, "save", half_saved), (Path, "rename", refuse)]
+    with monkeypatch.context() as patch:
+        patch.setattr(*killed[when == "before the folder is complete"])
+        with pytest.raises(KeyboardInterrupt):
+            fit_once(build(), 1, tmp_path)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".unfinished"]
+
+    fits.clear()
+    history = fit_once(build(), 1, tmp_path)
+    assert len(fits) == 1
+    (home,) = tmp_path.iterdir()
+    assert home.suffix == ""
+    files = {path.name for path in home.iterdir()}
+    assert files == {"run.json", "table.csv", "wire.csv", "events.csv", "made_by.json"}
+    pd.testing.assert_frame_equal(history.table(), History.load(home).table())
+
+
+def test_a_stopped_study_goes_on_where_it_stopped(tmp_path, fits):
+    def stops(lr, seed) -> Run:
+        if (lr, seed) == (0.5, 0):
+            raise KeyboardInterrupt
+        return build(lr, seed)
+
+    with pytest.raises(KeyboardInterrupt):
+        quiet_study(stops, GRID, 1, tmp_path)
+    assert len(fits) == 2
+    table = quiet_study(build, GRID, 1, tmp_path)
+    assert len(fits) == 4
+    whole = measured(quiet_study(build, GRID, 1))
+    pd.testing.assert_frame_equal(measured(table), whole)

@@ -1,0 +1,265 @@
+"""Settings are checked, optimisers as asked for, and frozen state does not travel."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adam
+
+from fedlab_support.federation import Federation
+from fedlab_support.messages import Broadcast
+from fedlab_support.methods import FedAvg
+from fedlab_support.metrics import task
+from fedlab_support.models import CNN
+from fedlab_support.partition import by_owner
+from fedlab_support.training import (
+    LocalTraining,
+    Visit,
+    build_optimiser,
+    copy_weights,
+    frozen_modules,
+    load_weights,
+    train_locally,
+    trained_names,
+)
+from tests.tiny import tiny_data
+
+NAN, INF = math.nan, math.inf
+
+
+# ---- settings -----------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("lr", [NAN, INF, -0.1]),
+        ("epochs", [0, -1, 2.5, NAN, "3"]),
+        ("batch_size", [0, -4, 0.5, None]),
+        ("momentum", [1, 1.5, -0.1, NAN]),
+        ("weight_decay", [-1e-5, NAN, INF]),
+        ("linear_weight_decay", [-1e-5, NAN, INF]),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_by_its_name(name, values):
+    for value in values:
+        with pytest.raises(ValueError, match=rf"^{name} must .*, found .*{value}"):
+            LocalTraining(**{name: value})
+
+
+def test_an_unknown_optimiser_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="'sgd' or 'adam', found 'adagrad'; a method"):
+        LocalTraining(optimiser="adagrad")
+
+
+def test_the_edges_of_the_ranges_are_allowed():
+    LocalTraining(lr=0, epochs=1, batch_size=1, momentum=0, weight_decay=0)
+    LocalTraining(lr=1e3, momentum=0.999, linear_weight_decay=0.0)
+
+
+def test_numpy_numbers_are_as_good_as_python_ones():
+    counts = {"epochs": np.int64(2), "batch_size": np.int32(4)}
+    settings = LocalTraining(lr=np.float64(0.1), **counts)
+    assert settings == LocalTraining(lr=0.1, epochs=2, batch_size=4)
+
+
+# ---- optimisers ---------------------------------------------------------------------
+def network() -> CNN:
+    return CNN((1, 8, 8), 3, widths=(4, 8), hidden=6, norm="batch")
+
+
+def decays(training: LocalTraining) -> dict[str, float]:
+    """The weight decay that each named parameter of the network gets."""
+    model = network()
+    optimiser = build_optimiser(list(model.named_parameters()), training)
+    names = {id(value): name for name, value in model.named_parameters()}
+    found = [
+        (names[id(parameter)], group["weight_decay"])
+        for group in optimiser.param_groups
+        for parameter in group["params"]
+    ]
+    assert sorted(name for name, _ in found) == sorted(names.values())
+    return dict(found)
+
+
+def test_decay_of_linear_layers_acts_on_their_matrices_only():
+    found = decays(LocalTraining(weight_decay=1e-5, linear_weight_decay=1e-3))
+    assert found.pop("neck.1.weight") == found.pop("head.weight") == 1e-3
+    assert set(found.values()) == {1e-5}
+    assert {"head.bias", "stages.0.0.weight", "stages.0.1.weight"} <= set(found)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_one_decay_holds_for_all_unless_said_otherwise(optimiser):
+    same = LocalTraining(weight_decay=0.1, optimiser=optimiser)
+    assert set(decays(same).values()) == {0.1}
+    none = LocalTraining(weight_decay=0.1, linear_weight_decay=0.0, optimiser=optimiser)
+    assert decays(none)["head.weight"] == 0.0
+
+
+def test_the_optimiser_has_the_asked_kind_rate_and_momentum():
+    named = list(network().named_parameters())
+    sgd = build_optimiser(named, LocalTraining(lr=0.3, momentum=0.7))
+    assert isinstance(sgd, SGD)
+    assert {(g["lr"], g["momentum"]) for g in sgd.param_groups} == {(0.3, 0.7)}
+    adam = build_optimiser(iter(named), LocalTraining(lr=0.3, optimiser="adam"))
+    assert isinstance(adam, Adam)
+    assert {g["lr"] for g in adam.param_groups} == {0.3}
+    assert not sgd.state
+
+
+def test_steps_of_sgd_are_those_of_a_slow_loop():
+    w = nn.Parameter(torch.tensor([[1.0, -2.0]], dtype=torch.float64))
+    settings = LocalTraining(lr=0.1, momentum=0.9, linear_weight_decay=0.5)
+    optimiser = build_optimiser([("w", w)], settings)
+    slow, velocity = w.detach().numpy().copy(), np.zeros((1, 2))
+    for step in range(3):
+        gradient = np.array([[0.3, step]])
+        w.grad = torch.from_numpy(gradient)
+        optimiser.step()
+        velocity = 0.9 * velocity + gradient + 0.5 * slow
+        slow = slow - 0.1 * velocity
+        np.testing.assert_allclose(w.detach(), slow, rtol=1e-12)
+
+
+def test_a_rate_of_zero_leaves_the_weights_bit_for_bit():
+    model = network()
+    before = copy_weights(model, trained_names(model))
+    settings = LocalTraining(lr=0, momentum=0.9, weight_decay=0.1)
+    optimiser = build_optimiser(list(model.named_parameters()), settings)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape)
+    optimiser.step()
+    assert all(torch.equal(model.state_dict()[n], before[n]) for n in before)
+
+
+# ---- what is frozen -----------------------------------------------------------------
+class PartlyFrozen(nn.Module):
+    """A frozen backbone with two BatchNorms, a trained block, and odd single layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.Sequential(nn.BatchNorm2d(4, affine=False), nn.Dropout(0.5)),
+        )
+        self.backbone.requires_grad_(False)
+        self.block = nn.Sequential(
+            nn.Conv2d(4, 4, 3, padding=1),
+            nn.BatchNorm2d(4, affine=False),
+            nn.BatchNorm2d(4),
+            nn.BatchNorm2d(4),
+        )
+        self.block[3].requires_grad_(False)
+        self.loose = nn.BatchNorm2d(4, affine=False)
+        self.head = nn.Linear(4 * 8 * 8, 4)
+        self.head.weight.requires_grad_(False)
+
+    def forward(self, x):
+        return self.head(self.loose(self.block(self.backbone(x))).flatten(1))
+
+
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def test_what_is_trained_travels_and_what_is_frozen_does_not():
+    # A BatchNorm without parameters belongs to the module that holds it.
+    travels = {"block.0.weight", "block.0.bias", "block.2.weight", "block.2.bias"}
+    travels |= {
+        f"{norm}.{name}" for norm in ("block.1", "block.2") for name in STATISTICS
+    }
+    travels |= {f"loose.{name}" for name in STATISTICS} | {"head.bias"}
+    names = trained_names(PartlyFrozen())
+    assert set(names) == travels
+    assert len(names) == len(travels)
+
+
+def test_frozen_modules_are_those_whose_parameters_are_all_frozen():
+    model = PartlyFrozen()
+    frozen = frozen_modules(model)
+    assert set(frozen) == {*model.backbone.modules(), model.block[3]}
+    assert len(frozen) == len(set(frozen))
+
+
+def test_a_fully_frozen_model_and_one_without_parameters_are_told_apart():
+    frozen = network().requires_grad_(False)
+    assert set(frozen_modules(frozen)) == set(frozen.modules())
+    assert trained_names(frozen) == []
+    bare = nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.ReLU())
+    assert frozen_modules(bare) == []
+    assert trained_names(bare) == [f"0.{name}" for name in STATISTICS]
+
+
+def test_all_of_an_ordinary_model_travels_in_the_order_of_its_state():
+    model = network()
+    assert frozen_modules(model) == []
+    assert trained_names(model) == list(model.state_dict())
+
+
+def test_tied_weights_travel_under_both_names_and_scratch_buffers_not_at_all():
+    model = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)})
+    model["b"].weight = model["a"].weight
+    model["a"].register_buffer("scratch", torch.ones(2), persistent=False)
+    assert set(trained_names(model)) == {"a.weight", "a.bias", "b.weight", "b.bias"}
+
+
+def test_training_moves_what_travels_and_leaves_the_rest_bit_for_bit():
+    data = tiny_data()
+    training = LocalTraining(lr=0.1, batch_size=4)
+    model = PartlyFrozen()
+    before = copy_weights(model, model.state_dict())
+    visit = Visit(
+        client=Federation.build(data, by_owner(data)).client(3),
+        received=Broadcast(1, {}),
+        training=training,
+        task=task("classification"),
+        rng=torch.Generator(),
+    )
+    train_locally(FedAvg(), model, visit, seed=0)
+    moved = {n for n, v in model.state_dict().items() if not torch.equal(v, before[n])}
+    assert moved == set(trained_names(model))
+    still = {m for m in model.modules() if not m.training}
+    assert still == set(frozen_modules(model))
+
+
+# ---- loading and copying ------------------------------------------------------------
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_copy_brings_another_model_to_the_same_state(layout):
+    model = network().to(memory_format=layout)
+    model(torch.randn(4, 1, 8, 8))  # moves the running statistics and counters
+    names = trained_names(model)
+    copied = copy_weights(model, names)
+    other = network().to(memory_format=layout)
+    load_weights(other, copied)
+    for name, value in model.state_dict().items():
+        assert torch.equal(other.state_dict()[name], value)
+        assert copied[name].is_contiguous()
+        assert copied[name].dtype == value.dtype
+    assert other.state_dict()["stages.0.1.num_batches_tracked"] == 1
+    assert not other.state_dict()["stages.0.1.running_mean"].eq(0).any()
+
+
+def test_a_copy_does_not_follow_the_model_and_loading_does_not_tie_it():
+    model = network()
+    copied = copy_weights(model, ["head.bias"])
+    told = {"head.bias": torch.arange(3.0)}
+    load_weights(model, told)
+    assert not torch.equal(copied["head.bias"], model.head.bias)
+    told["head.bias"].zero_()
+    assert model.head.bias.tolist() == [0, 1, 2]
+    assert model.head.bias.requires_grad
+
+
+def test_loading_keeps_the_tensors_that_an_optimiser_holds():
+    model = network()
+    before = {name: value.data_ptr() for name, value in model.state_dict().items()}
+    load_weights(model, copy_weights(network(), before))
+    assert {n: v.data_ptr() for n, v in model.state_dict().items()} == before
+
+
+def test_later_trees_win():
+    model = network()
+    ones, twos = ({"head.bias": torch.full((3,), value)} for value in (1.0, 2.0))
+    load_weights(model, ones, {}, twos)
+    assert model.head.bias.tolist() == [2, 2, 2]
