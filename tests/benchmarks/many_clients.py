@@ -4,7 +4,7 @@
 
 Two federations in one process, 100 and 10,000 clients of 20 samples, 10 per round, take
 turns; printed are the ratios of median seconds per round and of the memory held apart
-from the pictures. Compare ratios only: seconds depend on the machine and on its neighbours.
+from the pictures. Compare ratios only: seconds depend on the machine and its load.
 """
 
 from __future__ import annotations
