@@ -118,8 +118,17 @@ def _without_widgets(content: nbformat.NotebookNode) -> nbformat.NotebookNode:
             view = output.get("data", {}).get(_WIDGET_VIEW)
             if view is not None:
                 stills = "".join(_stills(view["model_id"], saved))
-                output["data"] = nbformat.from_dict({"text/html": _NOTE + stills})
+                note = "" if _is_progress_bar(view["model_id"], saved) else _NOTE
+                output["data"] = nbformat.from_dict({"text/html": note + stills})
     return content
+
+
+def _is_progress_bar(model: str, saved: dict[str, Any]) -> bool:
+    """Whether a widget is a row of texts around a bar, with nothing to move."""
+    children = saved.get(model, {"state": {}})["state"].get("children", [])
+    ids = [child.removeprefix("IPY_MODEL_") for child in children]
+    states = [saved.get(i, {"state": {}})["state"] for i in ids]
+    return any(s.get("_model_name") == "FloatProgressModel" for s in states)
 
 
 def _stills(model: str, saved: dict[str, Any]) -> Iterator[str]:

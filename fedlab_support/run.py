@@ -317,10 +317,12 @@ class Run:
 
     def __repr__(self) -> str:
         floats = sum(self.server.weights[n].numel() for n in self.server.parameters)
+        chosen = {n: v for n, v in asdict(self.training).items() if v}
+        settings = ", ".join(f"{name} {value}" for name, value in chosen.items())
         lines = [
             f"Run of {self.method!r}, seed {self.seed}, round {self.server.round}",
             f"  model     {self.model_name}, {floats:,} shared parameters",
-            f"  training  {self.training}",
+            f"  training  {settings}",
             f"  select    {self.select!r} of {len(self.federation):,} clients",
         ]
         return "\n".join(

@@ -25,7 +25,8 @@ __all__ = ["Explorer", "LiveTraining", "explore", "png", "show_source", "slider"
 ERROR_STYLE = "color:var(--jp-error-color1,#b00020);white-space:pre-wrap"
 SOURCE_STYLE = (
     ".fl-source pre {color:#24323d; background:#f6f8fa; padding:0.6em; "
-    "overflow-x:auto} .fl-source figcaption {font-size:90%; opacity:0.8}"
+    "overflow-x:auto; font-family:var(--jp-code-font-family, monospace)} "
+    ".fl-source figcaption {font-size:90%; opacity:0.8}"
 )
 
 

@@ -31,12 +31,14 @@ def save_figure(
     name:        `chapter_what`, lower case; the files are name.png, .pdf, .svg, .csv
                  and .json. folder is created.
     data:        what was plotted; by default what the figure remembers.
-    description: one sentence, the alternative text; also kept inside PNG and SVG.
+    description: one sentence, the alternative text; kept inside PNG and SVG, and by the
+                 figure.
     Returns the path of the PNG. No file holds a time or a path of this machine.
     """
     target = _target(name, folder)
     data = data if data is not None else getattr(figure, "data", None)
     description = description or getattr(figure, "description", "")
+    figure.description = description
     text = {"Title": name, "Description": description}
     with style():
         png, pdf, svg = (target.with_suffix(end) for end in (".png", ".pdf", ".svg"))
