@@ -1,6 +1,6 @@
 """Run the chapters from outside Jupyter, each at most once.
 
-    python -m fedlab_support.chapters --profile laptop --chapters 01 --set seed=3
+    python -m fedlab_support.chapters --profile laptop --chapters 00 --set seed=3
 
 Every chapter runs in a process of its own and leaves, under ``build``:
 

@@ -108,7 +108,7 @@ class Run:
         held_out = "+".join(federation.held_out_domains)
         label = name or f"{type(method).__name__}, seed {seed}"
         self.history = History(label, type(method).__name__, seed, held_out)
-        self.has_started = False
+        self.has_started, self.must_measure = False, True
 
     def _build(self, factory) -> nn.Module:
         """The adapted model, drawn from the run's own stream for initial weights."""
@@ -122,7 +122,11 @@ class Run:
 
     # ---- rounds ---------------------------------------------------------------------
     def fit(self, rounds: int, progress: bool = True) -> History:
-        """Run ``rounds`` more rounds; calling it twice is the same as once for both."""
+        """Run ``rounds`` more rounds and measure after the last.
+
+        Stopped and continued, by an interrupt or by a second call, a run gives the same
+        numbers as one that was not.
+        """
         if rounds < 1:
             raise ValueError(f"rounds must be at least 1, found {rounds}")
         with tqdm(total=rounds, disable=not progress, desc=self.history.run) as bar:
@@ -135,10 +139,13 @@ class Run:
     def step(self, evaluate: bool | None = None) -> Run:
         """One round. If it is interrupted, the run stays as it was before it.
 
-        ``evaluate``: measure afterwards; None decides by ``evaluate_every``.
+        ``evaluate``: measure afterwards; None decides by ``evaluate_every``. If that is
+        interrupted, it is made up for before the next round.
         """
         if not self.has_started:
             self._start()
+        if self.must_measure:
+            self.evaluate()
         began, record = time.perf_counter(), self.history.empty()
         rng = numpy_stream(self.seed, "select", self.server.round + 1)
         cohort = self._cohort(self.select(self._roster(record), rng))
@@ -153,7 +160,7 @@ class Run:
         self.messages = []
         answers = self.engine.train(broadcasts, self.private)
         messages = self._accept(broadcasts, answers, record)
-        server = self._aggregate(messages, record)
+        server = self._aggregate(messages)
         private = {i: a[1] for i, a in answers.items() if not isinstance(a, Failure)}
         record.add(server.round, "cost", "seconds", time.perf_counter() - began)
 
@@ -162,8 +169,10 @@ class Run:
         self.private.update({i: p for i, p in private.items() if p.weights or p.memory})
         self.reports.update({m.client: m.report for m in messages if m.report})
         self.times_chosen[cohort] += 1
+        is_due = server.round % self.evaluate_every == 0
+        self.must_measure = is_due if evaluate is None else evaluate
         load_weights(self.model.eval(), server.weights)
-        if evaluate or (evaluate is None and server.round % self.evaluate_every == 0):
+        if self.must_measure:
             self.evaluate()
         return self
 
@@ -197,7 +206,6 @@ class Run:
         self.server = replace(self.server, memory=pooled)
         self.private, self.has_started = private, True
         self.history.extend(record)
-        self.evaluate()
 
     def _roster(self, record: History) -> Roster:
         def ask_loss(ids: Sequence[int]) -> dict[int, float]:
@@ -252,7 +260,7 @@ class Run:
                 record.add(round, "train", name, value, client=i)
         return messages
 
-    def _aggregate(self, messages: list[Message], record: History) -> Server:
+    def _aggregate(self, messages: list[Message]) -> Server:
         """The next server; with no message left its weights stay as they were."""
         server = self.server
         if messages:
@@ -264,15 +272,10 @@ class Run:
     def evaluate(self) -> None:
         """Measure the server's weights on every split and note it in the history."""
         round, is_personal = self.server.round, bool(self.job.private_names)
-        for row in measure(
-            self.engine,
-            self.federation,
-            self.clients,
-            self._state_of,
-            round,
-            is_personal,
-        ):
+        parts = (self.engine, self.federation, self.clients, self._state_of)
+        for row in list(measure(*parts, round, is_personal)):
             self.history.add(round, *row)
+        self.must_measure = False
 
     def scores(self, samples: Samples, client_id: int | None = None) -> Scores:
         """Loss and score of each of ``samples`` (N,), as client ``client_id`` predicts.

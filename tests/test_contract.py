@@ -146,6 +146,20 @@ def test_an_interrupted_round_leaves_no_trace(federation, monkeypatch):
     assert same(usual, stopped.fit_run(2))
 
 
+def test_an_interrupted_evaluation_is_made_up_for(federation, monkeypatch):
+    usual, stopped = started(federation).fit_run(3), started(federation).fit_run(1)
+
+    def interrupt(self, requests, round):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalEngine, "evaluate", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            stopped.step()
+    assert stopped.server.round == 2
+    assert same(usual, stopped.fit_run(1))
+
+
 def test_an_optimiser_that_looks_twice_but_goes_nowhere_equals_gradient_descent(
     federation,
 ):
