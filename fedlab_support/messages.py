@@ -73,6 +73,11 @@ class Message:
         return "\n".join(lines)
 
 
+def copies(tensors: Tensors) -> Tensors:
+    """Copies that share nothing with a model or with another dictionary."""
+    return {name: value.detach().clone() for name, value in tensors.items()}
+
+
 def nbytes(tensors: Tensors) -> int:
     """Bytes of the raw values of named tensors; names and framing are not counted."""
     return sum(value.numel() * value.element_size() for value in tensors.values())

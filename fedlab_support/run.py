@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
@@ -26,6 +26,7 @@ from .messages import (
     Message,
     Server,
     Tensors,
+    copies,
     nbytes,
     refuse_nan,
     validate,
@@ -71,6 +72,7 @@ class Run:
         evaluate_every: int = 1,
         name: str = "",
     ):
+        _check_pieces(method, model, select, seed, device)
         self.method, self.training = method, training or LocalTraining()
         self.federation = federation.on(device)
         self.select, self.seed = select or everyone(), int(seed)
@@ -96,7 +98,13 @@ class Run:
         )
         own = {name: state[name] for name in names if name in private}
         self.job = Job(
-            method, self.model, self.federation, self.training, seed, tuple(own), own
+            method,
+            self.model,
+            self.federation,
+            self.training,
+            self.seed,
+            tuple(own),
+            own,
         )
         self.engine = LocalEngine(workers)
         self.engine.open(self.job)
@@ -107,7 +115,7 @@ class Run:
         self.times_chosen = np.zeros(len(federation), dtype=np.int64)
         held_out = "+".join(federation.held_out_domains)
         label = name or f"{type(method).__name__}, seed {seed}"
-        self.history = History(label, type(method).__name__, seed, held_out)
+        self.history = History(label, type(method).__name__, self.seed, held_out)
         self.has_started, self.must_measure = False, True
 
     def _build(self, factory) -> nn.Module:
@@ -190,16 +198,21 @@ class Run:
                     if isinstance(answer, Failure):
                         raise ValueError(answer.reason)
                     method.check(answer[0])
-                except ValueError as error:
-                    record.add_event(0, i, "left out of the run", str(error))
+                except Exception as error:
+                    _leave_out(record, 0, i, "left out of the run", error)
                     del said[i]
                     continue
                 said[i], private[i] = answer
                 _count(record, 0, i, "up", introduction=nbytes(said[i]))
+        if not said:
+            raise RuntimeError(
+                "expected at least one client in the run, every introduction was "
+                f"refused; the last: {record.absences[-1][-1]}"
+            )
         pooled = method.pool(said)
         if type(method).welcome is not FedAvg.welcome:
             for i in said:
-                told = method.welcome(pooled, i)
+                told = copies(method.welcome(pooled, i))
                 private.setdefault(i, PrivateState()).memory.update(told)
                 _count(record, 0, i, "down", welcome=nbytes(told))
         self.clients = np.array(sorted(said), dtype=np.int64)
@@ -249,11 +262,8 @@ class Run:
                 _count(record, round, i, "up", num_examples=NUM_EXAMPLES_BYTES, **up)
                 validate(message, self.server.weights)
                 self.method.check(message.report)
-            except ValueError as error:
-                record.add_event(round, i, "left out of the round", str(error))
-                warnings.warn(
-                    f"round {round}: client {i} is left out: {error}", stacklevel=4
-                )
+            except Exception as error:
+                _leave_out(record, round, i, "left out of the round", error)
                 continue
             messages.append(message)
             for name, value in message.metrics.items():
@@ -308,6 +318,8 @@ class Run:
             "training": asdict(self.training),
             "select": name_of(self.select),
             "seed": self.seed,
+            "device": self.federation.store.device.type,
+            "torch": torch.__version__,
         }
 
     def _headline(self) -> str:
@@ -333,10 +345,34 @@ class Run:
         )
 
 
+def _check_pieces(method, model, select, seed, device) -> None:
+    """Refuse what is easily mistaken for a method, a factory, a selection or a seed."""
+    mistakes = (
+        (not isinstance(method, FedAvg), "a method, as in FedAvg()", method),
+        (isinstance(model, nn.Module), "a factory of models, as in small_cnn", model),
+        (isinstance(select, type), "a selection, as in uniform(10)", select),
+        (seed != int(seed) or seed < 0, "a whole number ≥ 0 as seed", seed),
+    )
+    for is_wrong, expected, found in mistakes:
+        if is_wrong:
+            raise ValueError(f"expected {expected}, found {found!r}")
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"expected a device of this machine, found {device!r}; use cpu"
+        )
+
+
 def _count(record: History, round: int, client: int, direction: str, **parts: int):
     for part, num_bytes in parts.items():
         if num_bytes:
             record.add_wire(round, client, direction, part, num_bytes)
+
+
+def _leave_out(record: History, round: int, client: int, what: str, error: Exception):
+    is_told = isinstance(error, ValueError)
+    reason = str(error) if is_told else f"{type(error).__name__}: {error}"
+    record.add_event(round, client, what, reason)
+    warnings.warn(f"round {round}: client {client} is {what}: {reason}", stacklevel=5)
 
 
 def _architecture(model: nn.Module) -> str:
@@ -347,9 +383,8 @@ def _architecture(model: nn.Module) -> str:
 
 def name_of(thing) -> str:
     """A readable name that does not change between processes."""
-    if is_dataclass(thing):
-        return repr(thing)
     if isinstance(thing, partial):
-        settings = ", ".join(f"{k}={v!r}" for k, v in sorted(thing.keywords.items()))
-        return f"{name_of(thing.func)}({settings})"
-    return getattr(thing, "__qualname__", type(thing).__qualname__)
+        settings = [repr(value) for value in thing.args]
+        settings += [f"{k}={v!r}" for k, v in sorted(thing.keywords.items())]
+        return f"{name_of(thing.func)}({', '.join(settings)})"
+    return getattr(thing, "__qualname__", repr(thing))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -35,7 +36,8 @@ def study(
     - ``folder``: where finished runs are kept. A cell whose run is there, with the same
       settings, data and rounds, is read instead of trained; None keeps nothing. Code
       is not compared: delete the folder after changing a method or a model.
-    - ``jobs``: runs at a time; with more than one, build them with ``workers=1``.
+    - ``jobs``: runs at a time; with more than one, build them with ``workers=1``. An
+      interrupt waits for the runs that are under way, and keeps them.
 
     Returns the tidy table with one more column per axis (``seed`` is there already);
     values that are no numbers, texts or booleans stand there as text. Raises ValueError
@@ -73,7 +75,7 @@ def fit_once(run: Run, rounds: int, folder: str | Path | None = None) -> History
         return run.fit(rounds, progress=False)
     made_by = run.describe() | {"rounds": rounds, "evaluate_every": run.evaluate_every}
     for part in ("model", "select"):
-        if "<lambda>" in made_by[part] or "<locals>" in made_by[part]:
+        if any(sign in made_by[part] for sign in ("<lambda>", "<locals>", " at 0x")):
             raise ValueError(
                 f"a run is kept under its settings, and its {part} is only known as "
                 f"{made_by[part]!r}; use functools.partial, or a function or frozen "
@@ -82,11 +84,16 @@ def fit_once(run: Run, rounds: int, folder: str | Path | None = None) -> History
     text = json.dumps(made_by, indent=2, sort_keys=True, default=_plain) + "\n"
     home = Path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not home.exists():
-        unfinished = home.with_suffix(".unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        run.fit(rounds, progress=False).save(unfinished)
-        (unfinished / "made_by.json").write_text(text, encoding="utf-8")
-        unfinished.rename(home)
+        history = run.fit(rounds, progress=False)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            dir=home.parent, prefix=".unfinished_"
+        ) as made:
+            whole = Path(made) / "run"
+            history.save(whole)
+            (whole / "made_by.json").write_text(text, encoding="utf-8")
+            with contextlib.suppress(FileExistsError, OSError):
+                whole.rename(home)  # fails where an equal run was faster: read that one
     return replace(History.load(home), run=run.history.run)
 
 

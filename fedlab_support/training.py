@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Adam, Optimizer
 
 from .federation import Batch, Client
-from .messages import Broadcast, Message, Tensors, refuse_nan
+from .messages import Broadcast, Message, Tensors, copies, refuse_nan
 from .metrics import Classification
 from .streams import layer_noise, numpy_stream, torch_stream
 
@@ -91,7 +91,8 @@ class Visit:
     """What a method may look at on one client, and nothing more.
 
     - ``client``: its data; ``received``: the broadcast; ``training``: the settings.
-    - ``memory``: private, changed in place, kept only if the visit succeeds.
+    - ``memory``: private, changed in place, kept only if the visit succeeds (also when
+      the server then refuses the message: on a network the client would not know).
     - ``cache``: recomputable tensors by ``batch.index``; may vanish at any time.
     - ``task``: ``task.loss(output, y)`` and ``task.score(output, y)``.
     - ``rng``: the method's own stream of random numbers for this round and client.
@@ -214,6 +215,7 @@ def take_step(method, model, optimiser, batch: Batch, visit: Visit, noise) -> No
         return loss.detach()
 
     optimiser.step(closure)
+    visit.is_replaying = False
 
 
 def visit_client(
@@ -229,13 +231,13 @@ def visit_client(
     train_locally(method, model, visit, seed)
     model.eval()
     report = {**report, **method.report(model, visit)}
-    kept = PrivateState(copy_weights(model, private_names), visit.memory)
+    kept = PrivateState(copy_weights(model, private_names), copies(visit.memory))
     refuse_nan({**kept.weights, **kept.memory})
     message = Message(
         client=visit.client.id,
         num_examples=len(visit.client.train),
         weights=copy_weights(model, visit.received.weights),
-        report={name: value.detach().clone() for name, value in report.items()},
+        report=copies(report),
         metrics=visit.logged_means(),
     )
     return message, kept

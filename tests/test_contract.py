@@ -274,10 +274,78 @@ def test_with_no_client_left_the_weights_stay_as_they_were(federation):
 
 
 def test_a_refused_introduction_leaves_a_client_out_of_the_whole_run(federation):
-    run = started(federation, Unlucky(fails_at="introduce", clients=(4,))).fit_run(2)
+    unlucky = Unlucky(fails_at="introduce", clients=(4,))
+    with pytest.warns(UserWarning, match="left out of the run"):
+        run = started(federation, unlucky).fit_run(2)
     assert [m.client for m in run.messages] == [0, 1, 2, 3]
     assert run.server.memory["total"] == federation.sizes[:4].sum()
     assert "the camera is off" in run.history.events().reason[0]
+
+
+def test_a_run_in_which_every_introduction_fails_says_so(federation):
+    method = Unlucky(fails_at="introduce", clients=(0, 1, 2, 3, 4))
+    with (
+        pytest.warns(UserWarning, match="camera"),
+        pytest.raises(RuntimeError, match=r"at least one client.*camera is off"),
+    ):
+        started(federation, method).step()
+
+
+def test_a_check_that_stumbles_leaves_out_that_client_only(federation):
+    @dataclass(frozen=True)
+    class Stumbles(Probe):
+        def check(self, tensors):
+            if tensors.get("me", torch.zeros(1)) == 2:
+                tensors["not there"]
+
+    with pytest.warns(UserWarning, match="KeyError"):
+        run = started(federation, Stumbles()).step()
+    assert [m.client for m in run.messages] == [0, 1, 3, 4]
+
+
+def test_what_hooks_hand_out_shares_nothing_with_the_workers_model(federation):
+    """Views of the model's tensors would change with the next client's visit."""
+
+    @dataclass(frozen=True)
+    class HandsOutViews(Probe):
+        def introduce(self, model, visit):
+            return {**super().introduce(model, visit), "w": model.head.weight}
+
+        def pool(self, introductions):
+            views = [said["w"] for said in introductions.values()]
+            assert not any(view.requires_grad for view in views)
+            assert len({view.data_ptr() for view in views}) == len(views)
+            return super().pool(introductions)
+
+        def report(self, model, visit):
+            visit.memory["previous"] = model.head.weight.detach()
+            visit.log("norm", model.head.weight.norm())
+            return super().report(model, visit)
+
+    runs = [started(federation, HandsOutViews(), workers=w).fit_run(2) for w in (1, 2)]
+    for run in runs:
+        for message in run.messages:
+            kept = run.private[message.client].memory["previous"]
+            assert torch.equal(kept, message.weights["head.weight"])
+    assert same(*runs)
+    assert "norm" in set(runs[0].history.table()["metric"])
+
+
+def test_buffers_outside_the_state_start_anew_at_every_visit(federation):
+    class Counts(AwkwardNet):
+        def __init__(self, image_shape, num_classes):
+            super().__init__(image_shape, num_classes)
+            self.register_buffer("calls", torch.zeros(1), persistent=False)
+
+        def forward(self, x):
+            self.calls += self.training
+            return super().forward(x) * (1 + 0.1 * self.calls)
+
+    runs = [
+        started(federation, FedAvg(), workers=w, model=Counts).fit_run(2)
+        for w in (1, 2, 5)
+    ]
+    assert same(runs[0], runs[1]) and same(runs[0], runs[2])
 
 
 def test_a_message_with_other_names_or_shapes_is_refused(federation, monkeypatch):

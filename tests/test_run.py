@@ -82,6 +82,28 @@ def test_zero_epochs_or_batches_are_refused(settings):
         LocalTraining(**settings)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"method": FedAvg}, r"method, as in FedAvg\(\)"),
+        ({"model": small_cnn((1, 8, 8), 4)}, "factory"),
+        ({"select": uniform}, r"uniform\(10\)"),
+        ({"seed": -1}, "found -1"),
+        ({"seed": 0.5}, "found 0.5"),
+    ],
+)
+def test_things_easily_mistaken_are_refused(federation, change, words):
+    right = {"method": FedAvg(), "federation": federation, "model": small_cnn}
+    with pytest.raises(ValueError, match=words):
+        Run(**right | change)
+
+
+def test_an_empty_part_cannot_be_scored(federation):
+    run = Run(FedAvg(), federation, small_cnn, workers=1)
+    with pytest.raises(ValueError, match="empty part"):
+        run.scores(federation.held_out)
+
+
 def test_zero_rounds_are_refused(federation):
     with pytest.raises(ValueError, match="rounds"):
         Run(FedAvg(), federation, small_cnn).fit(0)

@@ -13,7 +13,7 @@ from fedlab_support.history import TABLE, History
 from fedlab_support.methods import FedAvg, FedProx
 from fedlab_support.models import CNN
 from fedlab_support.partition import by_owner
-from fedlab_support.run import Run
+from fedlab_support.run import Run, name_of
 from fedlab_support.selection import uniform
 from fedlab_support.study import fit_once, study
 from fedlab_support.training import LocalTraining
@@ -246,16 +246,33 @@ def test_a_run_that_is_killed_while_it_is_written_is_done_again(
         patch.setattr(*killed[when == "before the folder is complete"])
         with pytest.raises(KeyboardInterrupt):
             fit_once(build(), 1, tmp_path)
-    assert [path.suffix for path in tmp_path.iterdir()] == [".unfinished"]
+    assert list(tmp_path.iterdir()) == [], "nothing half-written is left"
 
     fits.clear()
     history = fit_once(build(), 1, tmp_path)
     assert len(fits) == 1
     (home,) = tmp_path.iterdir()
-    assert home.suffix == ""
     files = {path.name for path in home.iterdir()}
     assert files == {"run.json", "table.csv", "wire.csv", "events.csv", "made_by.json"}
     pd.testing.assert_frame_equal(history.table(), History.load(home).table())
+
+
+def test_equal_runs_at_the_same_time_do_not_disturb_each_other(tmp_path):
+    def always_the_same(cell) -> Run:
+        return build(lr=0.1, seed=0)
+
+    table = study(
+        always_the_same, {"cell": [0, 1, 2]}, 1, tmp_path, jobs=3, progress=False
+    )
+    assert len(list(tmp_path.iterdir())) == 1
+    groups = [measured(part.drop(columns="cell")) for _, part in table.groupby("cell")]
+    for group in groups[1:]:
+        pd.testing.assert_frame_equal(group, groups[0])
+
+
+def test_positional_arguments_and_tuples_tell_cells_apart():
+    assert name_of(partial(max, 5)) != name_of(partial(max, 7))
+    assert name_of((8, 16)) == "(8, 16)"
 
 
 def test_a_stopped_study_goes_on_where_it_stopped(tmp_path, fits):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import queue
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..federation import Federation, Samples
-from ..messages import Broadcast, Message, Tensors, nbytes, refuse_nan
+from ..messages import Broadcast, Message, Tensors, copies, nbytes, refuse_nan
 from ..metrics import Scores, task
 from ..streams import layer_noise, torch_stream
 from ..training import (
@@ -55,6 +56,18 @@ class Job:
     private_names: tuple[str, ...] = ()
     initial_private: Tensors = field(default_factory=dict)
 
+    def load(self, model: nn.Module, *trees: Tensors) -> None:
+        """Bring a worker's model to ``trees``, with nothing left of the last visit.
+
+        Buffers that the state dict leaves out start anew at every visit.
+        """
+        load_weights(model, self.initial_private, *trees)
+        saved = model.state_dict().keys()
+        buffers = zip(model.named_buffers(), self.model.buffers(), strict=True)
+        for (name, buffer), initial in buffers:
+            if name not in saved:
+                buffer.copy_(initial)
+
     def visit(self, broadcast: Broadcast, client_id: int, memory: Tensors, cache: dict):
         """What the method will see of client ``client_id``; memory is copied."""
         return Visit(
@@ -63,7 +76,7 @@ class Job:
             training=self.training,
             task=task(self.federation.data.task),
             rng=torch_stream(self.seed, "method", broadcast.round, client_id),
-            memory={name: value.clone() for name, value in memory.items()},
+            memory=copies(memory),
             cache=cache,
         )
 
@@ -81,14 +94,16 @@ class Caches:
         return cache
 
     def trim(self) -> None:
-        """Drop caches until the limit holds."""
+        """Drop empty caches, and the oldest until the limit holds."""
         sizes = {
             client: nbytes({k: v for k, v in cache.items() if isinstance(v, Tensor)})
             for client, cache in self._held.items()
         }
-        while sum(sizes.values()) > self.limit:
-            oldest, _ = self._held.popitem(last=False)
-            del sizes[oldest]
+        total = sum(sizes.values())
+        for client, size in sizes.items():
+            if size == 0 or total > self.limit:
+                del self._held[client]
+                total -= size
 
 
 class LocalEngine:
@@ -125,13 +140,13 @@ class LocalEngine:
 
         def introduce(model: nn.Module, client_id: int):
             """One client on one worker."""
-            load_weights(model, self.job.initial_private, broadcast.weights)
+            self.job.load(model, broadcast.weights)
             cache = self.caches.of(client_id)
             visit = self.job.visit(broadcast, client_id, {}, cache)
-            said = self.job.method.introduce(model.eval(), visit)
+            said = copies(self.job.method.introduce(model.eval(), visit))
             kept = copy_weights(model, self.job.private_names)
             refuse_nan({**said, **kept, **visit.memory})
-            return said, PrivateState(kept, visit.memory)
+            return said, PrivateState(kept, copies(visit.memory))
 
         return self._each(introduce, client_ids)
 
@@ -144,7 +159,7 @@ class LocalEngine:
             """One client on one worker."""
             job, broadcast = self.job, broadcasts[client_id]
             own = private.get(client_id, PrivateState())
-            load_weights(model, job.initial_private, broadcast.weights, own.weights)
+            job.load(model, broadcast.weights, own.weights)
             cache = self.caches.of(client_id)
             visit = job.visit(broadcast, client_id, own.memory, cache)
             return visit_client(job.method, model, visit, job.seed, job.private_names)
@@ -157,8 +172,11 @@ class LocalEngine:
     ) -> list[Scores]:
         """Loss and score of every sample, for each pair of weights and samples.
 
-        Raises whatever the method's ``predict`` raises.
+        Raises ValueError when there is no sample to evaluate, and whatever the method's
+        ``predict`` raises.
         """
+        if not all(len(samples) for _, samples in requests):
+            raise ValueError("expected samples to evaluate, found an empty part")
         size = EVALUATION_BATCH[self.job.federation.store.device.type]
         pieces = []
         for number, (_, samples) in enumerate(requests):
@@ -170,17 +188,20 @@ class LocalEngine:
         def evaluate(model: nn.Module, piece: tuple[int, int, int]) -> Scores:
             number, start, stop = piece
             state, samples = requests[number]
-            load_weights(model, self.job.initial_private, state)
+            self.job.load(model, state)
             part = Samples(samples.store, samples.rows[start:stop])
             return self._scores(model.eval(), part, size, round, start // size)
 
         found = self._each(evaluate, pieces, forgiving=False)
+        parts: list[list[Scores]] = [[] for _ in requests]
+        for number, start, stop in pieces:
+            parts[number].append(found[number, start, stop])
         return [
             Scores(
-                np.concatenate([found[p].loss for p in pieces if p[0] == number]),
-                np.concatenate([found[p].score for p in pieces if p[0] == number]),
+                np.concatenate([scores.loss for scores in part]),
+                np.concatenate([scores.score for scores in part]),
             )
-            for number in range(len(requests))
+            for part in parts
         ]
 
     @torch.inference_mode()
@@ -223,12 +244,33 @@ class LocalEngine:
         return dict(zip(items, results, strict=True))
 
 
+@dataclass
+class _Threads:
+    """The process's setting before the first of all blocks that are running."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    inside: int = 0
+    before: int = 1
+
+
+_THREADS = _Threads()
+
+
 @contextmanager
 def one_intra_op_thread() -> Iterator[None]:
-    """One thread per operation inside the block; the caller's setting comes back."""
-    before = torch.get_num_threads()
+    """One thread per operation inside the block; the caller's setting comes back.
+
+    Blocks may overlap in several threads: each leaves with the setting that held before
+    the first of them. The engine's own threads set one for themselves.
+    """
+    with _THREADS.lock:
+        if _THREADS.inside == 0:
+            _THREADS.before = torch.get_num_threads()
+        _THREADS.inside += 1
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with _THREADS.lock:
+            _THREADS.inside -= 1
+            torch.set_num_threads(_THREADS.before)
