@@ -80,6 +80,12 @@ class History:
             raise ValueError(f"direction must be 'down' or 'up', found {direction!r}")
         self.traffic.append((round, client, direction, part, int(num_bytes)))
 
+    def add_parts(self, round: int, client: int, direction: str, **parts: int) -> None:
+        """Add several named parts of one transmission; empty ones are left out."""
+        for part, num_bytes in parts.items():
+            if num_bytes:
+                self.add_wire(round, client, direction, part, num_bytes)
+
     def add_event(self, round: int, client: int, what: str, reason: str) -> None:
         """Add that a client was left out of a round, or of the run, and why."""
         self.absences.append((round, client, what, reason))
@@ -106,14 +112,6 @@ class History:
         self.measured += other.measured
         self.traffic += other.traffic
         self.absences += other.absences
-
-    def until(self, round: int) -> History:
-        """Copy without the rows after `round`: what a resumed run starts from."""
-        kept = (
-            [row for row in rows if row[0] <= round]
-            for rows in (self.measured, self.traffic, self.absences)
-        )
-        return History(self.run, self.method, self.seed, self.held_out, *kept)
 
     def save(self, folder: str | Path) -> None:
         """Write run.json, table.csv, wire.csv and events.csv; each appears whole."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -20,6 +18,7 @@ from .engines.local import Failure, Job, LocalEngine
 from .evaluation import measure
 from .federation import Federation, Samples
 from .history import History
+from .identity import architecture, name_of
 from .messages import (
     NUM_EXAMPLES_BYTES,
     Broadcast,
@@ -203,7 +202,7 @@ class Run:
                     del said[i]
                     continue
                 said[i], private[i] = answer
-                _count(record, 0, i, "up", introduction=nbytes(said[i]))
+                record.add_parts(0, i, "up", introduction=nbytes(said[i]))
         if not said:
             raise RuntimeError(
                 "expected at least one client in the run, every introduction was "
@@ -214,7 +213,7 @@ class Run:
             for i in said:
                 told = copies(method.welcome(pooled, i))
                 private.setdefault(i, PrivateState()).memory.update(told)
-                _count(record, 0, i, "down", welcome=nbytes(told))
+                record.add_parts(0, i, "down", welcome=nbytes(told))
         self.clients = np.array(sorted(said), dtype=np.int64)
         self.server = replace(self.server, memory=pooled)
         self.private, self.has_started = private, True
@@ -228,8 +227,8 @@ class Run:
             scores = self.engine.evaluate(states, self.server.round)
             for i in ids:
                 down = nbytes(self.server.weights)
-                _count(record, self.server.round + 1, i, "down", loss_query=down)
-                _count(record, self.server.round + 1, i, "up", loss_query=4)
+                record.add_parts(self.server.round + 1, i, "down", loss_query=down)
+                record.add_parts(self.server.round + 1, i, "up", loss_query=4)
             return {i: float(s.loss.mean()) for i, s in zip(ids, scores, strict=True)}
 
         sizes = self.federation.sizes[self.clients]
@@ -250,7 +249,7 @@ class Run:
         round, messages = self.server.round + 1, []
         for i, told in broadcasts.items():
             down = {"weights": nbytes(told.weights), "shared": nbytes(told.shared)}
-            _count(record, round, i, "down", **down)
+            record.add_parts(round, i, "down", **down)
             try:
                 if isinstance(answers[i], Failure):
                     raise ValueError(answers[i].reason)
@@ -259,7 +258,7 @@ class Run:
                     "weights": nbytes(message.weights),
                     "report": nbytes(message.report),
                 }
-                _count(record, round, i, "up", num_examples=NUM_EXAMPLES_BYTES, **up)
+                record.add_parts(round, i, "up", num_examples=NUM_EXAMPLES_BYTES, **up)
                 validate(message, self.server.weights)
                 self.method.check(message.report)
             except Exception as error:
@@ -314,7 +313,7 @@ class Run:
             "num_clients": len(self.federation),
             "held_out": list(self.federation.held_out_domains),
             "model": self.model_name,
-            "architecture": _architecture(self.model),
+            "architecture": architecture(self.model),
             "training": asdict(self.training),
             "select": name_of(self.select),
             "seed": self.seed,
@@ -362,29 +361,8 @@ def _check_pieces(method, model, select, seed, device) -> None:
         )
 
 
-def _count(record: History, round: int, client: int, direction: str, **parts: int):
-    for part, num_bytes in parts.items():
-        if num_bytes:
-            record.add_wire(round, client, direction, part, num_bytes)
-
-
 def _leave_out(record: History, round: int, client: int, what: str, error: Exception):
     is_told = isinstance(error, ValueError)
     reason = str(error) if is_told else f"{type(error).__name__}: {error}"
     record.add_event(round, client, what, reason)
     warnings.warn(f"round {round}: client {client} is {what}: {reason}", stacklevel=5)
-
-
-def _architecture(model: nn.Module) -> str:
-    """A short hash of the layers and of the shapes of their state."""
-    shapes = [(name, tuple(value.shape)) for name, value in model.state_dict().items()]
-    return hashlib.sha256(f"{model} {shapes}".encode()).hexdigest()[:16]
-
-
-def name_of(thing) -> str:
-    """A readable name that does not change between processes."""
-    if isinstance(thing, partial):
-        settings = [repr(value) for value in thing.args]
-        settings += [f"{k}={v!r}" for k, v in sorted(thing.keywords.items())]
-        return f"{name_of(thing.func)}({', '.join(settings)})"
-    return getattr(thing, "__qualname__", repr(thing))

@@ -18,7 +18,8 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from .history import TABLE, History
-from .run import Run, name_of
+from .identity import name_of
+from .run import Run
 
 
 def study(

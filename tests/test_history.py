@@ -68,11 +68,11 @@ def test_loading_from_an_empty_folder_says_what_is_missing(tmp_path):
         History.load(tmp_path)
 
 
-def test_until_drops_later_rounds_only():
-    early = small_history().until(1)
-    assert early.table()["round"].max() == 1
-    assert len(early.wire()) == 2
-    assert len(early.events()) == 0
+def test_parts_without_bytes_leave_no_row():
+    record = small_history()
+    before = len(record.wire())
+    record.add_parts(9, 0, "down", weights=40, shared=0)
+    assert record.wire().iloc[before:]["part"].tolist() == ["weights"]
 
 
 def test_a_wrong_direction_is_refused():

@@ -10,10 +10,11 @@ import pytest
 
 from fedlab_support.federation import Federation
 from fedlab_support.history import TABLE, History
+from fedlab_support.identity import name_of
 from fedlab_support.methods import FedAvg, FedProx
 from fedlab_support.models import CNN
 from fedlab_support.partition import by_owner
-from fedlab_support.run import Run, name_of
+from fedlab_support.run import Run
 from fedlab_support.selection import uniform
 from fedlab_support.study import fit_once, study
 from fedlab_support.training import LocalTraining

@@ -1,0 +1,23 @@
+"""Names that tell things apart and do not change between processes."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+
+from torch import nn
+
+
+def architecture(model: nn.Module) -> str:
+    """A short hash of the layers and of the shapes of their state."""
+    shapes = [(name, tuple(value.shape)) for name, value in model.state_dict().items()]
+    return hashlib.sha256(f"{model} {shapes}".encode()).hexdigest()[:16]
+
+
+def name_of(thing) -> str:
+    """A readable name that does not change between processes."""
+    if isinstance(thing, partial):
+        settings = [repr(value) for value in thing.args]
+        settings += [f"{k}={v!r}" for k, v in sorted(thing.keywords.items())]
+        return f"{name_of(thing.func)}({', '.join(settings)})"
+    return getattr(thing, "__qualname__", repr(thing))
