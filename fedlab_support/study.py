@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import tempfile
@@ -93,8 +92,11 @@ def fit_once(run: Run, rounds: int, folder: str | Path | None = None) -> History
             whole = Path(made) / "run"
             history.save(whole)
             (whole / "made_by.json").write_text(text, encoding="utf-8")
-            with contextlib.suppress(FileExistsError, OSError):
-                whole.rename(home)  # fails where an equal run was faster: read that one
+            try:
+                whole.rename(home)
+            except OSError:
+                if not home.exists():  # else an equal run was faster: read that one
+                    raise
     return replace(History.load(home), run=run.history.run)
 
 
