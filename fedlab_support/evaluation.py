@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from .engines.local import LocalEngine
+from .engines import Engine, Question
 from .federation import Federation, Samples
 from .messages import Tensors
 from .metrics import Scores, per_group, task
@@ -16,7 +16,7 @@ Row = tuple[str, str, float, str, int]
 
 
 def measure(
-    engine: LocalEngine,
+    engine: Engine,
     federation: Federation,
     client_ids: Sequence[int],
     state_of: Callable[[int | None], Tensors],
@@ -34,21 +34,30 @@ def measure(
     for split in ("test", "held_out"):
         samples: Samples = getattr(federation, split)
         if len(samples):
-            (scores,) = engine.evaluate([(state_of(None), samples)], round)
+            (scores,) = engine.evaluate([Question(state_of(None), samples)], round)
             for what, value in scores.means(metric):
                 yield split, what, value, "", -1
             names = federation.data.domain_names
             for name, what, value in per_group(scores, metric, samples.domain, names):
                 yield split, what, value, name, -1
     clients = [federation.client(i) for i in client_ids if federation.num_val[i]]
-    if clients and is_personal:
-        requests = [(state_of(client.id), client.val) for client in clients]
-        found = engine.evaluate(requests, round)
-        metric = f"personal_{metric}"
+    metric = f"personal_{metric}" if is_personal else metric
+    if clients and (is_personal or not engine.holds_clients):
+        questions = [
+            Question(
+                state_of(client.id if is_personal else None),
+                client.val,
+                client.id,
+                "val",
+                is_personal,
+            )
+            for client in clients
+        ]
+        found = engine.evaluate(questions, round)
     elif clients:
         rows = [client.val.rows for client in clients]
         whole = Samples(federation.store, np.concatenate(rows))
-        (scores,) = engine.evaluate([(state_of(None), whole)], round)
+        (scores,) = engine.evaluate([Question(state_of(None), whole)], round)
         found = _split(scores, [len(row) for row in rows])
     else:
         found = []

@@ -6,6 +6,7 @@ of what was disclosed, resuming, and running over a real network.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -128,16 +129,25 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
     return mean
 
 
-def validate(message: Message, expected: Tensors) -> None:
+def validate(
+    message: Message,
+    expected: Tensors,
+    client: int | None = None,
+    most_examples: float = math.inf,
+) -> None:
     """Refuse a message that could spoil the server's state.
 
-    ``expected`` are the server's own weights. Raises ValueError, with the reason, for
-    missing or unknown names, another shape or type, values that are not finite, or a
-    number of examples that is not positive.
+    ``expected`` are the server's own weights, ``client`` is who was asked (None: not
+    looked at), ``most_examples`` what that client is known to hold. Raises ValueError,
+    with the reason, for another sender, missing or unknown names, another shape or
+    type, values that are not finite, and a number of examples out of 1…most_examples.
     """
-    if not message.num_examples >= 1:  # NaN too
+    if client is not None and message.client != client:
+        raise ValueError(f"expected client {client}, found {message.client}")
+    if not 1 <= message.num_examples <= most_examples:  # NaN too
         raise ValueError(
-            f"num_examples must be at least 1, found {message.num_examples}"
+            f"num_examples must be at least 1 and at most {most_examples}, found "
+            f"{message.num_examples}"
         )
     if wrong := sorted(set(expected) ^ set(message.weights)):
         found = "missing" if wrong[0] in expected else "unknown"

@@ -20,10 +20,10 @@ from .account import (
     record_message,
     record_query,
 )
-from .engines.local import Failure, Job, LocalEngine
+from .engines import Engine, Failure, Faults, Job, Question, open_engine
 from .evaluation import measure
 from .federation import Federation, Samples
-from .history import History
+from .history import ALL_CLIENTS, History
 from .identity import architecture, name_of
 from .messages import (
     Broadcast,
@@ -38,6 +38,7 @@ from .messages import (
 from .methods import FedAvg
 from .metrics import Scores, task
 from .models.noise import own_noise, refuse_global_noise
+from .privacy import Privacy
 from .selection import Roster, check_selection, everyone
 from .streams import numpy_stream, sequence
 from .training import LocalTraining, PrivateState, load_weights, trained_names
@@ -54,6 +55,10 @@ class Run:
     - ``select``: who takes part, ``(roster, rng) -> client numbers``; all by default.
     - ``seed``: with it, on a CPU, every number is the same again.
     - ``evaluate_every``: rounds between evaluations; the last of a fit is always one.
+    - ``engine``: how clients are visited (see ``engines.open_engine``).
+    - ``min_clients``: with fewer messages that can be used, the weights stay.
+    - ``deadline``: seconds that a visit may train; who takes longer is left out.
+    - ``faults``: clients that fail on purpose. ``privacy``: noise on every message.
 
     Everything that can be checked is checked here, before any training: ValueError
     says what was expected, what came, and what to do.
@@ -75,6 +80,11 @@ class Run:
         device: str = "cpu",
         evaluate_every: int = 1,
         name: str = "",
+        engine: str | Engine = "local",
+        min_clients: int = 1,
+        deadline: float | None = None,
+        faults: Faults | None = None,
+        privacy: Privacy | None = None,
     ):
         _check_pieces(method, model, select, seed, device)
         self.method, self.training = method, training or LocalTraining()
@@ -84,6 +94,12 @@ class Run:
         check_selection(self.select, len(federation))
         if evaluate_every < 1:
             raise ValueError(f"evaluate_every must be ≥ 1, found {evaluate_every}")
+        if not 1 <= min_clients <= len(federation):
+            raise ValueError(
+                f"min_clients must lie in 1…{len(federation)}, found {min_clients}"
+            )
+        if deadline is not None and not deadline > 0:
+            raise ValueError(f"deadline must be > 0 seconds or None, found {deadline}")
         self.model_name = name_of(model)
         self.model = self._build(model).to(device)
         names = trained_names(self.model)
@@ -109,9 +125,11 @@ class Run:
             self.seed,
             tuple(own),
             own,
+            deadline,
+            privacy,
         )
-        self.engine = LocalEngine(workers)
-        self.engine.open(self.job)
+        self.min_clients, self.faults = int(min_clients), faults
+        self.engine = open_engine(engine, self.job, workers, faults)
         self.messages: list[Message] = []
         self.private: dict[int, PrivateState] = {}
         self.reports: dict[int, Tensors] = {}
@@ -172,7 +190,7 @@ class Run:
         self.messages = []
         answers = self.engine.train(broadcasts, self.private)
         messages = self._accept(broadcasts, answers, record)
-        server = self._aggregate(messages)
+        server = self._aggregate(messages, record)
         private = {i: a[1] for i, a in answers.items() if not isinstance(a, Failure)}
         record.add(server.round, "cost", "seconds", time.perf_counter() - began)
 
@@ -228,8 +246,9 @@ class Run:
         def ask_loss(ids: Sequence[int]) -> dict[int, float]:
             """Mean training loss of the current weights, per client."""
             ids, client = [int(i) for i in ids], self.federation.client
-            requests = [(self._state_of(None), client(i).train) for i in ids]
-            scores = self.engine.evaluate(requests, self.server.round)
+            weights = self._state_of(None)
+            questions = [Question(weights, client(i).train, i, "train") for i in ids]
+            scores = self.engine.evaluate(questions, self.server.round)
             losses = [float(s.loss.mean(dtype=np.float64)) for s in scores]
             record_query(record, self.server, dict(zip(ids, losses, strict=True)))
             return dict(zip(ids, losses, strict=True))
@@ -250,7 +269,7 @@ class Run:
 
     def _accept(self, broadcasts, answers, record: History) -> list[Message]:
         """The messages that may be aggregated, by client; the others are recorded."""
-        round, messages = self.server.round + 1, []
+        round, messages, sizes = self.server.round + 1, [], self.federation.sizes
         record_broadcasts(record, broadcasts)
         for i in broadcasts:
             try:
@@ -258,7 +277,7 @@ class Run:
                     raise ValueError(answers[i].reason)
                 message = answers[i][0]
                 record_message(record, round, message)
-                validate(message, self.server.weights)
+                validate(message, self.server.weights, i, int(sizes[i]))
                 self.method.check(message.report)
             except Exception as error:
                 record_absence(record, round, i, "left out of the round", error)
@@ -268,10 +287,13 @@ class Run:
                 record.add(round, "train", name, value, client=i)
         return messages
 
-    def _aggregate(self, messages: list[Message]) -> Server:
-        """The next server; with no message left its weights stay as they were."""
+    def _aggregate(self, messages: list[Message], record: History) -> Server:
+        """The next server; with too few messages left it stays as it was."""
         server = self.server
-        if messages:
+        if len(messages) < self.min_clients:
+            found = f"{len(messages)} of at least {self.min_clients} messages"
+            record.add_event(server.round + 1, ALL_CLIENTS, "the weights stay", found)
+        else:
             server = self.method.aggregate(server, messages)
             refuse_nan(server.weights)
         return replace(server, round=self.server.round + 1)
@@ -292,7 +314,8 @@ class Run:
         None is a client never seen.
         """
         state = self._state_of(client_id)
-        return self.engine.evaluate([(state, samples)], self.server.round)[0]
+        questions = [Question(state, samples)]
+        return self.engine.evaluate(questions, self.server.round)[0]
 
     def _state_of(self, client_id: int | None) -> Tensors:
         own = self.private.get(client_id, PrivateState()).weights
@@ -306,7 +329,14 @@ class Run:
 
     def describe(self) -> dict:
         """What made this run, as JSON values: two runs with the same are the same."""
-        return {
+        asked = {
+            "faults": self.faults,
+            "deadline": self.job.deadline,
+            "privacy": self.job.privacy,
+            "min_clients": self.min_clients if self.min_clients != 1 else None,
+        }
+        unusual = {name: repr(v) for name, v in asked.items() if v is not None}
+        return unusual | {
             "method": name_of(self.method),
             "data": self.federation.data.name,
             "federation": self.federation.fingerprint(),

@@ -14,7 +14,10 @@ from contextvars import ContextVar
 import numpy as np
 import torch
 
-PURPOSES = ("order", "layers", "method", "augment", "init", "select", "evaluate")
+PURPOSES = (
+    *("order", "layers", "method", "augment", "init", "select", "evaluate"),
+    *("faults", "privacy"),
+)
 """What a stream may be for; the position in this tuple enters the seed."""
 
 _layer_noise: ContextVar[torch.Generator] = ContextVar("layer_noise")

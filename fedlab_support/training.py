@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -96,6 +97,7 @@ class Visit:
     - ``cache``: recomputable tensors by ``batch.index``; may vanish at any time.
     - ``task``: ``task.loss(output, y)`` and ``task.score(output, y)``.
     - ``rng``: the method's own stream of random numbers for this round and client.
+    - ``deadline``: when ``time.monotonic()`` passes it, training stops; None: never.
     """
 
     client: Client
@@ -105,6 +107,7 @@ class Visit:
     rng: torch.Generator
     memory: Tensors = field(default_factory=dict)
     cache: dict = field(default_factory=dict)
+    deadline: float | None = None
     logged: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
     is_replaying: bool = field(default=False, repr=False)
 
@@ -112,6 +115,11 @@ class Visit:
         """Note a part of the loss; the history gets its mean over the steps."""
         if not self.is_replaying:
             self.logged.setdefault(name, []).append(value.detach())
+
+    def check_deadline(self) -> None:
+        """Raise TimeoutError when the visit has taken too long."""
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise TimeoutError("the visit exceeded its deadline")
 
     def logged_means(self) -> dict[str, float]:
         """Mean of every logged value over the visit."""
@@ -176,6 +184,7 @@ def train_locally(method, model: nn.Module, visit: Visit, seed: int) -> None:
     smallest = 2 if has_batchnorm else 1
     with layer_noise(noise):
         for batch in visit.client.train.batches(size, epochs, order, smallest):
+            visit.check_deadline()
             take_step(method, model, optimiser, batch, visit, noise)
     if "loss" not in visit.logged:
         raise ValueError(

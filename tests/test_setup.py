@@ -31,7 +31,8 @@ def direct_dependencies() -> set[str]:
     extras = project()["optional-dependencies"].values()
     names = [*project()["dependencies"], *(name for extra in extras for name in extra)]
     own = normal(project()["name"])
-    return {normal(name) for name in names if not normal(name).startswith(own)}
+    names = [normal(name).partition("[")[0] for name in names]  # without extras
+    return {name for name in names if name != own}
 
 
 def conda() -> dict:

@@ -11,74 +11,23 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..federation import Federation, Samples
-from ..messages import Broadcast, Message, Tensors, copies, nbytes, refuse_nan
+from ..federation import Samples
+from ..messages import Broadcast, copies, nbytes, refuse_nan
 from ..metrics import Scores, task
 from ..streams import layer_noise, torch_stream
-from ..training import (
-    LocalTraining,
-    PrivateState,
-    Visit,
-    copy_weights,
-    load_weights,
-    visit_client,
-)
+from ..training import PrivateState, copy_weights, visit_client
+from .contract import Answer, Failure, Introduction, Job, Question
 
 EVALUATION_BATCH = {"cpu": 125, "cuda": 2000}
 """Samples per batch: what fits a core's cache, or fills a GPU."""
 
 CACHE_BYTES = 2_000_000_000
 """What all clients' caches together may hold before the oldest are dropped."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A visit that did not succeed, and why."""
-
-    reason: str
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """All that a visit needs beside the broadcast and the client's private state."""
-
-    method: Any
-    model: nn.Module  # as adapted, with its initial state
-    federation: Federation
-    training: LocalTraining
-    seed: int
-    private_names: tuple[str, ...] = ()
-    initial_private: Tensors = field(default_factory=dict)
-
-    def load(self, model: nn.Module, *trees: Tensors) -> None:
-        """Bring a worker's model to ``trees``, with nothing left of the last visit.
-
-        Buffers that the state dict leaves out start anew at every visit.
-        """
-        load_weights(model, self.initial_private, *trees)
-        saved = model.state_dict().keys()
-        buffers = zip(model.named_buffers(), self.model.buffers(), strict=True)
-        for (name, buffer), initial in buffers:
-            if name not in saved:
-                buffer.copy_(initial)
-
-    def visit(self, broadcast: Broadcast, client_id: int, memory: Tensors, cache: dict):
-        """What the method will see of client ``client_id``; memory is copied."""
-        return Visit(
-            client=self.federation.client(client_id),
-            received=broadcast,
-            training=self.training,
-            task=task(self.federation.data.task),
-            rng=torch_stream(self.seed, "method", broadcast.round, client_id),
-            memory=copies(memory),
-            cache=cache,
-        )
 
 
 class Caches:
@@ -115,6 +64,8 @@ class LocalEngine:
     threads are as fast as processes here, without copies.
     """
 
+    holds_clients = True
+
     def __init__(self, workers: int | None = None):
         cores = (
             len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
@@ -131,7 +82,7 @@ class LocalEngine:
 
     def introduce(
         self, client_ids: Sequence[int], broadcast: Broadcast
-    ) -> dict[int, tuple[Tensors, PrivateState] | Failure]:
+    ) -> dict[int, Introduction]:
         """What each client says once, before round 1, and what it keeps.
 
         Nothing needs to travel down for this: every client can build the initial
@@ -152,7 +103,7 @@ class LocalEngine:
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
-    ) -> dict[int, tuple[Message, PrivateState] | Failure]:
+    ) -> dict[int, Answer]:
         """Visit every client that has a broadcast; large clients start first."""
 
         def train(model: nn.Module, client_id: int):
@@ -162,38 +113,39 @@ class LocalEngine:
             job.load(model, broadcast.weights, own.weights)
             cache = self.caches.of(client_id)
             visit = job.visit(broadcast, client_id, own.memory, cache)
-            return visit_client(job.method, model, visit, job.seed, job.private_names)
+            message, kept = visit_client(
+                job.method, model, visit, job.seed, job.private_names
+            )
+            return job.protect(message, broadcast), kept
 
         sizes = self.job.federation.sizes
         return self._each(train, sorted(broadcasts, key=lambda i: (-sizes[i], i)))
 
-    def evaluate(
-        self, requests: Sequence[tuple[Tensors, Samples]], round: int
-    ) -> list[Scores]:
-        """Loss and score of every sample, for each pair of weights and samples.
+    def evaluate(self, questions: Sequence[Question], round: int) -> list[Scores]:
+        """Loss and score of every sample, for each question.
 
         Raises ValueError when there is no sample to evaluate, and whatever the method's
         ``predict`` raises.
         """
-        if not all(len(samples) for _, samples in requests):
+        if not all(len(question.samples) for question in questions):
             raise ValueError("expected samples to evaluate, found an empty part")
         size = EVALUATION_BATCH[self.job.federation.store.device.type]
         pieces = []
-        for number, (_, samples) in enumerate(requests):
-            shares = self.workers if len(requests) == 1 else 1
-            share = -(-len(samples) // (size * shares)) * size
-            for start in range(0, len(samples), share):
+        for number, question in enumerate(questions):
+            shares = self.workers if len(questions) == 1 else 1
+            share = -(-len(question.samples) // (size * shares)) * size
+            for start in range(0, len(question.samples), share):
                 pieces.append((number, start, start + share))
 
         def evaluate(model: nn.Module, piece: tuple[int, int, int]) -> Scores:
             number, start, stop = piece
-            state, samples = requests[number]
-            self.job.load(model, state)
+            samples = questions[number].samples
+            self.job.load(model, questions[number].weights)
             part = Samples(samples.store, samples.rows[start:stop])
             return self._scores(model.eval(), part, size, round, start // size)
 
         found = self._each(evaluate, pieces, forgiving=False)
-        parts: list[list[Scores]] = [[] for _ in requests]
+        parts: list[list[Scores]] = [[] for _ in questions]
         for number, start, stop in pieces:
             parts[number].append(found[number, start, stop])
         return [

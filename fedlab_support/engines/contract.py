@@ -1,0 +1,121 @@
+"""What a run asks of an engine, and what an engine knows of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import nn
+
+from ..federation import Federation, Samples
+from ..messages import Broadcast, Message, Tensors, copies
+from ..metrics import Scores, task
+from ..privacy import Privacy
+from ..streams import torch_stream
+from ..training import LocalTraining, PrivateState, Visit, load_weights
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A visit that did not succeed, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Weights to be measured on samples.
+
+    ``client`` names whose samples these are, and ``part`` which of them ("train" or
+    "val"): an engine without the client's data passes the question on to who has it.
+    ``is_personal``: the client's private weights are used; where they are at hand they
+    lie in ``weights`` already.
+    """
+
+    weights: Tensors
+    samples: Samples
+    client: int | None = None
+    part: str = ""
+    is_personal: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """All that a visit needs beside the broadcast and the client's private state."""
+
+    method: Any
+    model: nn.Module  # as adapted, with its initial state
+    federation: Federation
+    training: LocalTraining
+    seed: int
+    private_names: tuple[str, ...] = ()
+    initial_private: Tensors = field(default_factory=dict)
+    deadline: float | None = None  # seconds that a visit may train
+    privacy: Privacy | None = None
+
+    def load(self, model: nn.Module, *trees: Tensors) -> None:
+        """Bring a worker's model to ``trees``, with nothing left of the last visit.
+
+        Buffers that the state dict leaves out start anew at every visit.
+        """
+        load_weights(model, self.initial_private, *trees)
+        saved = model.state_dict().keys()
+        buffers = zip(model.named_buffers(), self.model.buffers(), strict=True)
+        for (name, buffer), initial in buffers:
+            if name not in saved:
+                buffer.copy_(initial)
+
+    def visit(self, broadcast: Broadcast, client_id: int, memory: Tensors, cache: dict):
+        """What the method will see of client ``client_id``; memory is copied."""
+        end = None if self.deadline is None else time.monotonic() + self.deadline
+        return Visit(
+            client=self.federation.client(client_id),
+            received=broadcast,
+            training=self.training,
+            task=task(self.federation.data.task),
+            rng=torch_stream(self.seed, "method", broadcast.round, client_id),
+            memory=copies(memory),
+            cache=cache,
+            deadline=end,
+        )
+
+    def protect(self, message: Message, received: Broadcast) -> Message:
+        """The message as it leaves the client: clipped and noisy where asked for."""
+        if self.privacy is None:
+            return message
+        where = (received.round, message.client)
+        noise = torch_stream(self.seed, "privacy", *where)
+        return self.privacy.protect(message, received.weights, noise)
+
+
+Introduction = tuple[Tensors, PrivateState] | Failure
+Answer = tuple[Message, PrivateState] | Failure
+"""What a client says, and what is kept for it (nothing, where it keeps that itself)."""
+
+
+class Engine(Protocol):
+    """How a cohort is visited. Clients that fail answer with a :class:`Failure`."""
+
+    holds_clients: bool
+    """Whether clients' data and private state are in this process."""
+
+    def open(self, job: Job) -> None:
+        """Take on a job; ValueError says why this engine cannot do it."""
+
+    def introduce(
+        self, client_ids: Sequence[int], broadcast: Broadcast
+    ) -> dict[int, Introduction]:
+        """What each client says once, before round 1."""
+
+    def train(
+        self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
+    ) -> dict[int, Answer]:
+        """One visit to every client that has a broadcast."""
+
+    def evaluate(self, questions: Sequence[Question], round: int) -> list[Scores]:
+        """Loss and score of every sample, for each question."""
+
+    def close(self) -> None:
+        """Let go of threads, processes and memory; the engine can be opened again."""
