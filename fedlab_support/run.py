@@ -41,7 +41,7 @@ from .models.noise import own_noise, refuse_global_noise
 from .privacy import Privacy
 from .selection import Roster, check_selection, everyone
 from .streams import numpy_stream, sequence
-from .training import LocalTraining, PrivateState, load_weights, trained_names
+from .training import Learner, LocalTraining, PrivateState, trained_names
 
 _BUILDING = threading.Lock()
 """Initial weights come from PyTorch's global generator, forked; one run at a time."""
@@ -201,7 +201,7 @@ class Run:
         self.times_chosen[cohort] += 1
         is_due = server.round % self.evaluate_every == 0
         self.must_measure = is_due if evaluate is None else evaluate
-        load_weights(self.model.eval(), server.weights)
+        Learner(self.model.eval()).load(server.weights)
         if self.must_measure:
             self.evaluate()
         return self

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 
 import numpy as np
 import torch
+from torch import Tensor
 
 PURPOSES = (
     *("order", "layers", "method", "augment", "init", "select", "evaluate"),
@@ -20,7 +22,7 @@ PURPOSES = (
 )
 """What a stream may be for; the position in this tuple enters the seed."""
 
-_layer_noise: ContextVar[torch.Generator] = ContextVar("layer_noise")
+_layer_noise: ContextVar[Stream | torch.Generator] = ContextVar("layer_noise")
 
 
 def sequence(
@@ -45,8 +47,32 @@ def torch_stream(
     return torch.Generator().manual_seed(int(state) >> 1)
 
 
+class Stream:
+    """A PyTorch stream that is made when first asked for: most visits draw nothing."""
+
+    def __init__(self, seed: int, purpose: str, round: int = 0, client: int = 0):
+        self.key = (seed, purpose, round, client)
+
+    @cached_property
+    def generator(self) -> torch.Generator:
+        """The generator itself (CPU)."""
+        return torch_stream(*self.key)
+
+    def mark(self) -> Tensor | None:
+        """Where the stream stands, for `rewind`; None before the first draw."""
+        made = self.__dict__.get("generator")
+        return None if made is None else made.get_state()
+
+    def rewind(self, mark: Tensor | None) -> None:
+        """Go back to where `mark` was taken."""
+        if mark is not None:
+            self.generator.set_state(mark)
+        else:
+            self.__dict__.pop("generator", None)
+
+
 @contextmanager
-def layer_noise(stream: torch.Generator) -> Iterator[None]:
+def layer_noise(stream: Stream | torch.Generator) -> Iterator[None]:
     """Let noise layers that run inside the block draw from ``stream``."""
     token = _layer_noise.set(stream)
     try:
@@ -62,7 +88,8 @@ def current_layer_noise() -> torch.Generator:
     from PyTorch's global generator there would give other numbers with every worker.
     """
     try:
-        return _layer_noise.get()
+        stream = _layer_noise.get()
+        return stream.generator if isinstance(stream, Stream) else stream
     except LookupError:
         raise RuntimeError(
             "noise was asked for outside a visit or an evaluation; expected a stream "

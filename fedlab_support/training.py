@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -13,10 +14,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Adam, Optimizer
 
+from .checks import expect
 from .federation import Batch, Client
 from .messages import Broadcast, Message, Tensors, copies, refuse_nan
 from .metrics import Classification
-from .streams import layer_noise, numpy_stream, torch_stream
+from .streams import Stream, layer_noise, numpy_stream
+
+PRECISIONS = ("float32", "tf32", "bf16")
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class LocalTraining:
     momentum: float = 0.0  # of SGD, in [0, 1); starts at zero in every visit
     weight_decay: float = 0.0  # ≥ 0
     linear_weight_decay: float | None = None  # on linear layers; None: weight_decay
+    precision: str = "float32"  # or "tf32" (GPU), or "bf16": steps under autocast
+    compile: bool = False  # True: networks go through torch.compile
 
     def __post_init__(self) -> None:
         _between("lr", self.lr, 0, math.inf)
@@ -44,6 +50,8 @@ class LocalTraining:
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"{name} must be a whole number ≥ 1, found {value!r}")
+        expect(self, "precision", f"one of {PRECISIONS}", self.precision in PRECISIONS)
+        expect(self, "compile", "True or False", isinstance(self.compile, bool))
         if self.optimiser not in ("sgd", "adam"):
             raise ValueError(
                 f"optimiser must be 'sgd' or 'adam', found {self.optimiser!r}; a "
@@ -96,7 +104,8 @@ class Visit:
       the server then refuses the message: on a network the client would not know).
     - ``cache``: recomputable tensors by ``batch.index``; may vanish at any time.
     - ``task``: ``task.loss(output, y)`` and ``task.score(output, y)``.
-    - ``rng``: the method's own stream of random numbers for this round and client.
+    - ``stream``: the method's own random numbers for this round and client; ``rng`` is
+      its generator.
     - ``deadline``: when ``time.monotonic()`` passes it, training stops; None: never.
     """
 
@@ -104,12 +113,17 @@ class Visit:
     received: Broadcast
     training: LocalTraining
     task: Classification
-    rng: torch.Generator
+    stream: Stream
     memory: Tensors = field(default_factory=dict)
     cache: dict = field(default_factory=dict)
     deadline: float | None = None
     logged: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
     is_replaying: bool = field(default=False, repr=False)
+
+    @property
+    def rng(self) -> torch.Generator:
+        """The method's own generator (CPU)."""
+        return self.stream.generator
 
     def log(self, name: str, value: Tensor) -> None:
         """Note a part of the loss; the history gets its mean over the steps."""
@@ -147,51 +161,86 @@ def trained_names(model: nn.Module) -> list[str]:
     return [name for name, value in state.items() if id(value) not in frozen]
 
 
-@torch.no_grad()
-def load_weights(model: nn.Module, *trees: Tensors) -> None:
-    """Write named tensors into the model's state, in place; later trees win."""
-    state = model.state_dict()
-    for tree in trees:
-        for name, value in tree.items():
-            state[name].copy_(value)
+class Learner:
+    """A model, with what does not change from visit to visit.
+
+    Hooks may change values and whole tensors of the model, but not its layers.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.model, self.frozen = model, frozen_modules(model)
+        self.trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
+        self.smallest_batch = 2 if any(m not in self.frozen for m in norms) else 1
+        self._held, self._unsaved = {}, []  # tables of the modules, not tensors
+        for prefix, module in model.named_modules(remove_duplicate=False):
+            for table in (module._parameters, module._buffers):
+                for key in [key for key, value in table.items() if value is not None]:
+                    if key in module._non_persistent_buffers_set:
+                        self._unsaved.append((table, key, table[key].clone()))
+                    else:
+                        name = f"{prefix}.{key}" if prefix else key
+                        self._held[name] = (table, key)
+
+    @torch.no_grad()
+    def load(self, *trees: Tensors) -> None:
+        """Bring the model's state to named tensors, in place; later trees win.
+
+        Buffers that the state dict leaves out start anew.
+        """
+        for tree in trees:
+            for name, value in tree.items():
+                table, key = self._held[name]
+                table[key].copy_(value)
+        for table, key, initial in self._unsaved:
+            table[key].copy_(initial)
+
+    def copies(self, names) -> Tensors:
+        """Copies of the named parts of the model's state."""
+        found = {name: self._held[name] for name in names}
+        form = torch.contiguous_format
+        return {
+            name: table[key].detach().clone(memory_format=form)
+            for name, (table, key) in found.items()
+        }
+
+    def train(self) -> None:
+        """Training mode for all but what is frozen."""
+        self.model.train()
+        for module in self.frozen:
+            module.train(False)
 
 
-def copy_weights(model: nn.Module, names) -> Tensors:
-    """Copies of the named parts of the model's state."""
-    state = model.state_dict()
-    return {n: state[n].clone(memory_format=torch.contiguous_format) for n in names}
-
-
-def train_locally(method, model: nn.Module, visit: Visit, seed: int) -> None:
-    """Train ``model`` in place on the client's data: the only training loop.
+def train_locally(method, learner: Learner, visit: Visit, seed: int) -> None:
+    """Train the model in place on the client's data: the only training loop.
 
     Optimisers are new at every visit. A trailing batch of one sample is left out when
     the model has BatchNorm, which needs two. Raises FloatingPointError when the loss
-    is not finite, ValueError when the client has too few samples for one batch.
+    is not finite, ValueError when the client has too few samples for one batch,
+    TimeoutError past the visit's deadline.
     """
     where = (visit.received.round, visit.client.id)
     order = numpy_stream(seed, "order", *where)
-    noise = torch_stream(seed, "layers", *where)
-    trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    optimiser = method.optimiser(trained, visit.training)
-    model.train()
-    for module in frozen_modules(model):
-        module.train(False)
-    has_batchnorm = any(
-        isinstance(m, _BatchNorm) and m.training for m in model.modules()
-    )
+    noise = Stream(seed, "layers", *where)
+    optimiser = method.optimiser(learner.trained, visit.training)
+    learner.train()
     size, epochs = visit.training.batch_size, visit.training.epochs
-    smallest = 2 if has_batchnorm else 1
+    samples, smallest = visit.client.train, learner.smallest_batch
     with layer_noise(noise):
-        for batch in visit.client.train.batches(size, epochs, order, smallest):
+        for batch in samples.batches(size, epochs, order, smallest):
             visit.check_deadline()
-            take_step(method, model, optimiser, batch, visit, noise)
+            take_step(method, learner.model, optimiser, batch, visit, noise)
     if "loss" not in visit.logged:
         raise ValueError(
-            f"client {visit.client.id} has {len(visit.client.train)} samples and made "
-            "no step; BatchNorm needs batches of at least two"
+            f"client {visit.client.id} has {len(samples)} samples and made no step; "
+            "BatchNorm needs batches of at least two"
         )
-    if not math.isfinite(loss := visit.logged_means()["loss"]):
+    refuse_divergence(visit.logged_means()["loss"])
+
+
+def refuse_divergence(loss: float) -> None:
+    """Raise FloatingPointError when a visit's mean loss is not finite."""
+    if not math.isfinite(loss):
         raise FloatingPointError(f"local loss became {loss}; lower the learning rate")
 
 
@@ -201,9 +250,10 @@ def take_step(method, model, optimiser, batch: Batch, visit: Visit, noise) -> No
     Only the first call of the closure updates buffers (running statistics) and logs;
     later calls replay the same noise and put the buffers back, so that an optimiser
     that looks at the loss twice, and moves nowhere between, equals one that looks once.
+    The losses of several clients, (K,), are those of parameters that share nothing.
     """
-    streams = (noise, visit.rng)
-    before = [stream.get_state() for stream in streams]
+    streams = (noise, visit.stream)
+    before = [stream.mark() for stream in streams]
     visit.is_replaying = False
 
     def closure() -> Tensor:
@@ -211,11 +261,14 @@ def take_step(method, model, optimiser, batch: Batch, visit: Visit, noise) -> No
         settled = None
         if visit.is_replaying:
             settled = [buffer.clone() for buffer in model.buffers()]
-            for stream, state in zip(streams, before, strict=True):
-                stream.set_state(state)
-        optimiser.zero_grad()
-        loss = method.loss(model, batch, visit)
-        loss.backward()
+            for stream, mark in zip(streams, before, strict=True):
+                stream.rewind(mark)
+        for group in optimiser.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+        with _autocast(visit.training, batch.x):
+            loss = method.loss(model, batch, visit)
+        (loss.sum() if loss.ndim else loss).backward()
         visit.log("loss", loss)
         if settled is not None:
             for buffer, value in zip(model.buffers(), settled, strict=True):
@@ -227,25 +280,31 @@ def take_step(method, model, optimiser, batch: Batch, visit: Visit, noise) -> No
     visit.is_replaying = False
 
 
+def _autocast(training: LocalTraining, x: Tensor):
+    if training.precision != "bf16":
+        return nullcontext()
+    return torch.autocast(x.device.type, dtype=torch.bfloat16)
+
+
 def visit_client(
-    method, model: nn.Module, visit: Visit, seed: int, private_names
+    method, learner: Learner, visit: Visit, seed: int, private_names
 ) -> tuple[Message, PrivateState]:
     """One client's part of a round: arrive, train, report.
 
-    ``model`` holds the weights as received. Returns what the client says and what it
+    The learner holds the weights as received. Returns what the client says and what it
     keeps. Any exception means that the visit failed and leaves no trace.
     """
-    model.eval()
+    model = learner.model.eval()
     report = method.arrive(model, visit)
-    train_locally(method, model, visit, seed)
+    train_locally(method, learner, visit, seed)
     model.eval()
     report = {**report, **method.report(model, visit)}
-    kept = PrivateState(copy_weights(model, private_names), copies(visit.memory))
+    kept = PrivateState(learner.copies(private_names), copies(visit.memory))
     refuse_nan({**kept.weights, **kept.memory})
     message = Message(
         client=visit.client.id,
         num_examples=len(visit.client.train),
-        weights=copy_weights(model, visit.received.weights),
+        weights=learner.copies(visit.received.weights),
         report=copies(report),
         metrics=visit.logged_means(),
     )

@@ -22,7 +22,7 @@ from fedlab_support.training import Visit, take_step
 from tests.probe import AwkwardNet, LookTwice
 from tests.test_contract import same
 from tests.test_methods_reference import FLOAT64, case, vectors
-from tests.tiny import tiny_data
+from tests.tiny import a_stream, tiny_data
 
 TRAINING = LocalTraining(lr=0.05, epochs=2, batch_size=8)
 WIDE = 0.2  # of 8 pixels: b = 1, a window of 3x3
@@ -233,7 +233,7 @@ def a_visit(memory=None, federation=None, client: int = 0) -> Visit:
         Broadcast(1, {}),
         TRAINING,
         task("classification"),
-        torch.Generator().manual_seed(0),
+        a_stream(),
         memory=memory or {},
     )
 
@@ -651,7 +651,7 @@ def test_what_a_client_gets_is_decided_by_the_bank_alone(federation):
     visit = a_visit(run.private[0].memory, federation)
     batch = visit.client.train.batch(np.arange(4))
     before = copy.deepcopy(run.private[0].memory)
-    take_step(FedDG(alpha=WIDE), run.model, optimiser, batch, visit, torch.Generator())
+    take_step(FedDG(alpha=WIDE), run.model, optimiser, batch, visit, a_stream())
     assert all(torch.equal(visit.memory[n], v) for n, v in before.items())
 
 

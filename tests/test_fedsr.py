@@ -22,7 +22,7 @@ from fedlab_support.training import Visit, take_step
 from tests.probe import AwkwardNet
 from tests.test_contract import same
 from tests.test_methods_reference import FLOAT32, case, vectors
-from tests.tiny import tiny_data
+from tests.tiny import a_stream, tiny_data
 
 TRAINING = LocalTraining(lr=0.1, epochs=2, batch_size=8, momentum=0.9)
 M, D = 4, 5  # classes of the tiny data, features after the head's own layer
@@ -88,9 +88,8 @@ def posterior(num: int = 7, seed: int = 1):
 
 
 def a_visit(training: LocalTraining) -> Visit:
-    stream = torch.Generator().manual_seed(0)
     told = Broadcast(1, {})
-    return Visit(None, told, training, task("classification"), stream)
+    return Visit(None, told, training, task("classification"), a_stream())
 
 
 # ---- the limit: FedAvg with a linear head -------------------------------------------
@@ -285,7 +284,7 @@ def one_official_step(monkeypatch, name: str):
     batch = Batch(given["x"], given["y"], torch.arange(5), 0)
     with monkeypatch.context() as patch:
         given_noise(patch, given["eps"][None])
-        take_step(method, model, optimiser, batch, visit, torch.Generator())
+        take_step(method, model, optimiser, batch, visit, a_stream())
     return given, method, model, visit.logged_means()
 
 
@@ -343,7 +342,7 @@ def test_the_norm_alone_is_that_of_the_official_deterministic_variant():
     visit = a_visit(training)
     optimiser = method.optimiser(list(model.named_parameters()), training)
     batch = Batch(given["x"], given["y"], torch.arange(5), 0)
-    take_step(method, model, optimiser, batch, visit, torch.Generator())
+    take_step(method, model, optimiser, batch, visit, a_stream())
     logged = visit.logged_means()
     assert logged["task_loss"] == pytest.approx(given["ce"].item(), rel=1e-5)
     assert logged["l2r"] == pytest.approx(weight * given["L2R"].item(), rel=1e-5)

@@ -8,8 +8,8 @@ from fedlab_support.engines.local import one_intra_op_thread
 from fedlab_support.federation import Client
 from fedlab_support.messages import Broadcast
 from fedlab_support.metrics import task
-from fedlab_support.streams import torch_stream
-from fedlab_support.training import Visit, load_weights, train_locally
+from fedlab_support.streams import Stream
+from fedlab_support.training import Learner, Visit, train_locally
 from tests.probe import AwkwardNet
 from tests.tiny import tiny_data
 
@@ -93,17 +93,17 @@ def test_one_client_equals_local_training(data):
     federation = Federation.build(data, iid(data, 1, rng=0))
     run = Run(FedAvg(), federation, AwkwardNet, TRAINING, workers=1, seed=4)
     alone = Run(FedAvg(), federation, AwkwardNet, TRAINING, workers=1, seed=4).model
-    load_weights(alone, run.server.weights)
+    Learner(alone).load(run.server.weights)
     client: Client = federation.client(0)
     visit = Visit(
         client,
         Broadcast(1, run.server.weights),
         TRAINING,
         task("classification"),
-        torch_stream(4, "method", 1, 0),
+        Stream(4, "method", 1, 0),
     )
     with one_intra_op_thread():
-        train_locally(FedAvg(), alone, visit, seed=4)
+        train_locally(FedAvg(), Learner(alone), visit, seed=4)
     run.step()
     state = alone.state_dict()
     for name, value in run.server.weights.items():

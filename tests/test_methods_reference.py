@@ -13,6 +13,7 @@ from fedlab_support.messages import Broadcast, Message, Server
 from fedlab_support.methods import FedAvg, FedAvgM, FedProx
 from fedlab_support.metrics import task
 from fedlab_support.training import LocalTraining, Visit, take_step
+from tests.tiny import a_stream
 
 FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}
 FLOAT64 = {"rtol": 1e-9, "atol": 1e-9}
@@ -149,7 +150,7 @@ def a_visit() -> Visit:
         received=Broadcast(1, received()),
         training=LocalTraining(lr=float(PROX["lr"])),
         task=task("classification"),
-        rng=torch.Generator(),
+        stream=a_stream(),
     )
 
 
@@ -164,7 +165,7 @@ def after_one_pass(method: FedAvg) -> dict[str, torch.Tensor]:
     model, visit = start(), a_visit()
     optimiser = method.optimiser(list(model.named_parameters()), visit.training)
     for number in range(3):
-        take_step(method, model, optimiser, batch(number), visit, torch.Generator())
+        take_step(method, model, optimiser, batch(number), visit, a_stream())
     return model.state_dict()
 
 

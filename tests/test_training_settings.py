@@ -15,16 +15,15 @@ from fedlab_support.metrics import task
 from fedlab_support.models import CNN
 from fedlab_support.partition import by_owner
 from fedlab_support.training import (
+    Learner,
     LocalTraining,
     Visit,
     build_optimiser,
-    copy_weights,
     frozen_modules,
-    load_weights,
     train_locally,
     trained_names,
 )
-from tests.tiny import tiny_data
+from tests.tiny import a_stream, tiny_data
 
 NAN, INF = math.nan, math.inf
 
@@ -124,7 +123,7 @@ def test_steps_of_sgd_are_those_of_a_slow_loop():
 
 def test_a_rate_of_zero_leaves_the_weights_bit_for_bit():
     model = network()
-    before = copy_weights(model, trained_names(model))
+    before = Learner(model).copies(trained_names(model))
     settings = LocalTraining(lr=0, momentum=0.9, weight_decay=0.1)
     optimiser = build_optimiser(list(model.named_parameters()), settings)
     for parameter in model.parameters():
@@ -208,15 +207,15 @@ def test_training_moves_what_travels_and_leaves_the_rest_bit_for_bit():
     data = tiny_data()
     training = LocalTraining(lr=0.1, batch_size=4)
     model = PartlyFrozen()
-    before = copy_weights(model, model.state_dict())
+    before = Learner(model).copies(model.state_dict())
     visit = Visit(
         client=Federation.build(data, by_owner(data)).client(3),
         received=Broadcast(1, {}),
         training=training,
         task=task("classification"),
-        rng=torch.Generator(),
+        stream=a_stream(),
     )
-    train_locally(FedAvg(), model, visit, seed=0)
+    train_locally(FedAvg(), Learner(model), visit, seed=0)
     moved = {n for n, v in model.state_dict().items() if not torch.equal(v, before[n])}
     assert moved == set(trained_names(model))
     still = {m for m in model.modules() if not m.training}
@@ -229,9 +228,9 @@ def test_a_copy_brings_another_model_to_the_same_state(layout):
     model = network().to(memory_format=layout)
     model(torch.randn(4, 1, 8, 8))  # moves the running statistics and counters
     names = trained_names(model)
-    copied = copy_weights(model, names)
+    copied = Learner(model).copies(names)
     other = network().to(memory_format=layout)
-    load_weights(other, copied)
+    Learner(other).load(copied)
     for name, value in model.state_dict().items():
         assert torch.equal(other.state_dict()[name], value)
         assert copied[name].is_contiguous()
@@ -242,9 +241,9 @@ def test_a_copy_brings_another_model_to_the_same_state(layout):
 
 def test_a_copy_does_not_follow_the_model_and_loading_does_not_tie_it():
     model = network()
-    copied = copy_weights(model, ["head.bias"])
+    copied = Learner(model).copies(["head.bias"])
     told = {"head.bias": torch.arange(3.0)}
-    load_weights(model, told)
+    Learner(model).load(told)
     assert not torch.equal(copied["head.bias"], model.head.bias)
     told["head.bias"].zero_()
     assert model.head.bias.tolist() == [0, 1, 2]
@@ -254,12 +253,12 @@ def test_a_copy_does_not_follow_the_model_and_loading_does_not_tie_it():
 def test_loading_keeps_the_tensors_that_an_optimiser_holds():
     model = network()
     before = {name: value.data_ptr() for name, value in model.state_dict().items()}
-    load_weights(model, copy_weights(network(), before))
+    Learner(model).load(Learner(network()).copies(before))
     assert {n: v.data_ptr() for n, v in model.state_dict().items()} == before
 
 
 def test_later_trees_win():
     model = network()
     ones, twos = ({"head.bias": torch.full((3,), value)} for value in (1.0, 2.0))
-    load_weights(model, ones, {}, twos)
+    Learner(model).load(ones, {}, twos)
     assert model.head.bias.tolist() == [2, 2, 2]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from fedlab_support.data import DomainData
+from fedlab_support.streams import Stream
 
 
 def tiny_data(
@@ -52,3 +54,10 @@ def tiny_data(
         std=tuple(0.2 + 0.05 * c for c in range(channels)),
         source="drawn by a test",
     )
+
+
+def a_stream(seed: int = 0) -> Stream:
+    """A stream whose generator has the given seed, whatever the run."""
+    stream = Stream(0, "method")
+    stream.generator = torch.Generator().manual_seed(seed)
+    return stream

@@ -13,8 +13,8 @@ from ..federation import Federation, Samples
 from ..messages import Broadcast, Message, Tensors, copies
 from ..metrics import Scores, task
 from ..privacy import Privacy
-from ..streams import torch_stream
-from ..training import LocalTraining, PrivateState, Visit, load_weights
+from ..streams import Stream, torch_stream
+from ..training import Learner, LocalTraining, PrivateState, Visit
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,6 @@ class Job:
     deadline: float | None = None  # seconds that a visit may train
     privacy: Privacy | None = None
 
-    def load(self, model: nn.Module, *trees: Tensors) -> None:
-        """Bring a worker's model to ``trees``, with nothing left of the last visit.
-
-        Buffers that the state dict leaves out start anew at every visit.
-        """
-        load_weights(model, self.initial_private, *trees)
-        saved = model.state_dict().keys()
-        buffers = zip(model.named_buffers(), self.model.buffers(), strict=True)
-        for (name, buffer), initial in buffers:
-            if name not in saved:
-                buffer.copy_(initial)
-
     def visit(self, broadcast: Broadcast, client_id: int, memory: Tensors, cache: dict):
         """What the method will see of client ``client_id``; memory is copied."""
         end = None if self.deadline is None else time.monotonic() + self.deadline
@@ -75,11 +63,15 @@ class Job:
             received=broadcast,
             training=self.training,
             task=task(self.federation.data.task),
-            rng=torch_stream(self.seed, "method", broadcast.round, client_id),
+            stream=Stream(self.seed, "method", broadcast.round, client_id),
             memory=copies(memory),
             cache=cache,
             deadline=end,
         )
+
+    def load(self, learner: Learner, *trees: Tensors) -> None:
+        """Bring a worker's model to ``trees``, with nothing left of the last visit."""
+        learner.load(self.initial_private, *trees)
 
     def protect(self, message: Message, received: Broadcast) -> Message:
         """The message as it leaves the client: clipped and noisy where asked for."""

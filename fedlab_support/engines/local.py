@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..federation import Samples
 from ..messages import Broadcast, copies, nbytes, refuse_nan
 from ..metrics import Scores, task
-from ..streams import layer_noise, torch_stream
-from ..training import PrivateState, copy_weights, visit_client
+from ..streams import Stream, layer_noise
+from ..training import Learner, PrivateState, visit_client
 from .contract import Answer, Failure, Introduction, Job, Question
 
 EVALUATION_BATCH = {"cpu": 125, "cuda": 2000}
@@ -76,9 +76,9 @@ class LocalEngine:
     def open(self, job: Job) -> None:
         """Take on a job: one copy of the model per worker."""
         self.job = job
-        self._models: queue.SimpleQueue = queue.SimpleQueue()
+        self._learners: queue.SimpleQueue = queue.SimpleQueue()
         for _ in range(self.workers):
-            self._models.put(copy.deepcopy(job.model))
+            self._learners.put(Learner(copy.deepcopy(job.model)))
 
     def introduce(
         self, client_ids: Sequence[int], broadcast: Broadcast
@@ -89,13 +89,13 @@ class LocalEngine:
         weights itself from the run's seed.
         """
 
-        def introduce(model: nn.Module, client_id: int):
+        def introduce(learner: Learner, client_id: int):
             """One client on one worker."""
-            self.job.load(model, broadcast.weights)
+            self.job.load(learner, broadcast.weights)
             cache = self.caches.of(client_id)
             visit = self.job.visit(broadcast, client_id, {}, cache)
-            said = copies(self.job.method.introduce(model.eval(), visit))
-            kept = copy_weights(model, self.job.private_names)
+            said = copies(self.job.method.introduce(learner.model.eval(), visit))
+            kept = learner.copies(self.job.private_names)
             refuse_nan({**said, **kept, **visit.memory})
             return said, PrivateState(kept, copies(visit.memory))
 
@@ -106,15 +106,15 @@ class LocalEngine:
     ) -> dict[int, Answer]:
         """Visit every client that has a broadcast; large clients start first."""
 
-        def train(model: nn.Module, client_id: int):
+        def train(learner: Learner, client_id: int):
             """One client on one worker."""
             job, broadcast = self.job, broadcasts[client_id]
             own = private.get(client_id, PrivateState())
-            job.load(model, broadcast.weights, own.weights)
+            job.load(learner, broadcast.weights, own.weights)
             cache = self.caches.of(client_id)
             visit = job.visit(broadcast, client_id, own.memory, cache)
             message, kept = visit_client(
-                job.method, model, visit, job.seed, job.private_names
+                job.method, learner, visit, job.seed, job.private_names
             )
             return job.protect(message, broadcast), kept
 
@@ -137,12 +137,12 @@ class LocalEngine:
             for start in range(0, len(question.samples), share):
                 pieces.append((number, start, start + share))
 
-        def evaluate(model: nn.Module, piece: tuple[int, int, int]) -> Scores:
+        def evaluate(learner: Learner, piece: tuple[int, int, int]) -> Scores:
             number, start, stop = piece
             samples = questions[number].samples
-            self.job.load(model, questions[number].weights)
+            self.job.load(learner, questions[number].weights)
             part = Samples(samples.store, samples.rows[start:stop])
-            return self._scores(model.eval(), part, size, round, start // size)
+            return self._scores(learner.model.eval(), part, size, round, start // size)
 
         found = self._each(evaluate, pieces, forgiving=False)
         parts: list[list[Scores]] = [[] for _ in questions]
@@ -161,7 +161,7 @@ class LocalEngine:
         measured = task(samples.store.data.task)
         losses, scores = [], []
         for number, batch in enumerate(samples.batches(size), start=first_batch):
-            with layer_noise(torch_stream(self.job.seed, "evaluate", round, number)):
+            with layer_noise(Stream(self.job.seed, "evaluate", round, number)):
                 output = self.job.method.predict(model, batch.x)
             losses.append(measured.losses(output, batch.y))
             scores.append(measured.score(output, batch.y))
@@ -170,19 +170,19 @@ class LocalEngine:
     def _each(
         self, function: Callable, items: Sequence, forgiving: bool = True
     ) -> dict:
-        """``function(model, item)`` for every item, on the workers; results by item."""
+        """``function(learner, item)`` for every item, on the workers."""
 
         def call(item):
             """Borrow a model; an error of one visit stays with that visit."""
-            model = self._models.get()
+            learner = self._learners.get()
             try:
-                return function(model, item)
+                return function(learner, item)
             except Exception as error:
                 if not forgiving:
                     raise
                 return Failure(f"{type(error).__name__}: {error}")
             finally:
-                self._models.put(model)
+                self._learners.put(learner)
 
         with one_intra_op_thread():
             if self.workers == 1:
