@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from functools import partial
 
+import numpy as np
 from torch import nn
 
 
@@ -21,3 +22,8 @@ def name_of(thing) -> str:
         settings += [f"{k}={v!r}" for k, v in sorted(thing.keywords.items())]
         return f"{name_of(thing.func)}({', '.join(settings)})"
     return getattr(thing, "__qualname__", repr(thing))
+
+
+def plain(value: np.generic) -> int | float:
+    """A NumPy number as JSON takes it: ``json.dumps(…, default=plain)``."""
+    return value.item()

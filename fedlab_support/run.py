@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,11 +21,13 @@ from .account import (
     record_message,
     record_query,
 )
+from .card import describe, headline, in_words
+from .checkpoint import keeping
 from .engines import Engine, Failure, Faults, Job, Question, open_engine
 from .evaluation import measure
 from .federation import Federation, Samples
 from .history import ALL_CLIENTS, History
-from .identity import architecture, name_of
+from .identity import name_of
 from .messages import (
     Broadcast,
     Message,
@@ -36,7 +39,7 @@ from .messages import (
     validate,
 )
 from .methods import FedAvg
-from .metrics import Scores, task
+from .metrics import Scores
 from .models.noise import own_noise, refuse_global_noise
 from .privacy import Privacy
 from .selection import Roster, check_selection, everyone
@@ -139,6 +142,7 @@ class Run:
         label = name or f"{type(method).__name__}, seed {seed}"
         self.history = History(label, type(method).__name__, self.seed, held_out)
         self.has_started, self.must_measure = False, True
+        self.rounds_restored = 0  # by a checkpoint, and not yet asked for by a fit
 
     def _build(self, factory) -> nn.Module:
         """The adapted model, drawn from the run's own stream for initial weights."""
@@ -151,19 +155,36 @@ class Run:
         return model.to(memory_format=torch.channels_last)
 
     # ---- rounds ---------------------------------------------------------------------
-    def fit(self, rounds: int, progress: bool = True) -> History:
+    def fit(
+        self,
+        rounds: int,
+        progress: bool = True,
+        checkpoint: str | Path | None = None,
+        every: int = 1,
+    ) -> History:
         """Run ``rounds`` more rounds and measure after the last.
 
-        Stopped and continued, by an interrupt or by a second call, a run gives the same
-        numbers as one that was not.
+        - ``checkpoint``: a folder of this run's own, written after every ``every``
+          rounds and after the last. A run without rounds begins where the newest in it
+          stands, and those rounds count as rounds of this ``fit``, then of later ones:
+          a script that was killed and is started again ends where it would have.
+
+        Stopped and continued, by an interrupt, by a second call or by a kill, a run
+        gives the same numbers as one that was not. For checkpoints that are refused see
+        ``checkpoint.keeping``.
         """
         if rounds < 1:
             raise ValueError(f"rounds must be at least 1, found {rounds}")
-        with tqdm(total=rounds, disable=not progress, desc=self.history.run) as bar:
-            for done in range(rounds):
-                self.step(evaluate=done == rounds - 1 or None)
-                bar.set_postfix_str(self._headline())
-                bar.update()
+        with keeping(self, checkpoint, every) as keep:
+            past = min(rounds, self.rounds_restored)
+            self.rounds_restored -= past
+            shown = {"disable": not progress, "desc": self.history.run}
+            with tqdm(total=rounds, initial=past, **shown) as bar:
+                for done in range(past + 1, rounds + 1):
+                    self.step(evaluate=done == rounds or None)
+                    keep(done == rounds)
+                    bar.set_postfix_str(headline(self))
+                    bar.update()
         return self.history
 
     def step(self, evaluate: bool | None = None) -> Run:
@@ -329,49 +350,10 @@ class Run:
 
     def describe(self) -> dict:
         """What made this run, as JSON values: two runs with the same are the same."""
-        asked = {
-            "faults": self.faults,
-            "deadline": self.job.deadline,
-            "privacy": self.job.privacy,
-            "min_clients": self.min_clients if self.min_clients != 1 else None,
-        }
-        unusual = {name: repr(v) for name, v in asked.items() if v is not None}
-        return unusual | {
-            "method": name_of(self.method),
-            "data": self.federation.data.name,
-            "federation": self.federation.fingerprint(),
-            "num_clients": len(self.federation),
-            "held_out": list(self.federation.held_out_domains),
-            "model": self.model_name,
-            "architecture": architecture(self.model),
-            "training": asdict(self.training),
-            "select": name_of(self.select),
-            "seed": self.seed,
-            "device": self.federation.store.device.type,
-            "torch": torch.__version__,
-        }
-
-    def _headline(self) -> str:
-        latest = [
-            row for row in self.history.measured[-200:] if row[1] in ("test", "val")
-        ]
-        metric = task(self.federation.data.task).metric
-        values = [row[5] for row in latest if row[4].endswith(metric)]
-        return f"{metric} {values[-1]:.1%}" if values else ""
+        return describe(self)
 
     def __repr__(self) -> str:
-        floats = sum(self.server.weights[n].numel() for n in self.server.parameters)
-        chosen = {n: v for n, v in asdict(self.training).items() if v}
-        settings = ", ".join(f"{name} {value}" for name, value in chosen.items())
-        lines = [
-            f"Run of {self.method!r}, seed {self.seed}, round {self.server.round}",
-            f"  model     {self.model_name}, {floats:,} shared parameters",
-            f"  training  {settings}",
-            f"  select    {self.select!r} of {len(self.federation):,} clients",
-        ]
-        return "\n".join(
-            [*lines, f"  {self._headline()}"] if self._headline() else lines
-        )
+        return in_words(self)
 
 
 def _check_pieces(method, model, select, seed, device) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -16,8 +18,9 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
+from .checkpoint import claimed
 from .history import TABLE, History
-from .identity import name_of
+from .identity import name_of, plain
 from .run import Run
 
 
@@ -34,8 +37,9 @@ def study(
     - ``build``: one value per axis of the grid → a fresh :class:`Run`.
     - ``grid``: name of an axis → its values, e.g. ``{"epochs": [1, 5], "seed": [0]}``.
     - ``folder``: where finished runs are kept. A cell whose run is there, with the same
-      settings, data and rounds, is read instead of trained; None keeps nothing. Code
-      is not compared: delete the folder after changing a method or a model.
+      settings, data and rounds, is read instead of trained, and one that was stopped
+      goes on from its last checkpoint; None keeps nothing. Code is not compared:
+      delete the folder after changing a method or a model.
     - ``jobs``: runs at a time; with more than one, build them with ``workers=1``. An
       interrupt waits for the runs that are under way, and keeps them.
 
@@ -67,7 +71,8 @@ def study(
 def fit_once(run: Run, rounds: int, folder: str | Path | None = None) -> History:
     """``run.fit(rounds)``, or what an equal run left in ``folder``.
 
-    Nothing half-written is ever left: a run's folder appears when it is complete.
+    Nothing half-written is ever left: a run's folder appears when it is complete. Until
+    then there is a hidden one with checkpoints, about ten of them in a whole run.
     Raises ValueError when ``folder`` is given and the run cannot be told from another,
     because its model or selection has no name of its own.
     """
@@ -81,10 +86,11 @@ def fit_once(run: Run, rounds: int, folder: str | Path | None = None) -> History
                 f"{made_by[part]!r}; use functools.partial, or a function or frozen "
                 "dataclass of a module or notebook cell"
             )
-    text = json.dumps(made_by, indent=2, sort_keys=True, default=_plain) + "\n"
+    text = json.dumps(made_by, indent=2, sort_keys=True, default=plain) + "\n"
     home = Path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not home.exists():
-        history = run.fit(rounds, progress=False)
+        unfinished = home.with_name(f".unfinished_{home.name}")
+        history = _fit(run, rounds, unfinished)
         home.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(
             dir=home.parent, prefix=".unfinished_"
@@ -97,7 +103,18 @@ def fit_once(run: Run, rounds: int, folder: str | Path | None = None) -> History
             except OSError:
                 if not home.exists():  # else an equal run was faster: read that one
                     raise
+        with suppress(BlockingIOError), claimed(unfinished):
+            shutil.rmtree(unfinished, ignore_errors=True)
     return replace(History.load(home), run=run.history.run)
+
+
+def _fit(run: Run, rounds: int, unfinished: Path) -> History:
+    """Fit with checkpoints, where the engine and an equal run at work allow them."""
+    if run.engine.holds_clients:
+        every = max(1, rounds // 10)
+        with suppress(BlockingIOError):  # that run is writing into the same folder
+            return run.fit(rounds, False, checkpoint=unfinished, every=every)
+    return run.fit(rounds, progress=False)
 
 
 def _labelled(table: pd.DataFrame, cell: dict) -> pd.DataFrame:
@@ -106,8 +123,3 @@ def _labelled(table: pd.DataFrame, cell: dict) -> pd.DataFrame:
             is_plain = isinstance(value, str | int | float | np.generic)
             table[name] = value if is_plain else name_of(value)
     return table
-
-
-def _plain(value: np.generic) -> int | float:
-    """A NumPy number as JSON takes it."""
-    return value.item()

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedlab_support import checkpoint
 from fedlab_support.federation import Federation
 from fedlab_support.history import TABLE, History
 from fedlab_support.identity import name_of
@@ -211,20 +212,24 @@ def test_numpy_numbers_in_a_grid_find_the_same_runs(tmp_path, fits):
 
 
 # ---- stopping -----------------------------------------------------------------------
-def test_a_run_that_is_stopped_half_way_leaves_nothing(tmp_path, monkeypatch):
-    step = Run.step
+def test_a_run_that_is_stopped_half_way_goes_on_from_there(tmp_path, monkeypatch):
+    step, rounds = Run.step, []
 
     def stop_in_round_two(run, *args, **settings):
-        if run.server.round == 1:
+        rounds.append(run.server.round + 1)
+        if rounds == [1, 2]:
             raise KeyboardInterrupt
         return step(run, *args, **settings)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "step", stop_in_round_two)
-        with pytest.raises(KeyboardInterrupt):
-            fit_once(build(), 3, tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(Run, "step", stop_in_round_two)
+    with pytest.raises(KeyboardInterrupt):
+        fit_once(build(), 3, tmp_path)
+    (unfinished,) = tmp_path.iterdir()
+    assert unfinished.name.startswith(".unfinished_")
     after = fit_once(build(), 3, tmp_path).table()
+    assert rounds == [1, 2, 2, 3]
+    (home,) = tmp_path.iterdir()
+    assert unfinished.name == f".unfinished_{home.name}", "and its place is taken"
     undisturbed = build().fit(3, progress=False).table()
     pd.testing.assert_frame_equal(measured(after), measured(undisturbed))
 
@@ -247,7 +252,9 @@ def test_a_run_that_is_killed_while_it_is_written_is_done_again(
         patch.setattr(*killed[when == "before the folder is complete"])
         with pytest.raises(KeyboardInterrupt):
             fit_once(build(), 1, tmp_path)
-    assert list(tmp_path.iterdir()) == [], "nothing half-written is left"
+    (left,) = tmp_path.iterdir()
+    kept = {path.suffix for path in left.iterdir() if path.name != ".in_use"}
+    assert kept == {".safetensors"}, "nothing half-written is left"
 
     fits.clear()
     history = fit_once(build(), 1, tmp_path)
@@ -256,6 +263,18 @@ def test_a_run_that_is_killed_while_it_is_written_is_done_again(
     files = {path.name for path in home.iterdir()}
     assert files == {"run.json", "table.csv", "wire.csv", "events.csv", "made_by.json"}
     pd.testing.assert_frame_equal(history.table(), History.load(home).table())
+
+
+def test_a_long_run_writes_about_ten_checkpoints(tmp_path, monkeypatch):
+    saved, save = [], checkpoint.save
+
+    def counted(folder, made_by, snapshot):
+        saved.append(snapshot.server.round)
+        return save(folder, made_by, snapshot)
+
+    monkeypatch.setattr(checkpoint, "save", counted)
+    fit_once(build(evaluate_every=25), 25, tmp_path)
+    assert saved == [*range(2, 25, 2), 25]
 
 
 def test_equal_runs_at_the_same_time_do_not_disturb_each_other(tmp_path):

@@ -1,0 +1,556 @@
+"""Checkpoints: whole or not at all, of one run only, and the same bits afterwards."""
+
+import errno
+import json
+import multiprocessing
+import random
+import shutil
+import sys
+import time
+import warnings
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedlab_support import (
+    FedAvg,
+    Federation,
+    LocalTraining,
+    Run,
+    checkpoint,
+    iid,
+    methods,
+    small_cnn,
+    uniform,
+)
+from fedlab_support.checkpoint import Snapshot, claimed, load, save
+from fedlab_support.history import History
+from fedlab_support.messages import Server
+from fedlab_support.training import PrivateState
+from tests import crash
+from tests.crash import FITS, Fragile, bits, build, snapshot, trace
+from tests.tiny import tiny_data
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore:round .*client"),
+]
+ROUNDS = sum(FITS)
+MADE_BY = {"method": "FedAvg()", "seed": 0, "training": {"lr": 0.1}}
+
+
+class Stops(Run):
+    """Is interrupted before round ``at + 1``."""
+
+    at = ROUNDS
+
+    def step(self, *args, **settings):
+        if self.server.round == self.at:
+            raise KeyboardInterrupt
+        return super().step(*args, **settings)
+
+
+def stopped(folder, at: int, every: int = 1, fits=FITS, **changes) -> None:
+    """What a run that died after ``at`` rounds leaves."""
+    run = build(Stops, **changes)
+    run.at = at
+    with suppress(KeyboardInterrupt):
+        for rounds in fits:
+            run.fit(rounds, False, folder, every)
+    assert run.server.round == at
+
+
+def fitted(folder=None, fits=FITS, every: int = 1, **changes) -> Run:
+    run = build(**changes)
+    for rounds in fits:
+        run.fit(rounds, False, folder, every)
+    return run
+
+
+def files(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != ".in_use")
+
+
+def rounds_in(folder) -> list[int]:
+    return [int(name.removeprefix("round_")[:8]) for name in files(folder)]
+
+
+def newest(folder):
+    return sorted(folder.glob("round_*"))[-1]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(one_thread) -> dict:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return trace(fitted())
+
+
+# ---- the same bits ------------------------------------------------------------------
+@pytest.mark.parametrize("at", range(1, ROUNDS))
+def test_a_run_that_was_stopped_ends_with_the_same_bits(tmp_path, undisturbed, at):
+    stopped(tmp_path, at)
+    assert trace(fitted(tmp_path)) == undisturbed
+
+
+def test_the_run_of_these_tests_has_everything_that_can_be_lost(undisturbed):
+    assert all(undisturbed[part] for part in ("private", "reports", "absences"))
+    assert all(undisturbed["server"]), "weights, shared and memory"
+    assert undisturbed["clients"] == [0, 1, 2, 3]
+    assert len(set(undisturbed["times_chosen"])) > 1
+    measured = {eval(row)[0] for row in undisturbed["measured"] if "'test'" in row}
+    assert measured == {0, 3, 4, 6, 7}, "every third, and the last of each fit"
+    (_, _, memory), *_ = undisturbed["private"]
+    (stride,) = [stride for name, _, _, stride, _ in memory if name == "pictures"]
+    assert stride[1] == 1, "channels-last"
+
+
+def test_checkpoints_change_nothing_in_a_run(tmp_path, undisturbed):
+    assert trace(fitted(tmp_path)) == undisturbed
+
+
+def test_stopped_again_and_again(tmp_path, undisturbed):
+    for at in (1, 2, 2, 4, 6, 6):
+        stopped(tmp_path, at)
+    assert trace(fitted(tmp_path)) == undisturbed
+
+
+def test_other_workers_go_on_with_the_same_bits(tmp_path, undisturbed):
+    stopped(tmp_path, 3, workers=2)
+    assert trace(fitted(tmp_path, workers=3)) == undisturbed
+
+
+@pytest.mark.parametrize("method", methods.__all__)
+def test_every_method_goes_on_with_the_same_bits(tmp_path, method):
+    data = tiny_data(num=150, owners=5, domains=3, channels=3, size=16)
+    changes = {
+        "method": getattr(methods, method)(),
+        "federation": Federation.build(data, iid(data, 4, rng=0), val=0.2),
+        "model": partial(small_cnn, norm="batch"),
+        "select": uniform(2),
+    }
+    stopped(tmp_path, 2, fits=(4,), **changes)
+    again, once = fitted(tmp_path, (4,), **changes), fitted(fits=(4,), **changes)
+    assert trace(again) == trace(once)
+
+
+# ---- what a fit means ---------------------------------------------------------------
+@pytest.fixture
+def steps(monkeypatch) -> list[int]:
+    """The rounds that were trained."""
+    done, step = [], Run.step
+
+    def counted(run, *args, **settings):
+        done.append(run.server.round + 1)
+        return step(run, *args, **settings)
+
+    monkeypatch.setattr(Run, "step", counted)
+    return done
+
+
+def test_restored_rounds_count_as_rounds_of_the_fits_that_follow(tmp_path, steps):
+    stopped(tmp_path, 5)
+    steps.clear()
+    run = build()
+    run.fit(4, False, tmp_path)
+    assert steps == [] and run.server.round == 5
+    run.fit(3, False, tmp_path)
+    assert steps == [6, 7]
+    run.fit(2, False, tmp_path)
+    assert steps == [6, 7, 8, 9]
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path, steps, undisturbed):
+    fitted(tmp_path)
+    steps.clear()
+    assert trace(fitted(tmp_path)) == undisturbed and steps == []
+
+
+@pytest.mark.parametrize(
+    ("every", "kept"), [(1, [6, 7]), (2, [6, 7]), (3, [6, 7]), (4, [4, 7]), (9, [4, 7])]
+)
+def test_every_n_rounds_and_after_the_last_the_newest_two_stay(tmp_path, every, kept):
+    fitted(tmp_path, every=every)
+    assert rounds_in(tmp_path) == kept
+
+
+def test_between_checkpoints_work_is_done_again(tmp_path, steps, undisturbed):
+    stopped(tmp_path, 3, every=2)
+    steps.clear()
+    assert trace(fitted(tmp_path, every=2)) == undisturbed
+    assert steps == [3, 4, 5, 6, 7]
+
+
+def test_a_run_with_rounds_of_its_own_is_not_overwritten(tmp_path):
+    stopped(tmp_path, 3)
+    run = build().step()
+    before = trace(run)
+    with pytest.raises(ValueError, match=r"at round 3, this run has made 1"):
+        run.fit(2, False, tmp_path)
+    assert trace(run) == before and rounds_in(tmp_path) == [2, 3]
+    run.fit(2, progress=False)
+    run.fit(1, False, tmp_path)  # no longer behind
+    assert rounds_in(tmp_path) == [3, 4]
+
+
+def test_a_run_that_was_only_measured_may_be_brought_forward(tmp_path, undisturbed):
+    stopped(tmp_path, 3)
+    run = build()
+    run.evaluate()
+    for rounds in FITS:
+        run.fit(rounds, False, tmp_path)
+    assert trace(run) == undisturbed
+
+
+def test_a_restored_run_has_the_name_it_is_given_now(tmp_path):
+    stopped(tmp_path, 2, name="before")
+    assert set(fitted(tmp_path, name="now").history.table()["run"]) == {"now"}
+
+
+# ---- another run's ------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"method": Fragile(noise=0.2)},
+            r"method: here .*noise=0.2.* there .*noise=0.1",
+        ),
+        ({"method": FedAvg()}, "method: here"),
+        ({"federation": crash.federation(seed=4)}, "federation: here"),
+        ({"model": partial(crash.AwkwardNet, rate=0.1)}, "model: here"),
+        ({"training": LocalTraining(lr=0.01, batch_size=7)}, r"lr': 0.01.*lr': 0.05"),
+        ({"select": uniform(2)}, r"select: here .* there 'Curious"),
+        ({"seed": 1}, "seed: here 1, there 0"),
+        ({"evaluate_every": 2}, "evaluate_every: here 2, there 3"),
+        ({"min_clients": 2}, "min_clients: here '2', there 'not set'"),
+    ],
+)
+def test_a_foreign_checkpoint_is_refused_by_what_differs(tmp_path, change, words):
+    stopped(tmp_path, 2)
+    run, fresh, before = build(**change), build(**change), files(tmp_path)
+    for attempt in (run, run):
+        with pytest.raises(ValueError, match=words):
+            attempt.fit(2, False, tmp_path)
+    assert trace(run) == trace(fresh) and run.rounds_restored == 0
+    assert files(tmp_path) == before
+    run.step()
+    with pytest.raises(ValueError, match=words):
+        run.fit(2, False, tmp_path)
+
+
+def test_only_what_differs_is_named(tmp_path):
+    stopped(tmp_path, 1)
+    with pytest.raises(ValueError, match=r"run's: seed: here 1, there 0\. Give"):
+        build(seed=1).fit(1, False, tmp_path)
+
+
+def test_another_machine_is_worth_a_warning(tmp_path, monkeypatch, undisturbed):
+    stopped(tmp_path, 3)
+    monkeypatch.setattr("fedlab_support.card.torch.__version__", "0.4")
+    with pytest.warns(UserWarning, match=r"torch: here '0.4', there"):
+        assert trace(fitted(tmp_path)) == undisturbed
+
+
+def test_numpy_numbers_in_settings_are_the_same_numbers(tmp_path):
+    stopped(tmp_path, 1)
+    training = LocalTraining(np.float64(0.05), np.int64(1), np.int64(7))
+    fitted(tmp_path, training=training)
+
+
+def test_what_could_not_be_found_again_is_refused_before_any_training(tmp_path, steps):
+    class Nameless:
+        def __call__(self, roster, rng):
+            return [0]
+
+    with pytest.raises(ValueError, match="its select is only known as"):
+        build(select=Nameless()).fit(1, False, tmp_path)
+    assert steps == []
+
+
+def test_an_engine_that_leaves_state_with_its_clients_is_refused(tmp_path, steps):
+    run = build()
+    run.engine.holds_clients = False
+    with pytest.raises(ValueError, match="engine='local'"):
+        run.fit(1, False, tmp_path)
+    assert steps == []
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5])
+def test_a_wrong_number_of_rounds_is_refused(tmp_path, every):
+    with pytest.raises(ValueError, match=f"every must be .* found {every}"):
+        build().fit(1, False, tmp_path, every)
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_training(tmp_path, steps):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        build().fit(1, False, tmp_path / "file")
+    assert steps == []
+
+
+# ---- damage -------------------------------------------------------------------------
+@pytest.fixture
+def two(tmp_path):
+    """A folder with two small checkpoints, of rounds 1 and 2."""
+    for round in (1, 2):
+        save(tmp_path, MADE_BY, snapshot(round))
+    return tmp_path
+
+
+def test_cut_short_anywhere_the_previous_one_is_used(two):
+    last = newest(two)
+    content = last.read_bytes()
+    size = len(content)
+    for length in {*range(12), *range(12, size, 997), size - 1, size + 1}:
+        last.write_bytes((content + b"\0")[:length])
+        with pytest.warns(UserWarning, match="passed over.*cut short or changed"):
+            assert load(two, MADE_BY).server.round == 1
+
+
+def test_changed_in_any_byte_the_previous_one_is_used(two):
+    last = newest(two)
+    content, rng = last.read_bytes(), random.Random(0)
+    for position in [0, 7, 8, 9, *rng.sample(range(len(content)), 60)]:
+        changed = bytearray(content)
+        changed[position] ^= 1 << rng.randrange(8)
+        last.write_bytes(changed)
+        with pytest.warns(UserWarning, match="passed over"):
+            assert load(two, MADE_BY).server.round == 1
+    last.write_bytes(content)
+    assert load(two, MADE_BY).server.round == 2
+
+
+def test_deleted_the_previous_one_is_used(two):
+    newest(two).unlink()
+    assert load(two, MADE_BY).server.round == 1
+
+
+def test_one_that_cannot_be_read_is_passed_over(two):
+    last = newest(two)
+    last.unlink()
+    last.mkdir()
+    with pytest.warns(UserWarning, match="passed over.*directory"):
+        assert load(two, MADE_BY).server.round == 1
+
+
+def test_with_all_damaged_nothing_starts_over_silently(tmp_path):
+    stopped(tmp_path, 2)
+    for path in tmp_path.glob("round_*"):
+        path.write_bytes(b"")
+    run = build()
+    with (
+        pytest.warns(UserWarning, match="passed over"),
+        pytest.raises(ValueError, match=r"found 2 damaged; .* delete the folder"),
+    ):
+        run.fit(4, False, tmp_path)
+    assert trace(run) == trace(build())
+
+
+def test_after_damage_the_bits_are_the_same_and_two_whole_ones_stay(
+    tmp_path, undisturbed
+):
+    stopped(tmp_path, 5)
+    newest(tmp_path).write_bytes(newest(tmp_path).read_bytes()[:-1])
+    with pytest.warns(UserWarning, match="passed over"):
+        stopped(tmp_path, 5)
+    assert rounds_in(tmp_path) == [4, 5]
+    assert trace(fitted(tmp_path)) == undisturbed
+
+
+def test_a_damaged_one_is_never_kept_in_place_of_a_whole_one(two):
+    newest(two).write_bytes(b"damaged")
+    save(two, MADE_BY, snapshot(3))
+    assert rounds_in(two) == [1, 3]
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
+def test_a_full_disk_leaves_the_old_ones_good(two, monkeypatch, step):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = files(two)
+    if step == "write":
+        opened = Path.open
+        monkeypatch.setattr(Path, "open", lambda p, m: opened(Path("/dev/full"), m))
+    else:
+        monkeypatch.setattr(checkpoint.os, step, full)
+    with pytest.raises(OSError, match=r"round 3 could .*No space left.* make room"):
+        save(two, MADE_BY, snapshot(3))
+    monkeypatch.undo()
+    assert files(two) == before and load(two, MADE_BY).server.round == 2
+
+
+def test_what_killed_processes_left_is_removed_at_the_next_save(two):
+    (two / ".unfinished_round_00000003_12.safetensors").write_bytes(b"half")
+    assert load(two, MADE_BY).server.round == 2
+    save(two, MADE_BY, snapshot(3))
+    assert rounds_in(two) == [2, 3]
+
+
+# ---- content ------------------------------------------------------------------------
+def test_awkward_tensors_come_back_to_the_last_bit(tmp_path):
+    base = torch.arange(48.0).reshape(2, 3, 2, 4)
+    kinds = (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8)
+    tensors = {
+        "z last is first": base.to(memory_format=torch.channels_last),
+        "a/b": base.permute(3, 1, 0, 2),
+        "ß 日本 ": base[:, 1],
+        "transposed": torch.arange(6).reshape(2, 3).T,
+        "expanded": torch.ones(1).expand(4),
+        "same": base,
+        "and again": base,
+        "part": base[0],
+        "empty": torch.zeros(0, 3),
+        "number": torch.tensor(-0.0),
+        "strange": torch.tensor([torch.nan, -torch.nan, torch.inf, 1e-45]),
+        "truth": torch.tensor([True, False]),
+        "complex": torch.tensor([1 + 2j]),
+        "leaf": torch.ones(2, requires_grad=True),
+        **{str(kind): base.to(kind) for kind in kinds},
+    }
+    history = History("r", "m", 0, measured=[(0, "s", "", -1, "m", 0.1 + 0.2)])
+    history.add(1, "test", "loss", float("nan"))
+    history.add(1, "test", "loss", -float("inf"))
+    history.add_wire(1, 2, "up", "weights", 2**40)
+    history.add_event(1, 2, "left out", 'said "no"\n\udc80')
+    said = Snapshot(
+        Server(7, tensors, {}, {"m": base}, frozenset({"same"})),
+        {11: PrivateState({}, tensors), 2: PrivateState({"w": base}, {})},
+        {2: tensors},
+        np.array([2, 11]),
+        np.arange(12),
+        history,
+    )
+    save(tmp_path, MADE_BY, said)
+    back = load(tmp_path, MADE_BY)
+    dense = {name: value.detach().clone() for name, value in tensors.items()}
+    for found in (back.server.weights, back.private[11].memory, back.reports[2]):
+        assert bits(found) == bits(dense)
+        starts = {value.data_ptr() for value in found.values() if len(value.shape)}
+        assert len(starts) == sum(len(v.shape) > 0 for v in found.values())
+    assert list(back.private) == [11, 2] and back.server.parameters == {"same"}
+    assert repr(vars(back.history)) == repr(vars(history))
+    assert back.clients.tolist() == [2, 11] and back.clients.dtype == np.int64
+    assert back.times_chosen.tolist() == list(range(12))
+
+
+def test_an_empty_or_missing_folder_holds_no_checkpoint(tmp_path):
+    assert load(tmp_path, MADE_BY) is None
+    assert load(tmp_path / "missing", MADE_BY) is None
+
+
+# ---- kills --------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def start():
+    """Starts a function in a process that has everything imported already."""
+    context = multiprocessing.get_context("forkserver")
+    # An optimiser's first step imports the second, which takes a second.
+    context.set_forkserver_preload(["tests.crash", "torch._dynamo"])
+
+    def started(function, *args):
+        process = context.Process(target=function, args=args)
+        process.start()
+        return process
+
+    return started
+
+
+def died(process) -> bool:
+    process.join(60)
+    assert process.exitcode in (0, -9), "ended, or was killed"
+    return process.exitcode == -9
+
+
+def lines_of(call) -> list[int]:
+    """Lines of checkpoint.py that ``call()`` runs."""
+    lines = set()
+
+    def watch(frame, event, argument):
+        if frame.f_code.co_filename != checkpoint.__file__:
+            return None
+        if event == "line":
+            lines.add(frame.f_lineno)
+        return watch
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return sorted(lines)
+
+
+@pytest.mark.slow
+def test_killed_before_any_line_of_a_save_one_of_two_is_whole(two, tmp_path, start):
+    def fresh(name):
+        return shutil.copytree(two, tmp_path.parent / f"{tmp_path.name}_{name}")
+
+    shares = [0.0, 0.3, 0.999, 1.0]
+    said = snapshot(3)
+    lines = lines_of(lambda: save(fresh("counted"), MADE_BY, said))
+    assert len(lines) > 40
+    ways = [(crash.killed_half_written, share) for share in shares]
+    ways += [(crash.killed_at_line, line) for line in lines]
+    found = []
+    for number, (kill, where) in enumerate(ways):
+        folder = fresh(number)
+        assert died(start(kill, where, folder, MADE_BY, 3)), f"{kill} {where}"
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            back = load(folder, MADE_BY)
+        found.append(back.server.round)
+        assert bits(back.private[2].weights) == bits(snapshot(found[-1]).server.weights)
+        save(folder, MADE_BY, snapshot(4))
+        assert rounds_in(folder) == [found[-1], 4], "nothing half-written stays"
+    assert found[: len(shares)] == [2] * len(shares)
+    assert set(found) == {2, 3}, "before and after the renaming"
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_a_script_ends_with_the_same_bits(
+    tmp_path, start, undisturbed
+):
+    for result in (tmp_path / "warm.json", tmp_path / "usual.json"):
+        began = time.monotonic()
+        assert not died(start(crash.script, result.with_suffix(""), result))
+        usual = time.monotonic() - began
+        assert json.loads(result.read_text()) == undisturbed
+    rng, kills, moments = random.Random(time.time_ns()), 0, set()
+    for number in range(8):
+        folder, result = tmp_path / str(number), tmp_path / f"{number}.json"
+        while not result.exists():
+            process = start(crash.script, folder, result)
+            process.join(rng.uniform(0, usual))
+            process.kill()
+            kills += died(process)
+            moments |= {path.name[:14] for path in folder.glob("round_*")}
+        assert json.loads(result.read_text()) == undisturbed
+    assert kills >= 8 and len(moments) >= 4, "else these kills have tested nothing"
+
+
+@pytest.mark.slow
+def test_a_folder_in_use_is_refused_until_its_process_is_gone(tmp_path, start):
+    process = start(crash.claim_and_wait, tmp_path)
+    while not (tmp_path / "held").exists():
+        time.sleep(0.01)
+    run = build()
+    with pytest.raises(BlockingIOError, match="another run is writing"):
+        run.fit(1, False, tmp_path)
+    process.kill()
+    assert died(process)
+    (tmp_path / "held").unlink()
+    run.fit(1, False, tmp_path)
+    assert rounds_in(tmp_path) == [1]
+
+
+def test_a_folder_is_free_again_after_a_fit_and_after_an_error(tmp_path):
+    stopped(tmp_path, 2)
+    with claimed(tmp_path), pytest.raises(BlockingIOError), claimed(tmp_path):
+        pass
+    with claimed(tmp_path):
+        pass
