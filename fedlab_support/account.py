@@ -41,18 +41,24 @@ def record_broadcasts(record: History, broadcasts: dict[int, Broadcast]) -> None
         record.add_parts(told.round, client, "down", **parts)
 
 
-def record_message(record: History, round: int, message: Message) -> None:
-    """What came up, whether it will be accepted or not."""
+def record_message(record: History, round: int, client: int, message: Message) -> None:
+    """What came up from a client, whether it will be accepted or not."""
     parts = {"num_examples": NUM_EXAMPLES_BYTES, "weights": nbytes(message.weights)}
     parts["report"] = nbytes(message.report)
-    record.add_parts(round, message.client, "up", **parts)
+    record.add_parts(round, client, "up", **parts)
 
 
 def record_absence(
-    record: History, round: int, client: int, what: str, error: Exception
+    record: History, round: int, client: int, error: Exception, warn: bool = True
 ) -> None:
-    """A client is left out of a round or of the run; the reader is warned."""
+    """A client is left out of a round, or in round 0 of the run.
+
+    ``warn``: the reader is warned as well, who may do something about it.
+    """
+    what = "left out of the round" if round else "left out of the run"
     is_told = isinstance(error, ValueError)
     reason = str(error) if is_told else f"{type(error).__name__}: {error}"
     record.add_event(round, client, what, reason)
-    warnings.warn(f"round {round}: client {client} is {what}: {reason}", stacklevel=5)
+    if warn:
+        text = f"round {round}: client {client} is {what}: {reason}"
+        warnings.warn(text, stacklevel=5)

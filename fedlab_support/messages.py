@@ -135,31 +135,51 @@ def validate(
     client: int | None = None,
     most_examples: float = math.inf,
 ) -> None:
-    """Refuse a message that could spoil the server's state.
+    """Refuse a message of named tensors that could spoil the server's state.
 
     ``expected`` are the server's own weights, ``client`` is who was asked (None: not
     looked at), ``most_examples`` what that client is known to hold. Raises ValueError,
-    with the reason, for another sender, missing or unknown names, another shape or
-    type, values that are not finite, and a number of examples out of 1…most_examples.
+    with the reason, for another sender, missing or unknown names, another shape, type
+    or device, values that are not finite, and a number of examples that is not a whole
+    one in 1…most_examples.
     """
     if client is not None and message.client != client:
         raise ValueError(f"expected client {client}, found {message.client}")
-    if not 1 <= message.num_examples <= most_examples:  # NaN too
+    count = message.num_examples
+    if not isinstance(count, int) or not 1 <= count <= most_examples:
         raise ValueError(
-            f"num_examples must be at least 1 and at most {most_examples}, found "
-            f"{message.num_examples}"
+            "num_examples must be at least 1, whole, and at most "
+            f"{most_examples}, found {count}"
         )
     if wrong := sorted(set(expected) ^ set(message.weights)):
         found = "missing" if wrong[0] in expected else "unknown"
         raise ValueError(f"weights must be named as broadcast, {wrong[0]!r} is {found}")
     for name, own in expected.items():
-        value = message.weights[name]
-        if value.shape != own.shape or value.dtype != own.dtype:
+        wanted, found = _kind(own), _kind(message.weights[name])
+        if found != wanted:
+            raise ValueError(f"{name!r} must be {wanted}, found {found}")
+    refuse_nan(message.weights)
+    refuse_nan(message.report)
+
+
+def _kind(value: Tensor) -> str:
+    layout = "" if value.layout == torch.strided else f"{value.layout} "
+    return f"{layout}{value.dtype} of shape {tuple(value.shape)} on {value.device}"
+
+
+def expect_tensors(what: str, tensors: Tensors) -> None:
+    """Raise ValueError unless ``tensors`` is a dictionary of named tensors."""
+    if not isinstance(tensors, dict):
+        raise ValueError(
+            f"{what} must be a dictionary of named tensors, found "
+            f"{type(tensors).__name__}"
+        )
+    for name, value in tensors.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
             raise ValueError(
-                f"{name!r} must be {own.dtype} of shape {tuple(own.shape)}, found "
-                f"{value.dtype} of shape {tuple(value.shape)}"
+                f"{what} must hold named tensors, found {type(value).__name__} as "
+                f"{name!r}"
             )
-    refuse_nan({**message.weights, **message.report})
 
 
 def refuse_nan(tensors: Tensors) -> None:

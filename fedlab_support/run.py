@@ -15,12 +15,8 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from .account import (
-    record_absence,
-    record_broadcasts,
-    record_message,
-    record_query,
-)
+from .account import record_query
+from .admission import admit_introductions, admit_messages
 from .card import describe, headline, in_words
 from .checkpoint import keeping
 from .engines import Engine, Failure, Faults, Job, Question, open_engine
@@ -36,7 +32,6 @@ from .messages import (
     copies,
     nbytes,
     refuse_nan,
-    validate,
 )
 from .methods import FedAvg
 from .metrics import Scores
@@ -119,6 +114,8 @@ class Run:
             weights={n: state[n] for n in names if n not in private},
             parameters=frozenset(trained - private),
         )
+        if privacy is not None:
+            privacy.check(method, FedAvg, self.server)
         own = {name: state[name] for name in names if name in private}
         self.job = Job(
             method,
@@ -210,7 +207,7 @@ class Run:
         }
         self.messages = []
         answers = self.engine.train(broadcasts, self.private)
-        messages = self._accept(broadcasts, answers, record)
+        messages = admit_messages(self.job, broadcasts, answers, record, self.faults)
         server = self._aggregate(messages, record)
         private = {i: a[1] for i, a in answers.items() if not isinstance(a, Failure)}
         record.add(server.round, "cost", "seconds", time.perf_counter() - began)
@@ -234,19 +231,9 @@ class Run:
         private: dict[int, PrivateState] = {}
         if type(method).introduce is not FedAvg.introduce:
             broadcast = Broadcast(0, self.server.weights)
-            for i, answer in sorted(
-                self.engine.introduce(list(said), broadcast).items()
-            ):
-                try:
-                    if isinstance(answer, Failure):
-                        raise ValueError(answer.reason)
-                    method.check(answer[0])
-                except Exception as error:
-                    record_absence(record, 0, i, "left out of the run", error)
-                    del said[i]
-                    continue
-                said[i], private[i] = answer
-                record.add_parts(0, i, "up", introduction=nbytes(said[i]))
+            answers = self.engine.introduce(list(said), broadcast)
+            said = admit_introductions(self.job, answers, record)
+            private = {i: answers[i][1] for i in said}
         if not said:
             raise RuntimeError(
                 "expected at least one client in the run, every introduction was "
@@ -266,6 +253,11 @@ class Run:
     def _roster(self, record: History) -> Roster:
         def ask_loss(ids: Sequence[int]) -> dict[int, float]:
             """Mean training loss of the current weights, per client."""
+            if self.job.privacy is not None:
+                raise ValueError(
+                    f"a loss is not protected by {self.job.privacy}; choose a "
+                    "selection that asks clients nothing, as in uniform(10)"
+                )
             ids, client = [int(i) for i in ids], self.federation.client
             weights = self._state_of(None)
             questions = [Question(weights, client(i).train, i, "train") for i in ids]
@@ -287,26 +279,6 @@ class Run:
                 f"{chosen}"
             )
         return cohort
-
-    def _accept(self, broadcasts, answers, record: History) -> list[Message]:
-        """The messages that may be aggregated, by client; the others are recorded."""
-        round, messages, sizes = self.server.round + 1, [], self.federation.sizes
-        record_broadcasts(record, broadcasts)
-        for i in broadcasts:
-            try:
-                if isinstance(answers[i], Failure):
-                    raise ValueError(answers[i].reason)
-                message = answers[i][0]
-                record_message(record, round, message)
-                validate(message, self.server.weights, i, int(sizes[i]))
-                self.method.check(message.report)
-            except Exception as error:
-                record_absence(record, round, i, "left out of the round", error)
-                continue
-            messages.append(message)
-            for name, value in message.metrics.items():
-                record.add(round, "train", name, value, client=i)
-        return messages
 
     def _aggregate(self, messages: list[Message], record: History) -> Server:
         """The next server; with too few messages left it stays as it was."""

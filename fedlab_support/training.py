@@ -228,8 +228,8 @@ def train_locally(method, learner: Learner, visit: Visit, seed: int) -> None:
     samples, smallest = visit.client.train, learner.smallest_batch
     with layer_noise(noise):
         for batch in samples.batches(size, epochs, order, smallest):
-            visit.check_deadline()
             take_step(method, learner.model, optimiser, batch, visit, noise)
+            visit.check_deadline()
     if "loss" not in visit.logged:
         raise ValueError(
             f"client {visit.client.id} has {len(samples)} samples and made no step; "
@@ -300,7 +300,8 @@ def visit_client(
     model.eval()
     report = {**report, **method.report(model, visit)}
     kept = PrivateState(learner.copies(private_names), copies(visit.memory))
-    refuse_nan({**kept.weights, **kept.memory})
+    refuse_nan(kept.weights)
+    refuse_nan(kept.memory)
     message = Message(
         client=visit.client.id,
         num_examples=len(visit.client.train),

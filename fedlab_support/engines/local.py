@@ -96,7 +96,8 @@ class LocalEngine:
             visit = self.job.visit(broadcast, client_id, {}, cache)
             said = copies(self.job.method.introduce(learner.model.eval(), visit))
             kept = learner.copies(self.job.private_names)
-            refuse_nan({**said, **kept, **visit.memory})
+            refuse_nan(kept)
+            refuse_nan(visit.memory)
             return said, PrivateState(kept, copies(visit.memory))
 
         return self._each(introduce, client_ids)
