@@ -98,18 +98,30 @@ class Samples:
         order: np.random.Generator | None = None,
         smallest: int = 1,
     ) -> Iterator[Batch]:
-        """The only iterator of batches: ``epochs`` passes in batches of ``size``.
+        """All samples in batches, as :func:`positions` says."""
+        for index, epoch in positions(len(self), size, epochs, order, smallest):
+            yield self.batch(index, epoch)
 
-        ``order`` shuffles every pass anew; without it the samples come in sequence.
-        The last batch of a pass is kept unless it has fewer than ``smallest`` samples.
-        """
-        for epoch in range(epochs):
-            n = len(self)
-            position = np.arange(n) if order is None else order.permutation(n)
-            for start in range(0, n, size):
-                index = position[start : start + size]
-                if len(index) >= smallest:
-                    yield self.batch(index, epoch)
+
+def positions(
+    num: int,
+    size: int,
+    epochs: int = 1,
+    order: np.random.Generator | None = None,
+    smallest: int = 1,
+) -> Iterator[tuple[np.ndarray, int]]:
+    """The only iterator of batches: ``epochs`` passes over ``num`` samples.
+
+    Yields positions, int (B,) with B ≤ ``size``, and the number of the pass. ``order``
+    shuffles every pass anew; without it the samples come in sequence. The last batch of
+    a pass is kept unless it has fewer than ``smallest`` samples.
+    """
+    for epoch in range(epochs):
+        position = np.arange(num) if order is None else order.permutation(num)
+        for start in range(0, num, size):
+            index = position[start : start + size]
+            if len(index) >= smallest:
+                yield index, epoch
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,14 +214,17 @@ class Federation:
         """Training samples per client, int (K,)."""
         return np.diff(self.starts) - self.num_val
 
+    def train_rows(self, id: int) -> np.ndarray:
+        """Rows of the store that client ``id`` trains on, int (N,)."""
+        return self.rows[self.starts[id] + self.num_val[id] : self.starts[id + 1]]
+
     def client(self, id: int) -> Client:
         """Client ``id``, a view made on demand."""
         if not 0 <= id < len(self):
             raise ValueError(f"clients are numbered 0…{len(self) - 1}, found {id}")
-        first, last = self.starts[id], self.starts[id + 1]
-        split = first + self.num_val[id]
-        train, val = self.rows[split:last], self.rows[first:split]
-        return Client(int(id), Samples(self.store, train), Samples(self.store, val))
+        first = self.starts[id]
+        val = Samples(self.store, self.rows[first : first + self.num_val[id]])
+        return Client(int(id), Samples(self.store, self.train_rows(id)), val)
 
     def table(self) -> pd.DataFrame:
         """Training samples, clients × domains."""

@@ -68,14 +68,16 @@ def build_optimiser(named_params, training: LocalTraining) -> Optimizer:
     """A fresh optimiser as ``training`` asks for it.
 
     ``named_params``: pairs of name and parameter. ``linear_weight_decay`` acts on the
-    matrices of linear layers: the parameters with two dimensions.
+    matrices of linear layers: the parameters with two dimensions, beside that of the
+    clients in a stack of them.
     """
     linear_decay = training.linear_weight_decay
     if linear_decay is None:
         linear_decay = training.weight_decay
     groups: dict[float, list[nn.Parameter]] = {}
     for _, parameter in named_params:
-        decay = linear_decay if parameter.ndim == 2 else training.weight_decay
+        num_dims = parameter.ndim - getattr(parameter, "is_stack", False)
+        decay = linear_decay if num_dims == 2 else training.weight_decay
         groups.setdefault(decay, []).append(parameter)
     settings = [{"params": p, "weight_decay": decay} for decay, p in groups.items()]
     if training.optimiser == "adam":

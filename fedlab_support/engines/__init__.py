@@ -3,6 +3,7 @@
 from .contract import Answer, Engine, Failure, Job, Question
 from .faults import Faults, FaultyEngine
 from .local import LocalEngine
+from .stacked import StackedEngine, refusal
 
 __all__ = [
     "Answer",
@@ -13,6 +14,7 @@ __all__ = [
     "Job",
     "LocalEngine",
     "Question",
+    "StackedEngine",
     "open_engine",
 ]
 
@@ -22,13 +24,16 @@ def open_engine(
 ) -> Engine:
     """The engine of that name (or itself), opened for the job.
 
-    "local": worker threads. Raises ValueError for an unknown name.
+    - "local": worker threads, one client at a time each.
+    - "stacked": all clients at once; ValueError says what does not fit.
+    - "auto": stacked where the method and the model allow it, else local.
     """
     if isinstance(engine, str):
-        known = {"local": lambda: LocalEngine(workers)}
+        known = {"local": LocalEngine, "stacked": StackedEngine}
+        known["auto"] = LocalEngine if refusal(job) else StackedEngine
         if engine not in known:
             raise ValueError(f"engine must be one of {sorted(known)}, found {engine!r}")
-        engine = known[engine]()
+        engine = known[engine](workers)
     if faults is not None:
         engine = FaultyEngine(engine, faults)
     engine.open(job)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -210,8 +211,8 @@ _THREADS = _Threads()
 
 
 @contextmanager
-def one_intra_op_thread() -> Iterator[None]:
-    """One thread per operation inside the block; the caller's setting comes back.
+def intra_op_threads(num: int) -> Iterator[None]:
+    """``num`` threads per operation inside the block; the caller's setting comes back.
 
     Blocks may overlap in several threads: each leaves with the setting that held before
     the first of them. The engine's own threads set one for themselves.
@@ -220,10 +221,14 @@ def one_intra_op_thread() -> Iterator[None]:
         if _THREADS.inside == 0:
             _THREADS.before = torch.get_num_threads()
         _THREADS.inside += 1
-    torch.set_num_threads(1)
+    torch.set_num_threads(num)
     try:
         yield
     finally:
         with _THREADS.lock:
             _THREADS.inside -= 1
             torch.set_num_threads(_THREADS.before)
+
+
+one_intra_op_thread = partial(intra_op_threads, 1)
+"""What visits and evaluations run under: results do not depend on the workers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,8 @@ class FedProx(FedAvg):
     mu: float = 0.01  # strength, ≥ 0; 0 gives FedAvg
     penalty: str = "squared"  # or "norm"
 
+    stackable: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         expect(self, "mu", "≥ 0 and finite", 0 <= self.mu < math.inf)
@@ -42,7 +45,7 @@ class FedProx(FedAvg):
         distance = sum(
             (parameter - anchor[name]).square().sum()
             for name, parameter in model.named_parameters()
-            if parameter.requires_grad and name in anchor
+            if name in anchor
         )
         if self.penalty == "norm":
             # The root has no gradient at 0, where there is nothing to pull back.

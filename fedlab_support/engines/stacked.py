@@ -1,0 +1,319 @@
+"""Train all clients of a round at once: their parameters lie in one stack."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..federation import Batch, Store, positions
+from ..messages import Broadcast, Message, Tensors, copies, refuse_nan
+from ..methods import FedAvg
+from ..metrics import task
+from ..models import Dropout
+from ..streams import Stream, numpy_stream
+from ..training import (
+    Learner,
+    PrivateState,
+    Visit,
+    frozen_modules,
+    refuse_divergence,
+    take_step,
+)
+from .batched import batched_form
+from .contract import Answer, Failure, Job
+from .local import LocalEngine, intra_op_threads
+
+STACK_BYTES = {"cpu": 500_000_000, "cuda": 8_000_000_000}
+"""What the parameters of the clients that train together may hold."""
+
+
+def refusal(job: Job) -> str:
+    """Why clients of this job cannot be trained in one stack; "" if they can.
+
+    A class that overrides the loss must say itself that it is ``stackable``: that all
+    the loss knows of a client is its parameters' values, the batch's x and y, what
+    every client is told, and ``visit.task.loss``, the only mean over samples.
+    """
+    kind = type(job.method)
+    if not kind.stackable:
+        return f"{kind.__name__} says that its loss is not stackable"
+    if _owner(kind, "loss") not in _owner(kind, "stackable").__mro__:
+        return f"{kind.__name__} overrides loss and does not say that it is stackable"
+    for hook in ("optimiser", "brief"):
+        if getattr(kind, hook) is not getattr(FedAvg, hook):
+            return f"{kind.__name__} overrides {hook}, which is one client's own"
+    if job.deadline is not None:
+        return "a deadline is one client's own, and here all take the same time"
+    frozen = frozen_modules(job.model)
+    for name, module in job.model.named_modules():
+        if isinstance(module, _BatchNorm) and module not in frozen:
+            return f"{name!r} is a BatchNorm, whose batch would be all clients'"
+        if isinstance(module, Dropout) and module.p > 0:
+            return f"{name!r} draws noise, which comes from every client's own stream"
+    return ""
+
+
+def _owner(kind: type, name: str) -> type:
+    return next(parent for parent in kind.__mro__ if name in vars(parent))
+
+
+@dataclass(frozen=True)
+class PerClient:
+    """A task whose loss is one number for each client.
+
+    ``share``: what each sample counts, (K, B) or (B,) for one client: 1 / n for the n
+    samples of a client's batch, 0 for what only fills its row.
+    """
+
+    task: Any
+    share: Tensor
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """Mean loss of each client, (K,), from what stands in one row after another."""
+        losses = self.task.losses(output, y)
+        return (losses.view(self.share.shape) * self.share).sum(-1)
+
+    def score(self, output: Tensor, y: Tensor) -> Tensor:
+        """The task's score of each sample."""
+        return self.task.score(output, y)
+
+
+class Batched:
+    """The task's loss, by a network of batched layers."""
+
+    def __init__(self, method: FedAvg, model: nn.Module):
+        self.loss, self.model = method.loss, model
+
+    def hold(self, stack: dict[str, nn.Parameter]) -> None:
+        """Let the layers use these parameters, (K, …) each."""
+        for name, parameter in stack.items():
+            layer, _, key = name.rpartition(".")
+            self.model.get_submodule(layer)._parameters[key] = parameter
+
+
+class Vectorised:
+    """Any stackable loss, by torch.func.vmap over the clients."""
+
+    def __init__(self, method: FedAvg, model: nn.Module):
+        self.model, self.asked = model, _Loss(method, model)
+
+    def hold(self, stack: dict[str, nn.Parameter]) -> None:
+        """Use these parameters, (K, …) each."""
+        self.stack = {f"model.{name}": value for name, value in stack.items()}
+
+    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+        """The loss of every client, (K,)."""
+        share = visit.task.share
+
+        def one(parameters: Tensors, x: Tensor, y: Tensor, share: Tensor):
+            """The loss of one client, and what it logs."""
+            own = replace(visit, task=PerClient(visit.task.task, share), logged={})
+            batch_of_one = Batch(x, y, batch.index, batch.epoch)
+            value = functional_call(self.asked, parameters, (batch_of_one, own))
+            return value, {name: logged for name, (logged,) in own.logged.items()}
+
+        rows = [values.unflatten(0, share.shape) for values in batch[:2]]
+        values, logged = vmap(one)(self.stack, *rows, share)
+        for name, value in logged.items():
+            visit.log(name, value)
+        return values
+
+
+class _Loss(nn.Module):
+    """A method's loss as a module, so that the parameters can be swapped."""
+
+    def __init__(self, method: FedAvg, model: nn.Module):
+        super().__init__()
+        self.method, self.model = method, model
+
+    def forward(self, batch: Batch, visit: Visit) -> Tensor:
+        return self.method.loss(self.model, batch, visit)
+
+
+class Plan:
+    """Who sees which samples at which step: every client its own sequence of batches.
+
+    ``rows`` and ``share`` (T, K, B): positions in the store, and what each counts;
+    ``active`` and ``width`` (T,): clients that still train, most samples of a batch.
+    Clients must come with the most steps first.
+    """
+
+    def __init__(self, plans: Sequence[Sequence[np.ndarray]], device: torch.device):
+        self.steps = [len(plan) for plan in plans]
+        num_steps, size = self.steps[0], max(len(rows) for p in plans for rows in p)
+        rows = np.zeros((num_steps, len(plans), size), dtype=np.int64)
+        share = np.zeros(rows.shape, dtype=np.float32)
+        for k, plan in enumerate(plans):
+            rows[:, k] = plan[0][0]  # fills up: any sample will do, it counts 0
+            for step, mine in enumerate(plan):
+                rows[step, k, : len(mine)] = mine
+                share[step, k, : len(mine)] = 1 / len(mine)
+        counts = (share > 0).sum(2)
+        self.active, self.width = (counts > 0).sum(1).tolist(), counts.max(1).tolist()
+        self.rows = torch.from_numpy(rows).to(device)
+        self.share = torch.from_numpy(share).to(device)
+
+    def batch(self, step: int, store: Store) -> tuple[Batch, Tensor]:
+        """What is seen at a step, x and y (K·B, …), and what it counts, (K, B)."""
+        where = (step, slice(self.active[step]), slice(self.width[step]))
+        rows = self.rows[where].flatten()
+        return Batch(store.pictures(rows), store.labels[rows], rows, 0), self.share[
+            where
+        ]
+
+    def means(self, logged: list[Tensor]) -> list[float]:
+        """Mean over each client's own steps, from values (active,) per step."""
+        total = torch.zeros(len(self.steps), device=self.rows.device)
+        for values in logged:
+            total[: len(values)] += values
+        return (total / torch.tensor(self.steps, device=total.device)).tolist()
+
+
+class StackedEngine(LocalEngine):
+    """All clients of a round train at once, each on its own sequence of batches.
+
+    The same results as :class:`LocalEngine`, to rounding. Networks of linear,
+    convolution, group and layer normalisation layers use their batched forms with
+    FedAvg's loss; everything else that is stackable goes through ``torch.func.vmap``.
+    ``workers``: intra-operation threads. Everything but training is as on the local
+    engine.
+    """
+
+    def open(self, job: Job) -> None:
+        """Take on a job; ValueError says what does not fit."""
+        if reason := refusal(job):
+            raise ValueError(
+                f"the stacked engine trains all clients as one, which cannot be: {reason}"
+                "; use engine='local', or 'auto' to stack where it is possible"
+            )
+        super().open(job)
+        kind, base = type(job.method), FedAvg
+        twin = batched_form(job.model) if kind.loss is base.loss else None
+        if twin is None:
+            self.form = Vectorised(job.method, copy.deepcopy(job.model))
+        else:
+            self.form = Batched(job.method, twin)
+        self.speaks = kind.arrive is not base.arrive or kind.report is not base.report
+        self.trained = [n for n, p in job.model.named_parameters() if p.requires_grad]
+        room = STACK_BYTES[job.federation.store.device.type]
+        one = sum(job.model.get_parameter(name).nbytes for name in self.trained)
+        self.at_once = max(1, room // one)
+
+    def train(
+        self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
+    ) -> dict[int, Answer]:
+        """Train every client that has a broadcast, as many at once as there is room."""
+        sizes, answers = self.job.federation.sizes, {}
+        ids = sorted(broadcasts, key=lambda i: (-sizes[i], i))  # most steps first
+        own = {i: private.get(i, PrivateState()) for i in ids}
+        for start in range(0, len(ids), self.at_once):
+            some = ids[start : start + self.at_once]
+            answers |= self._together(some, broadcasts[ids[0]], own)
+        return answers
+
+    def _together(
+        self, ids: list[int], told: Broadcast, own: dict[int, PrivateState]
+    ) -> dict[int, Answer]:
+        """Visits to some clients: each arrives alone, all train, each reports alone."""
+        job, method = self.job, self.job.method
+
+        def arrive(learner: Learner, i: int) -> tuple[Visit, Tensors]:
+            """What one client measures before training."""
+            job.load(learner, told.weights, own[i].weights)
+            visit = job.visit(told, i, own[i].memory, self.caches.of(i))
+            return visit, copies(method.arrive(learner.model.eval(), visit))
+
+        def report(learner: Learner, i: int) -> tuple[Visit, Tensors]:
+            """What one client says besides its weights."""
+            (visit, said), (state, _) = arrived[i], trained[i]
+            job.load(learner, told.weights, state)
+            return visit, said | copies(method.report(learner.model.eval(), visit))
+
+        def answer(i: int) -> Answer:
+            """One client's message, and what it keeps."""
+            state, metrics = trained[i]
+            refuse_divergence(metrics["loss"])
+            kept, report = own[i].memory, {}
+            if self.speaks:
+                visit, report = said[i]
+                kept, metrics = copies(visit.memory), metrics | visit.logged_means()
+            kept = PrivateState({n: state[n].clone() for n in job.private_names}, kept)
+            refuse_nan({**kept.weights, **kept.memory})
+            weights = {n: state.get(n, value) for n, value in told.weights.items()}
+            size = int(job.federation.sizes[i])
+            return job.protect(Message(i, size, weights, report, metrics), told), kept
+
+        arrived = self._each(arrive, ids) if self.speaks else {}
+        answers = {i: a for i, a in arrived.items() if isinstance(a, Failure)}
+        there = [i for i in ids if i not in answers]
+        trained = self._train(there, told, own) if there else {}
+        said = self._each(report, there) if self.speaks else {}
+        for i in there:
+            try:
+                answers[i] = said[i] if isinstance(said.get(i), Failure) else answer(i)
+            except (ValueError, FloatingPointError) as error:
+                answers[i] = Failure(f"{type(error).__name__}: {error}")
+        return answers
+
+    def _train(
+        self, ids: list[int], told: Broadcast, own: dict[int, PrivateState]
+    ) -> dict[int, tuple[Tensors, dict[str, float]]]:
+        """Trained state and mean logged values of every client."""
+        job, form, settings = self.job, self.form, self.job.training
+        device = job.federation.store.device
+        plan = Plan([self._batches(told.round, i) for i in ids], device)
+        visit = Visit(None, told, settings, None, Stream(job.seed, "method"))
+        stack = {name: self._rows(name, ids, told, own) for name in self.trained}
+        rows = {name: parameter.data for name, parameter in stack.items()}
+        optimiser = job.method.optimiser(list(stack.items()), settings)
+        form.hold(stack)
+        with intra_op_threads(self.workers):
+            for step, active in enumerate(plan.active):
+                narrow(stack, optimiser, active)
+                batch, share = plan.batch(step, job.federation.store)
+                visit.task = PerClient(task(job.federation.data.task), share)
+                take_step(form, form.model, optimiser, batch, visit, visit.stream)
+        means = {name: plan.means(values) for name, values in visit.logged.items()}
+        each = {name: values.unbind() for name, values in rows.items()}
+        return {
+            i: ({n: r[k] for n, r in each.items()}, {n: m[k] for n, m in means.items()})
+            for k, i in enumerate(ids)
+        }
+
+    def _batches(self, round: int, client_id: int) -> list[np.ndarray]:
+        """The client's own sequence of batches: rows of the store."""
+        order = numpy_stream(self.job.seed, "order", round, client_id)
+        rows, training = self.job.federation.train_rows(client_id), self.job.training
+        found = positions(len(rows), training.batch_size, training.epochs, order)
+        return [rows[index] for index, _ in found]
+
+    def _rows(self, name: str, ids, told: Broadcast, own) -> nn.Parameter:
+        """One parameter of all clients as they start, (K, …)."""
+        if name in told.weights:
+            start = told.weights[name]
+            rows = start.expand(len(ids), *start.shape)
+        else:
+            initial = self.job.initial_private[name]
+            rows = torch.stack([own[i].weights.get(name, initial) for i in ids])
+        parameter = nn.Parameter(rows.clone(memory_format=torch.contiguous_format))
+        parameter.is_stack = True
+        return parameter
+
+
+def narrow(stack: dict[str, nn.Parameter], optimiser, active: int) -> None:
+    """Go on with the first ``active`` clients; the others' rows stay as they are."""
+    for parameter in stack.values():
+        if len(parameter) > active:
+            parameter.data = parameter.data[:active]
+            state = optimiser.state[parameter]
+            for key, value in state.items():
+                if isinstance(value, Tensor) and value.ndim:
+                    state[key] = value[:active]
