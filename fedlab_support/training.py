@@ -169,7 +169,9 @@ class Learner:
     Hooks may change values and whole tensors of the model, but not its layers.
     """
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: nn.Module, compile: bool = False):
+        if compile:
+            model.compile()
         self.model, self.frozen = model, frozen_modules(model)
         self.trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]

@@ -75,11 +75,22 @@ class LocalEngine:
         self.caches = Caches()
 
     def open(self, job: Job) -> None:
-        """Take on a job: one copy of the model per worker."""
+        """Take on a job: one copy of the model per worker.
+
+        Raises ValueError for TF32 without a GPU.
+        """
+        if (
+            job.training.precision == "tf32"
+            and job.federation.store.device.type != "cuda"
+        ):
+            raise ValueError(
+                "precision 'tf32' is an arithmetic of GPUs, found a run on the cpu; "
+                "use precision='float32' or 'bf16', or device='cuda'"
+            )
         self.job = job
         self._learners: queue.SimpleQueue = queue.SimpleQueue()
         for _ in range(self.workers):
-            self._learners.put(Learner(copy.deepcopy(job.model)))
+            self._learners.put(Learner(copy.deepcopy(job.model), job.training.compile))
 
     def introduce(
         self, client_ids: Sequence[int], broadcast: Broadcast
@@ -121,7 +132,8 @@ class LocalEngine:
             return job.protect(message, broadcast), kept
 
         sizes = self.job.federation.sizes
-        return self._each(train, sorted(broadcasts, key=lambda i: (-sizes[i], i)))
+        with tf32(self.job):
+            return self._each(train, sorted(broadcasts, key=lambda i: (-sizes[i], i)))
 
     def evaluate(self, questions: Sequence[Question], round: int) -> list[Scores]:
         """Loss and score of every sample, for each question.
@@ -196,6 +208,22 @@ class LocalEngine:
                     results = list(pool.map(call, items))
         self.caches.trim()
         return dict(zip(items, results, strict=True))
+
+
+@contextmanager
+def tf32(job: Job) -> Iterator[None]:
+    """On a GPU, products of float32 matrices as the job's precision says."""
+    parts = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
+    before = [part.fp32_precision for part in parts]
+    is_gpu = job.federation.store.device.type == "cuda"
+    wanted = "tf32" if job.training.precision == "tf32" else "ieee"
+    try:
+        for part in parts if is_gpu else ():
+            part.fp32_precision = wanted
+        yield
+    finally:
+        for part, precision in zip(parts, before, strict=True):
+            part.fp32_precision = precision
 
 
 @dataclass

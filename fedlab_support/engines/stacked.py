@@ -29,7 +29,7 @@ from ..training import (
 )
 from .batched import batched_form
 from .contract import Answer, Failure, Job
-from .local import LocalEngine, intra_op_threads
+from .local import LocalEngine, intra_op_threads, tf32
 
 STACK_BYTES = {"cpu": 500_000_000, "cuda": 8_000_000_000}
 """What the parameters of the clients that train together may hold."""
@@ -191,12 +191,16 @@ class StackedEngine(LocalEngine):
         """Take on a job; ValueError says what does not fit."""
         if reason := refusal(job):
             raise ValueError(
-                f"the stacked engine trains all clients as one, which cannot be: {reason}"
-                "; use engine='local', or 'auto' to stack where it is possible"
+                f"the stacked engine cannot train these clients as one: {reason}; use "
+                "engine='local', or engine='auto' to stack where that is possible"
             )
         super().open(job)
         kind, base = type(job.method), FedAvg
         twin = batched_form(job.model) if kind.loss is base.loss else None
+        if job.training.compile:
+            if twin is None:
+                raise ValueError("compile=True needs FedAvg's loss and batched layers")
+            twin.compile()
         if twin is None:
             self.form = Vectorised(job.method, copy.deepcopy(job.model))
         else:
@@ -275,7 +279,7 @@ class StackedEngine(LocalEngine):
         rows = {name: parameter.data for name, parameter in stack.items()}
         optimiser = job.method.optimiser(list(stack.items()), settings)
         form.hold(stack)
-        with intra_op_threads(self.workers):
+        with tf32(job), intra_op_threads(self.workers):
             for step, active in enumerate(plan.active):
                 narrow(stack, optimiser, active)
                 batch, share = plan.batch(step, job.federation.store)

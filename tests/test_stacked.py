@@ -1,0 +1,344 @@
+"""The stacked engine: the local engine's results, to rounding, or a clear refusal."""
+
+import shutil
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedlab_support import (
+    FedAvg,
+    FedAvgM,
+    FedDG,
+    Federation,
+    FedProx,
+    FedSR,
+    LocalTraining,
+    Run,
+    dirichlet,
+    small_cnn,
+    uniform,
+)
+from fedlab_support.engines import LocalEngine, StackedEngine
+from fedlab_support.engines.batched import BATCHED, batched_form
+from fedlab_support.models import Dropout
+from tests.probe import AwkwardNet, Probe
+from tests.tiny import tiny_data
+
+PLAIN = LocalTraining(lr=0.05, epochs=2, batch_size=7)
+HEAVY = replace(PLAIN, momentum=0.9, weight_decay=0.01, linear_weight_decay=0.1)
+ADAM = replace(PLAIN, optimiser="adam", lr=1e-3, weight_decay=0.01)
+
+
+@pytest.fixture(scope="module")
+def federation():
+    """Five clients of 14 to 26 samples: steps and last batches differ."""
+    data = tiny_data(num=150, owners=5)
+    federation = Federation.build(data, dirichlet(data, 5, alpha=0.8, rng=3), val=0.2)
+    assert len({-(-size // 7) for size in federation.sizes}) > 1
+    assert len({size % 7 for size in federation.sizes}) > 2
+    return federation
+
+
+def fitted(federation, engine, method=None, training=PLAIN, model=small_cnn, **kw):
+    kw = {"workers": 1, "seed": 3} | kw
+    run = Run(method or FedAvg(), federation, model, training, engine=engine, **kw)
+    run.fit(3, progress=False)
+    return run
+
+
+def assert_same(a: Run, b: Run, tolerance: float = 1e-5) -> None:
+    close = partial(torch.testing.assert_close, rtol=tolerance, atol=tolerance)
+    close(b.server.weights, a.server.weights)
+    close(b.server.memory, a.server.memory)
+    assert a.private.keys() == b.private.keys()
+    for i in a.private:
+        close(b.private[i].weights, a.private[i].weights)
+        close(b.private[i].memory, a.private[i].memory)
+    left, right = (
+        run.history.table().query("split != 'cost'").reset_index(drop=True)
+        for run in (a, b)
+    )
+    assert left.drop(columns="value").equals(right.drop(columns="value"))
+    np.testing.assert_allclose(right["value"], left["value"], atol=tolerance)
+    assert a.wire.equals(b.wire)
+    assert a.history.events().empty and b.history.events().empty
+
+
+@pytest.mark.parametrize("training", [PLAIN, HEAVY, ADAM], ids=["sgd", "decay", "adam"])
+@pytest.mark.parametrize(
+    "method",
+    [FedAvg(), FedAvgM(), FedProx(mu=0.5), FedProx(mu=0.5, penalty="norm")],
+    ids=repr,
+)
+def test_weights_metrics_and_wire_are_those_of_the_local_engine(
+    federation, method, training
+):
+    runs = [fitted(federation, e, method, training) for e in ("local", "stacked")]
+    assert_same(*runs)
+
+
+@pytest.mark.parametrize("norm", ["none", "group"])
+def test_what_stands_here_moves_and_is_batched(federation, norm):
+    model = partial(small_cnn, norm=norm)
+    runs = [fitted(federation, e, model=model) for e in ("local", "stacked")]
+    fresh = Run(FedAvg(), federation, model, PLAIN, seed=3).server.weights
+    for name, value in runs[0].server.weights.items():
+        assert (value - fresh[name]).abs().max() > 1e-4, f"{name} did not move"
+    assert type(runs[1].engine.form).__name__ == "Batched"
+    assert_same(*runs)
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_stack_that_does_not_fit_is_trained_in_parts(federation, at_once):
+    whole = fitted(federation, "stacked")
+    run = Run(FedAvg(), federation, small_cnn, PLAIN, engine="stacked", seed=3)
+    run.engine.at_once = at_once
+    run.fit(3, progress=False)
+    assert_same(whole, run)
+
+
+def test_the_number_of_threads_does_not_matter(federation):
+    one, two = (fitted(federation, "stacked", workers=n) for n in (1, 2))
+    for name, value in one.server.weights.items():
+        assert torch.equal(value, two.server.weights[name])
+
+
+def test_a_cohort_of_some_clients_is_theirs(federation):
+    runs = [fitted(federation, e, select=uniform(3)) for e in ("local", "stacked")]
+    assert_same(*runs)
+
+
+@dataclass(frozen=True)
+class Speaker(FedAvg):
+    """Measures before and after, remembers, and keeps its head to itself."""
+
+    def private_names(self, model):
+        return {"head.weight", "head.bias"}
+
+    def arrive(self, model, visit):
+        assert not model.training
+        batch = visit.client.train.whole()
+        with torch.no_grad():
+            return {"before": visit.task.loss(model(batch.x), batch.y)[None]}
+
+    def report(self, model, visit):
+        assert not model.training
+        visit.memory["visits"] = visit.memory.get("visits", torch.zeros(1)) + 1
+        batch = visit.client.train.whole()
+        with torch.no_grad():
+            after = visit.task.loss(model(batch.x), batch.y)
+        visit.log("after", after)
+        return {"after": after[None], "visits": visit.memory["visits"]}
+
+
+def test_hooks_around_training_see_each_client_with_its_own_weights(federation):
+    runs = [fitted(federation, e, Speaker()) for e in ("local", "stacked")]
+    assert_same(*runs)
+    for a, b in zip(*(run.messages for run in runs), strict=True):
+        torch.testing.assert_close(b.report, a.report, rtol=1e-5, atol=1e-5)
+        assert a.report["after"] < a.report["before"] and a.report["visits"] == 3
+    heads = [private.weights["head.weight"] for private in runs[1].private.values()]
+    assert len(heads) == 5 and not torch.equal(heads[0], heads[1])
+
+
+@dataclass(frozen=True)
+class Exploding(FedProx):
+    """Its loss is not finite for a client that has much to learn."""
+
+    limit: float = 1.45
+    stackable: ClassVar[bool] = True
+
+    def loss(self, model, batch, visit):
+        loss = super().loss(model, batch, visit)
+        return loss * torch.where(loss > self.limit, float("nan"), 1.0)
+
+
+def test_a_client_that_diverges_takes_nobody_with_it(federation):
+    runs = []
+    for engine in ("local", "stacked"):
+        run = Run(Exploding(), federation, small_cnn, PLAIN, engine=engine, workers=1)
+        with pytest.warns(UserWarning, match="left out"):
+            run.fit(4, progress=False)
+        runs.append(run)
+    a, b = runs
+    assert a.history.events().equals(b.history.events())
+    absent = len(a.history.events())
+    assert 0 < absent < 20
+    for name, value in a.server.weights.items():
+        torch.testing.assert_close(b.server.weights[name], value, rtol=1e-5, atol=1e-5)
+    assert all(value.isfinite().all() for value in b.server.weights.values())
+
+
+@dataclass(frozen=True)
+class Silent(FedAvg):
+    def loss(self, model, batch, visit):
+        return super().loss(model, batch, visit) * 2
+
+
+@dataclass(frozen=True)
+class Child(FedProx):
+    def loss(self, model, batch, visit):
+        return super().loss(model, batch, visit) * 2
+
+
+@dataclass(frozen=True)
+class OwnWords(FedAvg):
+    def brief(self, server, client_id):
+        return {"you": torch.tensor([client_id])}
+
+
+class Noisy(nn.Sequential):
+    def __init__(self, image_shape, num_classes):
+        self.head = None
+        width = int(np.prod(image_shape))
+        super().__init__(nn.Flatten(), nn.Dropout(0.5), nn.Linear(width, num_classes))
+
+
+REFUSED = [
+    ({"method": FedDG()}, "FedDG says that its loss is not stackable"),
+    ({"method": FedSR()}, "FedSR says"),
+    ({"method": Silent()}, "Silent overrides loss and does not say"),
+    ({"method": Child()}, "Child overrides loss and does not say"),
+    ({"method": OwnWords()}, "OwnWords overrides brief"),
+    ({"method": Probe(), "model": AwkwardNet}, "Probe overrides"),
+    ({"model": partial(small_cnn, norm="batch")}, "'stages.0.1' is a BatchNorm"),
+    ({"model": Noisy}, "'1' draws noise"),
+    ({"deadline": 60.0}, "deadline"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), REFUSED, ids=lambda v: str(v)[:30])
+def test_what_cannot_be_stacked_is_refused_with_the_reason(federation, change, words):
+    settings = {"method": FedAvg(), "model": small_cnn} | change
+    with pytest.raises(ValueError, match=words):
+        Run(federation=federation, engine="stacked", **settings)
+    assert type(Run(federation=federation, engine="auto", **settings).engine) is (
+        LocalEngine
+    )
+
+
+def test_auto_stacks_where_it_can(federation):
+    assert isinstance(
+        Run(FedAvg(), federation, small_cnn, engine="auto").engine, StackedEngine
+    )
+    with pytest.raises(ValueError, match="engine must be one of"):
+        Run(FedAvg(), federation, small_cnn, engine="warp")
+
+
+LAYERS = [
+    (nn.Linear(6, 4), (6,)),
+    (nn.Linear(6, 4, bias=False), (3, 6)),
+    (nn.Conv2d(4, 6, 3, padding=1), (4, 8, 8)),
+    (nn.Conv2d(4, 6, 3, stride=2, groups=2, bias=False), (4, 9, 9)),
+    (nn.Conv2d(4, 4, 3, dilation=2, groups=4), (4, 9, 9)),
+    (nn.GroupNorm(2, 4), (4, 5, 5)),
+    (nn.LayerNorm(6), (3, 6)),
+    (nn.LayerNorm((3, 6), bias=False), (3, 6)),
+]
+
+
+@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda v: str(v)[:40])
+def test_every_batched_layer_is_k_plain_ones(layer, shape):
+    rng = torch.Generator().manual_seed(0)
+    k, b = 3, 5
+    x = torch.randn(k * b, *shape, generator=rng)
+    own = {
+        n: torch.randn(k, *p.shape, generator=rng) for n, p in layer.named_parameters()
+    }
+    (twin,) = batched_form(nn.Sequential(layer))
+    many = {n: nn.Parameter(v) for n, v in own.items()}
+    twin._parameters.update(many)
+    found = twin(x)
+    found.square().sum().backward()
+    each = []
+    for i in range(k):
+        parameters = {n: v[i].clone().requires_grad_() for n, v in own.items()}
+        each.append(
+            torch.func.functional_call(layer, parameters, x[i * b : (i + 1) * b])
+        )
+        each[-1].square().sum().backward()
+        for name, parameter in parameters.items():
+            torch.testing.assert_close(
+                many[name].grad[i], parameter.grad, rtol=1e-4, atol=1e-4
+            )
+    torch.testing.assert_close(found, torch.cat(each), rtol=1e-5, atol=1e-5)
+
+
+def test_layers_without_a_batched_form_leave_the_model_to_vmap(federation):
+    class Scaled(nn.Module):
+        def __init__(self, image_shape, num_classes):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+            self.net = small_cnn(image_shape, num_classes)
+
+        def forward(self, x):
+            return self.net(x) * self.scale
+
+    assert batched_form(Scaled((1, 8, 8), 4)) is None
+    reflected = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"))
+    assert batched_form(reflected) is None
+    runs = [fitted(federation, e, model=Scaled) for e in ("local", "stacked")]
+    assert type(runs[1].engine.form).__name__ == "Vectorised"
+    assert_same(*runs)
+
+
+def test_a_frozen_layer_stays_plain_and_still(federation):
+    def half_frozen(image_shape, num_classes):
+        model = small_cnn(image_shape, num_classes)
+        model.stages.requires_grad_(False)
+        return model
+
+    runs = [fitted(federation, e, model=half_frozen) for e in ("local", "stacked")]
+    assert type(runs[1].engine.form).__name__ == "Batched"
+    assert not any(name.startswith("stages") for name in runs[1].server.weights)
+    assert_same(*runs)
+
+
+@pytest.mark.parametrize("engine", ["local", "stacked"])
+def test_bf16_is_asked_for_and_comes_close(federation, engine):
+    usual = fitted(federation, engine)
+    rough = fitted(federation, engine, training=replace(PLAIN, precision="bf16"))
+    gaps = [
+        (rough.server.weights[n] - v).abs().max()
+        for n, v in usual.server.weights.items()
+    ]
+    assert 1e-6 < max(gaps) < 2e-2
+    assert all(v.dtype == torch.float32 for v in rough.server.weights.values())
+    assert "bf16" in str(rough.describe()) and "bf16" not in str(usual.describe())
+
+
+def test_tf32_is_refused_without_a_gpu(federation):
+    training = replace(PLAIN, precision="tf32")
+    for engine in ("local", "stacked"):
+        with pytest.raises(ValueError, match="tf32"):
+            Run(FedAvg(), federation, small_cnn, training, engine=engine)
+    with pytest.raises(ValueError, match="precision must be"):
+        LocalTraining(precision="float8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["local", "stacked"])
+def test_compiled_networks_give_the_same_results(federation, engine):
+    if shutil.which("g++") is None and shutil.which("c++") is None:
+        pytest.skip("torch.compile on a CPU needs a C++ compiler")
+    runs = [
+        fitted(federation, engine, model=one_layer, training=training)
+        for training in (PLAIN, replace(PLAIN, compile=True))
+    ]
+    assert_same(*runs)
+
+
+def one_layer(image_shape, num_classes):
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(int(np.prod(image_shape)), num_classes)
+    )
+
+
+def test_stacking_is_there_for_every_kind_in_the_table():
+    assert set(BATCHED) == {type(layer) for layer, _ in LAYERS}
+    assert Dropout not in BATCHED
