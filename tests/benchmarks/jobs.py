@@ -101,8 +101,8 @@ class Job:
         training = fl.LocalTraining(
             lr=0.01, momentum=0.9, batch_size=self.batch_size, precision=precision
         )
-        cohort = fl.uniform(self.cohort)
-        return fl.Run(fl.FedAvg(), federation, self.model, training, cohort, **settings)
+        cohort, method = fl.uniform(self.cohort), settings.pop("method", fl.FedAvg())
+        return fl.Run(method, federation, self.model, training, cohort, **settings)
 
     def floats(self) -> tuple[Tensor, Tensor]:
         """All pictures as the network takes them, and their labels."""

@@ -1,0 +1,295 @@
+"""Is the engine as fast as it should be? One table, ratios of one run.
+
+    make bench                  # or: python -m tests.benchmarks.bench
+    make bench DEVICE=cuda      # stacked against local on a GPU
+
+Contestants stand in one process and take turns round by round, so that noise of the
+machine hits all of them; peak memory is that of a process of its own. Compare ratios
+only. They are refused when the plain loop does not lie where it should, between 1.6 and
+2.1 of the arithmetic floor on FEMNIST-100: then the machine was busy, or the yardstick
+is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+import fedlab_support as fl
+
+from . import jobs
+from .jobs import FEMNIST_100, NARROW_100, RESNET_96, TINY_MANY, Job
+
+PLAUSIBLE = (1.6, 2.1)  # plain PyTorch over the floor, on a quiet CPU
+CORES = len(os.sched_getaffinity(0))
+
+
+def ours(job: Job, **settings) -> Iterator[None]:
+    """Rounds of this package, evaluation included."""
+    run = job.run(**settings)
+    while True:
+        run.step()
+        yield
+
+
+def centralised(job: Job, device: str) -> Iterator[None]:
+    """As many samples as a round has, in one plain bf16 loop at full batch."""
+    x, y = (values.to(device) for values in job.floats())
+    num = job.cohort * job.samples
+    model = job.initial().to(device, memory_format=torch.channels_last)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    while True:
+        for a, b in zip(x[:num].split(256), y[:num].split(256), strict=True):
+            a = a.to(memory_format=torch.channels_last)
+            with torch.autocast(torch.device(device).type, torch.bfloat16):
+                loss = torch.nn.functional.cross_entropy(model(a), b)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        yield
+
+
+CONTESTANTS: dict[str, Callable[..., Iterator[None]]] = {
+    "plain PyTorch": jobs.plain,
+    "floor": jobs.floor,
+    "bare serial loop": jobs.bare_serial,
+    "bare stacked loop": jobs.bare_stacked,
+    "local": ours,
+    "local, one worker": lambda job: ours(job, workers=1),
+    "local, bf16": lambda job: ours(job, precision="bf16"),
+    "stacked": lambda job: ours(job, engine="stacked"),
+    "stacked, vmap": lambda job: ours(job, engine="stacked", method=fl.FedProx(mu=0)),
+}
+ON_CPU = {
+    FEMNIST_100: ("plain PyTorch", "floor", "local", "local, bf16"),
+    TINY_MANY: (
+        *("plain PyTorch", "floor", "bare serial loop", "bare stacked loop"),
+        *("local, one worker", "stacked", "stacked, vmap"),
+    ),
+}
+ONE_THREAD = ("bare serial loop",)
+
+
+def seconds(rounds: dict[str, Iterator[None]], num: int) -> dict[str, list[float]]:
+    """Wall seconds of ``num`` rounds of each contestant, taking turns."""
+    for name, each in rounds.items():
+        for _ in range(2):
+            one_round(name, each)
+    found: dict[str, list[float]] = {name: [] for name in rounds}
+    for _ in range(num):
+        for name, each in rounds.items():
+            found[name].append(one_round(name, each))
+    return found
+
+
+def one_round(name: str, rounds: Iterator[None]) -> float:
+    """Wall seconds of the next round."""
+    with jobs.threads(1 if name in ONE_THREAD else CORES):
+        began = time.perf_counter()
+        next(rounds)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+
+def peak_megabytes(job: str, name: str) -> float:
+    """Peak memory of a process that runs three rounds."""
+    return float(_in_a_process("--memory", job, name))
+
+
+def first_round() -> float:
+    """Seconds from the start of Python to the end of the first round."""
+    began = time.perf_counter()
+    _in_a_process("--first-round")
+    return time.perf_counter() - began
+
+
+def many_clients(num_rounds: int) -> dict[str, float]:
+    """Seconds a round with 100 and with 100,000 clients, and memory beside the data."""
+    few, many = (Job(f"{n} clients", *MANY, n, 20, 10, 10) for n in (100, 100_000))
+    times = seconds({job.name: ours(job, workers=1) for job in (few, many)}, num_rounds)
+    pairs = np.array(times[many.name]) / np.array(times[few.name])
+    held = [float(_in_a_process("--beside", str(n))) for n in (100, 100_000)]
+    return {"seconds": float(np.median(pairs)), "memory": held[1] / held[0]}
+
+
+MANY = (jobs.MLP, (1, 8, 8), 10)
+
+
+@contextmanager
+def neighbour() -> Iterator[Callable[[bool], None]]:
+    """A process that takes one core whenever it is told to."""
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    busy.send_signal(signal.SIGSTOP)
+    try:
+        yield lambda on: busy.send_signal(signal.SIGCONT if on else signal.SIGSTOP)
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+def beside_a_neighbour(job: Job, num_rounds: int) -> dict[str, float]:
+    """Seconds beside a neighbour that takes a core, over quiet ones; medians."""
+    rounds = {name: CONTESTANTS[name](job) for name in ("plain PyTorch", "local")}
+    times: dict[tuple[str, bool], list[float]] = {}
+    with neighbour() as take_a_core:
+        for number in range(2 * num_rounds + 1):
+            is_busy = bool(number % 2)
+            take_a_core(is_busy)
+            for name, each in rounds.items():
+                took = one_round(name, each)
+                if number:
+                    times.setdefault((name, is_busy), []).append(took)
+    middle = {key: statistics.median(values) for key, values in times.items()}
+    return {name: middle[name, True] / middle[name, False] for name in rounds}
+
+
+def table(job: Job, names, num_rounds: int, device: str = "cpu") -> pd.DataFrame:
+    """One row per contestant: seconds a round, ratios to plain and floor, memory."""
+    rounds = {name: CONTESTANTS[name](job) for name in names}
+    rows = []
+    for name, values in seconds(rounds, num_rounds).items():
+        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+        rows.append((job.name, name, middle, low, high))
+    columns = ["job", "contestant", "seconds", "quartile_1", "quartile_3"]
+    found = pd.DataFrame(rows, columns=columns).set_index("contestant")
+    found["times_faster_than_plain"] = found.seconds["plain PyTorch"] / found.seconds
+    found["over_floor"] = found.seconds / found.seconds["floor"]
+    found["peak_mb"] = [peak_megabytes(job.name, name) for name in names]
+    return found.reset_index()
+
+
+def on_cpu(num_rounds: int) -> dict:
+    """Everything that the table of goals needs."""
+    big = table(FEMNIST_100, ON_CPU[FEMNIST_100], num_rounds)
+    tiny = table(TINY_MANY, ON_CPU[TINY_MANY], 5 * num_rounds)
+    both = pd.concat([big, tiny], ignore_index=True)
+    cell = both.set_index(["job", "contestant"])
+    faster, over = cell["times_faster_than_plain"], cell["over_floor"]
+    busy = beside_a_neighbour(FEMNIST_100, max(3, num_rounds // 2))
+    flat = many_clients(10 * num_rounds)
+    plain = over["FEMNIST-100", "plain PyTorch"]
+    goals = [
+        ("FEMNIST-100, over the floor", over["FEMNIST-100", "local"], "≤", 1.25),
+        ("FEMNIST-100, peak MB", cell["peak_mb"]["FEMNIST-100", "local"], "≤", 900),
+        ("FEMNIST-100, beside a busy neighbour", busy["local"], "≤", 1.6),
+        ("the same, plain PyTorch", busy["plain PyTorch"], "", None),
+        ("tiny-many, stacked, over plain", faster["tiny-many", "stacked"], "≥", 40),
+        ("tiny-many, vmap, over plain", faster["tiny-many", "stacked, vmap"], "≥", 12),
+        ("the same, bare loop", faster["tiny-many", "bare stacked loop"], "", None),
+        ("tiny-many, serial", faster["tiny-many", "local, one worker"], "≥", 2.5),
+        ("the same, bare loop", faster["tiny-many", "bare serial loop"], "", None),
+        ("100 → 100,000 clients, seconds", flat["seconds"], "≤", 1.06),
+        ("100 → 100,000 clients, memory", flat["memory"], "≤", 1.2),
+        ("start to first round, seconds", first_round(), "≤", 4),
+    ]
+    return {"plain_over_floor": plain, "rows": both, "goals": goals}
+
+
+def on_gpu(num_rounds: int, device: str) -> dict:
+    """Stacked against local, and bf16 against one plain loop, on a GPU."""
+    rows = []
+    for job in (FEMNIST_100, NARROW_100, TINY_MANY, RESNET_96):
+        rounds = {"plain PyTorch": jobs.plain(job, device)}
+        for engine in ("local", "stacked"):
+            for precision in ("float32", "tf32", "bf16"):
+                settings = {"engine": engine, "precision": precision, "workers": 1}
+                if precision != "tf32" or torch.device(device).type == "cuda":
+                    name = f"{engine}, {precision}"
+                    rounds[name] = ours(job, device=device, **settings)
+        rounds["one loop, bf16"] = centralised(job, device)
+        for name, values in seconds(rounds, num_rounds).items():
+            rows.append((job.name, name, statistics.median(values)))
+    found = pd.DataFrame(rows, columns=["job", "contestant", "seconds"])
+    cell = found.set_index(["job", "contestant"])["seconds"]
+    gain = {
+        name: cell[name, "local, float32"] / cell[name, "stacked, float32"]
+        for name in ("tiny-many", "narrow-100")
+    }
+    rate = cell["ResNet-18", "one loop, bf16"] / cell["ResNet-18", "stacked, bf16"]
+    goals = [
+        ("tiny-many, stacked over local", gain["tiny-many"], "≥", 10),
+        ("narrow-100, stacked over local", gain["narrow-100"], "≥", 10),
+        ("ResNet-18 bf16, share of one loop's rate", rate, "≥", 0.6),
+    ]
+    return {"rows": found, "goals": goals}
+
+
+def _in_a_process(*arguments: str) -> str:
+    command = [sys.executable, "-m", "tests.benchmarks.bench", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _report(found: dict, folder: Path | None) -> None:
+    print(found["rows"].round(4).to_string(index=False))
+    plain = found.get("plain_over_floor", np.mean(PLAUSIBLE))
+    if not PLAUSIBLE[0] <= plain <= PLAUSIBLE[1]:
+        sys.exit(
+            f"no ratios: plain PyTorch took {plain:.2f} of the floor, expected "
+            f"{PLAUSIBLE[0]} to {PLAUSIBLE[1]}; run this on a machine without other work"
+        )
+    for what, value, sign, goal in found["goals"]:
+        met = "" if goal is None else f"{sign} {goal:<6}"
+        is_met = {"≤": np.less_equal, "≥": np.greater_equal}.get(sign, lambda *_: True)
+        print(
+            f"{what:42} {value:8.2f}  {met:9} {'' if is_met(value, goal) else 'MISSED'}"
+        )
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        goals = pd.DataFrame(found["goals"], columns=["what", "value", "sign", "goal"])
+        for name, frame in (("bench", found["rows"]), ("goals", goals)):
+            frame.to_csv(folder / f"{name}.csv", index=False)
+        about = {"torch": torch.__version__, "cores": CORES, "cpu": _cpu()}
+        (folder / "bench.json").write_text(json.dumps(about, indent=1) + "\n")
+
+
+def _cpu() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next(line.split(": ")[1] for line in lines if line.startswith("model name"))
+
+
+def main() -> None:
+    """Print the table; in a process of its own, one number."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--memory", nargs=2, metavar=("JOB", "CONTESTANT"))
+    parser.add_argument("--beside", type=int, metavar="CLIENTS")
+    parser.add_argument("--first-round", action="store_true")
+    chosen = parser.parse_args()
+    if chosen.memory:
+        job = next(job for job in ON_CPU if job.name == chosen.memory[0])
+        rounds = CONTESTANTS[chosen.memory[1]](job)
+        for _ in range(3):
+            one_round(chosen.memory[1], rounds)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6)
+    elif chosen.beside:
+        job = Job("many", *MANY, chosen.beside, 20, 10, 10)
+        run = job.run(workers=1).step().step()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(peak - run.federation.data.images.nbytes)
+    elif chosen.first_round:
+        FEMNIST_100.run().step(evaluate=False)
+    elif chosen.device == "cpu":
+        _report(on_cpu(chosen.rounds), chosen.out)
+    else:
+        _report(on_gpu(chosen.rounds, chosen.device), chosen.out)
+
+
+if __name__ == "__main__":
+    main()
