@@ -1,0 +1,59 @@
+"""Recipes for the Flower tests: importable in every process of a federation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedlab_support import FedAvg, Federation, LocalTraining, Run, dirichlet, uniform
+from fedlab_support.engines import Faults
+from tests.probe import AwkwardNet, Probe
+from tests.tiny import tiny_data
+
+
+@dataclass(frozen=True)
+class FailsOnClient1(FedAvg):
+    def loss(self, model, batch, visit):
+        if visit.client.id == 1:
+            raise RuntimeError("out of battery")
+        return super().loss(model, batch, visit)
+
+
+@dataclass(frozen=True)
+class CountsOnItsWelcome(Probe):
+    def report(self, model, visit):
+        visit.memory["total"] = visit.memory["total"] + 1
+        return super().report(model, visit)
+
+
+METHODS = {
+    "fedavg": FedAvg,
+    "probe": Probe,
+    "fails_on_client_1": FailsOnClient1,
+    "counts_on_its_welcome": CountsOnItsWelcome,
+}
+
+
+def tiny(
+    engine, method="probe", seed=0, cohort=5, val=0.2, drop=0.0, **settings
+) -> Run:
+    data = tiny_data(num=150, owners=5)
+    parts = dirichlet(data, 5, alpha=0.8, rng=3)
+    return Run(
+        METHODS[method](),
+        Federation.build(data, parts, val=val),
+        AwkwardNet,
+        LocalTraining(lr=0.05, epochs=2, batch_size=7),
+        uniform(cohort),
+        seed,
+        engine=engine,
+        faults=Faults(drop=drop) if drop else None,
+        **settings,
+    )
+
+
+def no_run(engine):
+    return "not a run"
+
+
+def without_engine(engine):
+    return tiny("local")

@@ -1,0 +1,465 @@
+"""The Flower engine: both sides of it, over a grid without processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, RecordDict
+from flwr.common import serde
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedlab_support.engines import flower, flower_local, flower_node, flower_post
+from fedlab_support.engines.contract import Failure
+from fedlab_support.engines.flower_records import Envelope, build, pack, unpack
+from fedlab_support.training import PrivateState
+from tests.flower_recipes import tiny
+
+RECIPE = "tests.flower_recipes:tiny"
+
+
+class Nodes:
+    """A grid whose nodes answer in this process, through Flower's own serialisation.
+
+    ``spoil(node, letter, reply)`` may change a reply; None: it never comes.
+    """
+
+    def __init__(
+        self, num_nodes=3, spoil=None, recipe=RECIPE, configs=None, **settings
+    ):
+        config = {"recipe": recipe, "settings": json.dumps(settings)}
+        places = configs or [
+            {"partition-id": n, "num-partitions": num_nodes} for n in range(num_nodes)
+        ]
+        self.contexts = {
+            100 + n: Context(1, 100 + n, place, RecordDict(), config)
+            for n, place in enumerate(places)
+        }
+        self.spoil = spoil or (lambda node, letter, reply: reply)
+        self.config, self.sent = config, []
+
+    def get_node_ids(self):
+        return list(self.contexts)
+
+    def push_messages(self, letters):
+        for letter in letters:
+            letter.metadata.__dict__["_message_id"] = str(len(self.sent))
+            self.sent.append(letter)
+
+    def pull_messages(self, ids):
+        replies = [self.answer(self.sent[int(number)]) for number in ids]
+        return [reply for reply in replies if reply is not None]
+
+    def answer(self, letter):
+        node = letter.metadata.dst_node_id
+        context = serde.context_from_proto(serde.context_to_proto(self.contexts[node]))
+        letter = through_the_wire(letter)
+        try:
+            reply = flower_node.client_app(letter, context)
+            self.contexts[node] = context
+        except Exception as error:
+            reply = Envelope(
+                Error(1, f"{type(error).__name__}: {error}"), reply_to=letter
+            )
+        reply = self.spoil(node, letter, reply)
+        return None if reply is None else through_the_wire(reply)
+
+    def run(self, timeout=0.5, patience=0.5):
+        engine = flower.FlowerEngine(self, timeout, patience)
+        return build(self.config, engine)
+
+
+def through_the_wire(letter):
+    copy = serde.message_from_proto(serde.message_to_proto(letter))
+    copy.metadata.__dict__["_message_id"] = letter.metadata.message_id
+    return copy
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(flower_post, "POLL_SECONDS", 0.01)
+    for name in ("_task_id", "_run_id", "_node_id"):  # what Flower sets in an app
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    flower_node._engine.cache_clear()
+
+
+def fitted(run, rounds=3):
+    run.fit(rounds, progress=False)
+    return run
+
+
+def equal(a, b):
+    assert a.keys() == b.keys()
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def assert_same(run, local):
+    for part in ("weights", "shared", "memory"):
+        assert equal(getattr(run.server, part), getattr(local.server, part)), part
+    tables = [r.history.table().query("split != 'cost'") for r in (run, local)]
+    a, b = (table.reset_index(drop=True) for table in tables)
+    pd.testing.assert_frame_equal(a, b, rtol=1e-6)  # batches of validation differ
+    pd.testing.assert_frame_equal(run.wire, local.wire)
+
+
+# ---- records ------------------------------------------------------------------------
+def test_tensors_come_back_to_the_last_bit():
+    patterns = torch.tensor([0x7FC00001, 0x7F800001, -(2**31), 1], dtype=torch.int32)
+    tensors = {
+        "nan with a payload, minus zero": patterns.view(torch.float32),
+        "double": torch.tensor([[1 / 3, np.inf]], dtype=torch.float64),
+        "half": torch.tensor([1e-7], dtype=torch.float16),
+        "counter": torch.tensor(2**60 + 1),
+        "flags": torch.tensor([True, False]),
+        "bytes": torch.arange(5, dtype=torch.uint8),
+        "one number": torch.tensor(0.1),
+        "nothing": torch.zeros(0, 3),
+        "channels last": torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
+        "transposed": torch.randn(3, 5).T,
+    }
+    content = RecordDict({"x": pack(tensors)})
+    content = serde.recorddict_from_proto(serde.recorddict_to_proto(content))
+    back = unpack(content, "x", "cpu")
+    assert list(back) == list(tensors)
+    for name, value in tensors.items():
+        assert back[name].dtype == value.dtype and back[name].shape == value.shape, name
+        assert back[name].is_contiguous()
+        assert back[name].numpy().tobytes() == value.contiguous().numpy().tobytes(), (
+            name
+        )
+        back[name].fill_(0)  # it can be written to
+
+
+def test_a_record_of_another_kind_is_no_tensors():
+    content = RecordDict({"x": ConfigRecord({"a": 1})})
+    with pytest.raises(ValueError, match="must be arrays, found ConfigRecord"):
+        unpack(content, "x", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "reason"),
+    [
+        ("tests.flower_recipes", "{}", "module:function"),
+        ("tests.flower_recipes:none", "{}", "module:function"),
+        ("no.such.module:run", "{}", "No module named"),
+        ("tests.flower_recipes:no_run", "{}", "found 'not a run'"),
+        ("tests.flower_recipes:without_engine", "{}", "engine that it was given"),
+    ],
+)
+def test_a_recipe_that_makes_no_run_is_refused(recipe, settings, reason):
+    with pytest.raises(ValueError, match=reason):
+        build({"recipe": recipe, "settings": settings}, flower_node.LocalEngine())
+
+
+# ---- the same run -------------------------------------------------------------------
+@pytest.mark.parametrize("method", ["fedavg", "probe"])
+@pytest.mark.parametrize("cohort", [5, 2])
+def test_a_run_over_nodes_equals_a_local_one(method, cohort):
+    settings = {"method": method, "cohort": cohort}
+    nodes = Nodes(**settings)
+    run = fitted(nodes.run())
+    local = fitted(tiny("local", **settings))
+    assert_same(run, local)
+    assert not run.history.absences and len(run.messages) == cohort
+
+
+def test_faults_on_purpose_strike_the_same_clients_and_only_once():
+    settings = {"method": "fedavg", "drop": 0.5}
+    run, local = fitted(Nodes(**settings).run()), fitted(tiny("local", **settings))
+    assert_same(run, local)
+    events = [each.history.events() for each in (run, local)]
+    assert len(events[0]) > 0 and events[0].equals(events[1])
+
+
+def test_private_state_is_on_the_node_and_nowhere_else():
+    nodes = Nodes()
+    run, local = fitted(nodes.run()), fitted(tiny("local"))
+    for i, kept in local.private.items():
+        shelf = flower_node.Shelf(nodes.contexts[100 + i % 3].state)
+        on_node = shelf.get(i, 3, "cpu")
+        assert equal(on_node.weights, kept.weights)
+        assert equal(on_node.memory, kept.memory)
+        assert run.private[i].weights == {}
+        assert run.private[i].memory.keys() == {"total", "me"}, "what the server told"
+    for letter in nodes.sent:
+        words = " ".join(letter.content) + " ".join(
+            key for record in letter.content.values() for key in record
+        )
+        assert "head.bias" not in words and "visits" not in words
+
+
+def test_one_message_for_each_node_and_phase():
+    nodes = Nodes(method="fedavg", evaluate_every=9)
+    fitted(nodes.run(), rounds=2)
+    kinds = [letter.metadata.message_type for letter in nodes.sent]
+    assert kinds == 3 * ["query"] + 3 * ["evaluate"] + 6 * ["train"] + 3 * ["evaluate"]
+
+
+def test_a_welcome_travels_until_a_visit_has_succeeded():
+    lost = []
+
+    def spoil(node, letter, reply):
+        is_first = letter.metadata.group_id == "1" and node == 100
+        lost.append(is_first and letter.metadata.message_type == "train")
+        return None if lost[-1] else reply
+
+    nodes = Nodes(spoil=spoil, method="counts_on_its_welcome")
+    run = nodes.run()
+    with pytest.warns(UserWarning, match=r"no answer in 0\.5 s"):
+        fitted(run)
+    told = {
+        (letter.metadata.group_id, name)
+        for letter in nodes.sent
+        for name in letter.content
+        if name.endswith("welcome")
+    }
+    first = {("1", f"{i}.welcome") for i in range(5)}
+    assert told == first | {("2", "0.welcome"), ("2", "3.welcome")}
+    shelf = flower_node.Shelf(nodes.contexts[100].state)
+    memory = shelf.get(3, 3, "cpu").memory
+    assert memory["visits"] == 3, "the node did make the visit that went unheard"
+    assert memory["total"] == run.federation.sizes.sum() + 3, "it was welcomed once"
+
+
+# ---- state by round -----------------------------------------------------------------
+def test_a_round_that_is_asked_for_again_gives_the_same_answers():
+    nodes, local = Nodes(), fitted(tiny("local"), 2)
+    run = nodes.run()
+    train, asked = run.engine.train, []
+
+    def twice(broadcasts, private):
+        asked.append([train(broadcasts, private) for _ in range(2)])
+        return asked[-1][1]
+
+    run.engine.train = twice
+    assert_same(fitted(run, 2), local)
+    for first, second in asked:
+        for i, (message, _) in first.items():
+            assert equal(message.weights, second[i][0].weights)
+            assert equal(message.report, second[i][0].report)
+
+
+def test_the_shelf_keeps_the_state_before_and_after_the_last_visit():
+    def state(number):
+        return PrivateState({"w": torch.tensor(number)}, {"m": torch.tensor([number])})
+
+    shelf = flower_node.Shelf(RecordDict())
+    assert shelf.latest(7, before=3) == flower_node.NEVER
+    shelf.keep(7, 3, state(3))
+    assert shelf.latest(7, before=3) == flower_node.NEVER, "round 3 again: from scratch"
+    assert not shelf.get(7, flower_node.NEVER, "cpu").memory
+    shelf.keep(7, 5, state(5))
+    shelf.keep(71, 4, state(4))
+    assert (shelf.latest(7, before=5), shelf.latest(7, before=6)) == (3, 5)
+    assert shelf.get(7, 5, "cpu").weights["w"] == 5
+    assert shelf.get(7, 3, "cpu").memory["m"] == 3
+    with pytest.raises(ValueError, match=r"before round 3 is gone.*\[3, 5\]"):
+        shelf.latest(7, before=3)
+    shelf.keep(7, 5, None)
+    assert shelf.latest(7, before=9) == 3, "the visit that failed leaves no trace"
+    assert shelf.get(71, 4, "cpu").memory["m"] == 4, "other clients are left alone"
+
+
+def test_a_round_whose_state_is_gone_is_a_failure_of_that_client():
+    nodes = Nodes(method="probe")
+    run = fitted(nodes.run())
+    told = flower.Broadcast(1, run.server.weights, {"round": torch.zeros(1)})
+    answers = run.engine.train({1: told, 2: told}, {})
+    assert "before round 1 is gone" in answers[1].reason
+
+
+# ---- nodes that fail ----------------------------------------------------------------
+def without(*names):
+    def spoil(node, letter, reply):
+        if node != 101 or letter.metadata.message_type != "train":
+            return reply
+        for name in names:
+            del reply.content[name]
+        return reply
+
+    return spoil
+
+
+def nonsense(name, record):
+    def spoil(node, letter, reply):
+        if node == 101 and letter.metadata.message_type == "train":
+            reply.content[name] = record
+        return reply
+
+    return spoil
+
+
+def error(node, letter, reply):
+    is_hit = node == 101 and letter.metadata.message_type == "train"
+    return Envelope(Error(1, "the disk is full"), reply_to=letter) if is_hit else reply
+
+
+def silence(node, letter, reply):
+    is_hit = node == 101 and letter.metadata.message_type == "train"
+    return None if is_hit else reply
+
+
+@pytest.mark.parametrize(
+    ("spoil", "absent", "reason"),
+    [
+        (error, [1, 4], "the disk is full"),
+        (silence, [1, 4], r"no answer in 0\.5 s"),
+        (without("1.weights"), [1], "without sense: KeyError"),
+        (without("4.size"), [4], "without sense: KeyError"),
+        (nonsense("1.report", ConfigRecord()), [1], "must be arrays"),
+        (nonsense("1.size", ConfigRecord({"num_examples": "x"})), [1], "without sense"),
+        (nonsense("4.weights", ArrayRecord()), [4], "is missing"),
+        (nonsense("9.failure", ConfigRecord({"reason": "?"})), [], None),
+    ],
+)
+def test_a_faulty_node_is_left_out_with_the_reason(spoil, absent, reason, recwarn):
+    run = Nodes(spoil=spoil, method="fedavg").run().step()
+    assert [m.client for m in run.messages] == [i for i in range(5) if i not in absent]
+    events = run.history.events()
+    assert events.client.tolist() == absent
+    assert reason is None or events.reason.str.contains(reason).all()
+    others = [i for i in range(5) if i not in absent]
+    alone = tiny("local", "fedavg")
+    alone.select = lambda roster, rng: others
+    assert equal(run.server.weights, alone.step().server.weights)
+
+
+def test_a_client_that_fails_on_its_node_is_a_failure_of_that_client_only():
+    nodes = Nodes(method="fails_on_client_1")
+    with pytest.warns(UserWarning, match="out of battery"):
+        run = nodes.run().step()
+    assert [m.client for m in run.messages] == [0, 2, 3, 4]
+
+
+def test_a_node_that_cannot_measure_leaves_gaps_and_a_warning():
+    def spoil(node, letter, reply):
+        is_hit = node == 101 and letter.metadata.message_type == "evaluate"
+        return Envelope(Error(1, "busy"), reply_to=letter) if is_hit else reply
+
+    with pytest.warns(UserWarning, match="client 4 unmeasured: busy"):
+        run = fitted(Nodes(spoil=spoil, method="fedavg").run(), 1)
+    measured = run.history.table().query("split == 'val' and metric == 'accuracy'")
+    gaps = measured.groupby("client").value.apply(lambda values: values.isna().all())
+    assert gaps[gaps].index.tolist() == [1, 4] and not gaps[[0, 2, 3]].any()
+
+
+def test_scores_of_another_length_are_refused():
+    def spoil(node, letter, reply):
+        if node == 101 and letter.metadata.message_type == "evaluate":
+            one = torch.zeros(1)
+            reply.content["0.scores"] = pack({"loss": one, "score": one})
+        return reply
+
+    with pytest.warns(UserWarning, match="client 1 unmeasured.*values"):
+        Nodes(spoil=spoil, method="fedavg").run().evaluate()
+
+
+def test_an_empty_part_is_refused_before_anyone_is_asked():
+    nodes = Nodes(method="fedavg")
+    run = nodes.run()
+    asked = len(nodes.sent)
+    empty = flower.Question(run.server.weights, run.federation.held_out, 1, "val")
+    with pytest.raises(ValueError, match="an empty part"):
+        run.engine.evaluate([empty], 0)
+    assert len(nodes.sent) == asked
+
+
+# ---- before round 1 -----------------------------------------------------------------
+def test_clients_without_a_node_are_named():
+    places = [{"partition-id": n, "num-partitions": 4} for n in (0, 1, 3)]
+    with pytest.raises(TimeoutError, match=r"0\.5 s clients \[2\] have none; 3 SuperN"):
+        Nodes(configs=places).run()
+
+
+def test_a_node_that_comes_late_is_found():
+    nodes = Nodes()
+    late = nodes.contexts.pop(101)
+    polls = []
+
+    def ids():
+        polls.append(0)
+        if len(polls) == 5:
+            nodes.contexts[101] = late
+        return list(nodes.contexts)
+
+    nodes.get_node_ids = ids
+    assert set(nodes.run(patience=20).engine.home) == set(range(5))
+
+
+def test_a_client_on_two_nodes_is_refused():
+    places = [{"clients": "0,1,2"}, {"clients": "2,3,4"}]
+    with pytest.raises(ValueError, match=r"found client 2 on two; give each"):
+        Nodes(configs=places).run()
+
+
+def test_a_node_that_built_another_run_is_refused():
+    nodes = Nodes()
+    nodes.contexts[101].run_config = nodes.config | {"settings": '{"seed": 1}'}
+    with pytest.raises(ValueError, match=r"another seed on node 101: 1, here 0"):
+        nodes.run()
+
+
+def test_a_node_that_cannot_build_the_run_stops_it_with_the_reason():
+    nodes = Nodes()
+    nodes.contexts[101].run_config = nodes.config | {"recipe": "no.module:run"}
+    with pytest.raises(RuntimeError, match=r"node 101 could not build.*no\.module"):
+        nodes.run()
+
+
+def test_who_lives_on_a_node():
+    held = flower_node.clients_of
+    assert held({"clients": "0,3, 7"}, 8) == [0, 3, 7]
+    assert held({"clients": 3}, 8) == [3]
+    assert held({"partition-id": 1, "num-partitions": 3}, 8) == [1, 4, 7]
+    assert held({"partition-id": 5, "num-partitions": 9}, 4) == []
+    with pytest.raises(ValueError, match=r"numbered 0…3, found \[7\]"):
+        held({"clients": "0,7"}, 4)
+    with pytest.raises(ValueError, match="--node-config"):
+        held({"partition-id": 1}, 4)
+
+
+def test_the_outcome_is_written(tmp_path):
+    nodes = Nodes(method="fedavg")
+    run = {
+        "rounds": 2,
+        "output": str(tmp_path / "a" / "b"),
+        "timeout": 5,
+        "patience": 5,
+    }
+    context = Context(1, 0, {}, RecordDict(), nodes.config | run)
+    flower.server_app(nodes, context)
+    local = fitted(tiny("local", "fedavg"), 2)
+    weights = flower_local.load_file(tmp_path / "a" / "b" / "weights.safetensors")
+    assert equal(weights, local.server.weights)
+    history = flower_local.History.load(tmp_path / "a" / "b")
+    assert len(history.table()) == len(local.history.table())
+
+
+def test_failures_are_values():
+    assert flower._answer(Failure("gone"), 0, None) == Failure("gone")
+
+
+@pytest.mark.slow
+def test_without_flower_the_package_works_and_the_engine_says_what_to_install():
+    code = """
+import sys
+sys.modules["flwr"] = None
+import fedlab_support
+try:
+    import fedlab_support.engines.flower
+except ImportError as error:
+    assert "pip install 'fedlab_support[flower]'" in str(error), error
+else:
+    raise SystemExit("nothing was raised")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import sys, fedlab_support; assert 'flwr' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,334 @@
+"""Real processes: those of Flower (slow), and stand-ins that misbehave (fast)."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+
+from fedlab_support.engines import flower_local, leftovers
+from fedlab_support.engines.flower_local import Certificates, LocalFlower
+from tests.flower_recipes import tiny
+
+RECIPE = "tests.flower_recipes:tiny"
+
+PROGRAMS = {
+    "flower-superlink": """
+import socket, subprocess
+subprocess.Popen(["sleep", "300"], start_new_session=True)
+port = int(sys.argv[sys.argv.index("--port") + 1])
+if "--simulation" in sys.argv:
+    print("no such luck")
+    sys.exit(3)
+server = socket.create_server(("127.0.0.1", port))
+time.sleep(300)
+""",
+    "flower-supernode": "time.sleep(300)",
+    "flwr": """
+text = open(sys.argv[sys.argv.index("-c") + 1]).read()
+print("asked for", sys.argv[1:])
+if "hangs" in text:
+    time.sleep(300)
+sys.exit(4 if "refused" in text else 0)
+""",
+}
+
+
+@pytest.fixture
+def stand_ins(tmp_path, monkeypatch):
+    """Programs that have Flower's names and start at once."""
+    for name, code in PROGRAMS.items():
+        file = tmp_path / name
+        file.write_text(f"#!{sys.executable} -IS\nimport sys, time\n{code}")
+        file.chmod(0o755)
+    monkeypatch.setattr(flower_local.sysconfig, "get_path", lambda what: str(tmp_path))
+
+
+def alive(processes):
+    found = []
+    for process in processes:
+        try:
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def descendants() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+def assert_gone(flower, seen):
+    assert leftovers.marked(str(flower.folder)) == []
+    assert alive(seen) == []
+    assert not flower.folder.exists()
+
+
+# ---- stand-ins ----------------------------------------------------------------------
+def test_processes_live_as_long_as_the_block_also_those_that_left_home(stand_ins):
+    before = descendants()
+    with LocalFlower(nodes=2) as flower:
+        assert set(flower.processes) == {"watch", "superlink", "node0", "node1"}
+        seen = leftovers.marked(str(flower.folder))
+        assert any("sleep" in process.name() for process in seen), "its own session"
+        assert len(seen) == 5
+    assert_gone(flower, seen)
+    assert alive(descendants() - before) == []
+
+
+def test_a_run_without_an_outcome_says_what_its_log_says(stand_ins):
+    with LocalFlower(nodes=1) as flower:
+        with pytest.raises(RuntimeError, match=r"came to no end\n.*run0\nasked for"):
+            flower.run("a:b")
+        with pytest.raises(RuntimeError, match=r"refused the command\n.*log of run1"):
+            flower.run("refused:b")
+        assert flower.processes["superlink"].poll() is None, "another run may follow"
+        seen = leftovers.marked(str(flower.folder))
+    assert_gone(flower, seen)
+
+
+def test_an_interrupt_ends_everything(stand_ins, monkeypatch):
+    sleep, interrupts = time.sleep, [KeyboardInterrupt()]
+
+    def interrupt_once(seconds):
+        if interrupts:
+            raise interrupts.pop()
+        sleep(seconds)
+
+    with LocalFlower(nodes=1) as flower:
+        seen = leftovers.marked(str(flower.folder))
+        monkeypatch.setattr(flower_local.time, "sleep", interrupt_once)
+        with pytest.raises(KeyboardInterrupt):
+            flower.run("hangs:b")
+        assert_gone(flower, seen)
+
+
+def test_an_error_inside_the_block_ends_everything(stand_ins):
+    flower, seen = LocalFlower(nodes=1), []
+
+    def stumble():
+        with flower:
+            seen.extend(leftovers.marked(str(flower.folder)))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        stumble()
+    assert len(seen) == 4
+    assert_gone(flower, seen)
+
+
+def test_a_superlink_that_dies_ends_the_run(stand_ins):
+    with LocalFlower(nodes=1) as flower:
+        seen = leftovers.marked(str(flower.folder))
+        threading.Timer(0.5, flower.processes["superlink"].kill).start()
+        with pytest.raises(RuntimeError, match="SuperLink ended before the run"):
+            flower.run("hangs:b")
+        assert_gone(flower, seen)
+
+
+def test_a_superlink_that_ends_at_once_is_reported(stand_ins):
+    flower = LocalFlower(nodes=1, simulation=True)
+    with pytest.raises(RuntimeError, match=r"did not come up\n.*\nno such luck"):
+        flower.__enter__()
+    assert_gone(flower, [])
+
+
+def test_a_superlink_that_never_answers_is_given_up(stand_ins, monkeypatch):
+    monkeypatch.setattr(flower_local, "START_SECONDS", 0.3)
+
+    def refuse(address, timeout):
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(flower_local.socket, "create_connection", refuse)
+    flower = LocalFlower(nodes=1)
+    with pytest.raises(RuntimeError, match="did not come up"):
+        flower.__enter__()
+    assert_gone(flower, [])
+
+
+def test_a_port_in_use_is_refused_before_anything_listens(stand_ins):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        flower = LocalFlower(nodes=1, port=port)
+        with pytest.raises(RuntimeError, match=rf"expected port {port} to be free"):
+            flower.__enter__()
+    assert "superlink" not in flower.processes
+    assert_gone(flower, [])
+
+
+def test_impossible_settings_are_refused():
+    with pytest.raises(ValueError, match="nodes must be at least 1"):
+        LocalFlower(nodes=0)
+    with pytest.raises(ValueError, match="one private key per node"):
+        LocalFlower(nodes=2, node_keys=["a"], certificates=Certificates("", "", ""))
+    with pytest.raises(ValueError, match="needs certificates"):
+        LocalFlower(nodes=1, node_keys=["a"])
+
+
+def test_without_flower_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(flower_local, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'fedlab_support\[flower\]'"):
+        LocalFlower()
+
+
+@pytest.mark.parametrize("value", ['a "b" \\ {é}\n', '{"x": [1, null]}', 3, 0.5])
+def test_settings_survive_as_toml(value):
+    tomllib = pytest.importorskip("tomllib")
+    text = f"x = {flower_local._toml(value)}"
+    assert tomllib.loads(text) == {"x": value}
+
+
+@pytest.mark.slow
+def test_a_killed_python_leaves_nothing_running(stand_ins, tmp_path):
+    code = f"""
+import time
+from fedlab_support.engines import flower_local
+flower_local.sysconfig.get_path = lambda what: {str(tmp_path)!r}
+with flower_local.LocalFlower(nodes=2) as flower:
+    print(flower.folder, flush=True)
+    time.sleep(300)
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as python:
+        folder = python.stdout.readline().strip()
+        seen = leftovers.marked(folder)
+        python.kill()
+    assert len(seen) == 5
+    end = time.monotonic() + 20
+    while leftovers.marked(folder) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert leftovers.marked(folder) == [] and alive(seen) == []
+
+
+# ---- Flower itself ------------------------------------------------------------------
+def assert_same(outcome, settings, rounds):
+    local = tiny("local", **settings)
+    local.fit(rounds, progress=False)
+    assert outcome.weights.keys() == local.server.weights.keys()
+    for name, value in local.server.weights.items():
+        assert torch.equal(outcome.weights[name], value), name
+    pd.testing.assert_frame_equal(outcome.history.wire(), local.wire)
+    assert outcome.history.events().empty
+    ours, theirs = (
+        history.table().query("split != 'cost'").reset_index(drop=True)
+        for history in (local.history, outcome.history)
+    )
+    pd.testing.assert_frame_equal(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_simulation_runtime_finds_the_same_weights_as_the_local_engine():
+    settings, before = {"method": "probe", "evaluate_every": 2}, descendants()
+    with LocalFlower(nodes=2, simulation=True) as flower:
+        outcome = flower.run(RECIPE, settings, rounds=2, timeout=300)
+        seen = set(leftovers.marked(str(flower.folder))) | (descendants() - before)
+    assert_same(outcome, settings, 2)
+    assert_gone(flower, seen)
+
+
+@pytest.fixture
+def keys(tmp_path) -> tuple[Certificates, Path]:
+    """A certificate of 127.0.0.1 by an authority of our own, and a node's key."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    now = datetime.datetime.now(datetime.timezone.utc)
+    day = datetime.timedelta(days=1)
+    authority, server, node = (ec.generate_private_key(ec.SECP384R1()) for _ in "asn")
+
+    def certificate(name, key, is_authority):
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "authority")])
+        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        built = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - day)
+            .not_valid_after(now + day)
+            .add_extension(x509.SubjectAlternativeName([address]), False)
+            .add_extension(x509.BasicConstraints(is_authority, None), True)
+            .sign(authority, hashes.SHA256())
+        )
+        return built.public_bytes(Encoding.PEM)
+
+    private = {"pem": PrivateFormat.PKCS8, "ssh": PrivateFormat.OpenSSH}
+    files = {
+        "ca.pem": certificate("authority", authority, True),
+        "server.pem": certificate("server", server, False),
+        "server.key": server.private_bytes(
+            Encoding.PEM, private["pem"], NoEncryption()
+        ),
+        "node": node.private_bytes(Encoding.PEM, private["ssh"], NoEncryption()),
+        "node.pub": node.public_key().public_bytes(
+            Encoding.OpenSSH, PublicFormat.OpenSSH
+        ),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    places = (tmp_path / name for name in ("ca.pem", "server.pem", "server.key"))
+    return Certificates(*places), tmp_path / "node"
+
+
+@pytest.mark.slow
+def test_encrypted_connections_and_a_node_that_proves_who_it_is(keys):
+    certificates, node_key = keys
+    settings = {"method": "fedavg", "val": 0.0}
+    with LocalFlower(1, certificates=certificates, node_keys=[node_key]) as flower:
+        outcome = flower.run(RECIPE, settings, rounds=1, timeout=300)
+        log = (flower.folder / "superlink.log").read_text()
+        seen = set(leftovers.marked(str(flower.folder)))
+    assert_same(outcome, settings, 1)
+    assert "https://" in log
+    assert_gone(flower, seen)
+
+
+@pytest.fixture(scope="module")
+def three_nodes():
+    before = descendants()
+    with LocalFlower(nodes=3) as flower:
+        yield flower
+        seen = set(leftovers.marked(str(flower.folder))) | (descendants() - before)
+        assert len(seen) >= 8, "a SuperLink, three nodes, and a helper for each"
+    assert_gone(flower, seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fedavg", "probe"])
+def test_three_supernodes_find_the_same_weights_as_the_local_engine(
+    three_nodes, method
+):
+    settings = {"method": method, "val": 0.0}
+    outcome = three_nodes.run(RECIPE, settings, rounds=2, timeout=300)
+    assert_same(outcome, settings, 2)
+
+
+@pytest.mark.slow
+def test_a_supernode_that_never_comes_is_named(three_nodes):
+    node = psutil.Process(three_nodes.processes["node2"].pid)
+    for process in [*node.children(recursive=True), node]:
+        process.kill()
+    with pytest.raises(RuntimeError, match=r"clients \[2\] have none; 2 SuperNodes"):
+        three_nodes.run(RECIPE, {"method": "fedavg"}, patience=25)
