@@ -480,6 +480,26 @@ def canned():
     return run
 
 
+@pytest.mark.parametrize(
+    ("garbage", "said"),
+    [
+        ({"report": None}, "a report must be a dictionary of named tensors"),
+        ({"report": {"x": 1.0}}, "a report must hold named tensors, found float"),
+        ({"weights": [1]}, "weights must be a dictionary of named tensors, found list"),
+        ({"metrics": {"loss": 1.0, "other": None}}, "TypeError"),
+        ({"num_examples": 5.0}, "must be at least 1, whole, and at most .* found 5.0"),
+    ],
+)
+def test_garbage_is_named_and_leaves_no_row_of_measurements(canned, garbage, said):
+    changes = {"metrics": {"loss": 2.0}, **garbage}
+    canned.engine.garbage = lambda usual: replace(usual, **changes)
+    with pytest.warns(UserWarning, match=said):
+        canned.step(evaluate=False)
+    assert re.search(said, events(canned, canned.server.round)[canned.server.round, 1])
+    rows = canned.history.table().query("round == @canned.server.round")
+    assert set(rows.split) == {"cost"}
+
+
 shapes = st.lists(st.integers(0, 3), max_size=3)
 dtypes = st.sampled_from(
     [torch.float32, torch.float16, torch.int64, torch.bool, torch.complex64]
