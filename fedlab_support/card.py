@@ -16,6 +16,7 @@ def describe(run) -> dict:
         "faults": run.faults,
         "deadline": run.job.deadline,
         "privacy": run.job.privacy,
+        "engine": None if run.engine.is_exact else type(run.engine).__name__,
         "min_clients": run.min_clients if run.min_clients != 1 else None,
     }
     unusual = {name: repr(v) for name, v in asked.items() if v is not None}

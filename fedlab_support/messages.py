@@ -18,6 +18,9 @@ Tensors = dict[str, Tensor]
 NUM_EXAMPLES_BYTES = 8
 """``Message.num_examples`` travels as one 64-bit integer."""
 
+SMALL = 1_000_000
+"""Values that all clients together may send under a name to be stacked for the mean."""
+
 
 @dataclass(frozen=True)
 class Server:
@@ -107,7 +110,7 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
             f"weights must be finite, ≥ 0 and not all 0, found {shares.tolist()}"
         )
     for tree in trees[1:]:
-        if missing := sorted(set(trees[0]) ^ set(tree)):
+        if missing := sorted(trees[0].keys() ^ tree.keys()):
             raise ValueError(
                 f"dictionaries must have equal names, {missing[0]!r} differs"
             )
@@ -121,12 +124,21 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
     mean = {}
     for name, first in trees[0].items():
         if first.is_floating_point():
-            # w = sum_k a_k w_k
-            total = first.double() * shares[0]
-            for tree, share in zip(trees[1:], shares[1:], strict=True):
-                total.add_(tree[name], alpha=share)
-            mean[name] = total.to(first.dtype)
+            mean[name] = _folded([tree[name] for tree in trees], shares)
     return mean
+
+
+def _folded(values: list[Tensor], shares: list[float]) -> Tensor:
+    """The mean in double precision; small tensors of many are folded all at once."""
+    # w = sum_k a_k w_k
+    if len(values) > 1 and len(values) * values[0].numel() <= SMALL:
+        a = torch.tensor(shares, dtype=torch.float64, device=values[0].device)
+        total = torch.tensordot(a, torch.stack(values).double(), dims=1)
+    else:
+        total = values[0].double() * shares[0]
+        for value, share in zip(values[1:], shares[1:], strict=True):
+            total.add_(value, alpha=share)
+    return total.to(values[0].dtype)
 
 
 def validate(
@@ -151,13 +163,15 @@ def validate(
             "num_examples must be at least 1, whole, and at most "
             f"{most_examples}, found {count}"
         )
-    if wrong := sorted(set(expected) ^ set(message.weights)):
+    if wrong := sorted(expected.keys() ^ message.weights.keys()):
         found = "missing" if wrong[0] in expected else "unknown"
         raise ValueError(f"weights must be named as broadcast, {wrong[0]!r} is {found}")
     for name, own in expected.items():
-        wanted, found = _kind(own), _kind(message.weights[name])
-        if found != wanted:
-            raise ValueError(f"{name!r} must be {wanted}, found {found}")
+        value = message.weights[name]
+        if (value.shape, value.dtype) != (own.shape, own.dtype) or (
+            (value.device, value.layout) != (own.device, own.layout)
+        ):
+            raise ValueError(f"{name!r} must be {_kind(own)}, found {_kind(value)}")
     refuse_nan(message.weights)
     refuse_nan(message.report)
 
@@ -186,7 +200,7 @@ def refuse_nan(tensors: Tensors) -> None:
     """Raise ValueError when a value is NaN or infinite; the name is given."""
     for name, value in tensors.items():
         # The sum is cheap and finite unless some value is not, or it overflows.
-        if not value.is_floating_point() or value.sum().isfinite():
+        if not value.is_floating_point() or math.isfinite(value.sum()):
             continue
         if not value.isfinite().all():
             raise ValueError(

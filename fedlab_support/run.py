@@ -197,14 +197,9 @@ class Run:
         began, record = time.perf_counter(), self.history.empty()
         rng = numpy_stream(self.seed, "select", self.server.round + 1)
         cohort = self._cohort(self.select(self._roster(record), rng))
-        broadcasts = {
-            i: Broadcast(
-                self.server.round + 1,
-                self.server.weights,
-                self.method.brief(self.server, i),
-            )
-            for i in cohort
-        }
+        round, weights = self.server.round + 1, self.server.weights
+        brief = partial(self.method.brief, self.server)
+        broadcasts = {i: Broadcast(round, weights, brief(i)) for i in cohort}
         self.messages = []
         answers = self.engine.train(broadcasts, self.private)
         messages = admit_messages(self.job, broadcasts, answers, record, self.faults)

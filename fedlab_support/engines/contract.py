@@ -93,6 +93,9 @@ class Engine(Protocol):
     holds_clients: bool
     """Whether clients' data and private state are in this process."""
 
+    is_exact: bool
+    """Whether results are the local engine's to the last bit, not only to rounding."""
+
     def open(self, job: Job) -> None:
         """Take on a job; ValueError says why this engine cannot do it."""
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import ctypes
+import math
 import os
 import queue
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,15 +20,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..federation import Samples
+from ..federation import Federation, Samples
 from ..messages import Broadcast, copies, nbytes, refuse_nan
 from ..metrics import Scores, task
 from ..streams import Stream, layer_noise
 from ..training import Learner, PrivateState, visit_client
 from .contract import Answer, Failure, Introduction, Job, Question
 
-EVALUATION_BATCH = {"cpu": 125, "cuda": 2000}
-"""Samples per batch: what fits a core's cache, or fills a GPU."""
+EVALUATION_VALUES, EVALUATION_BATCH = 125 * 28 * 28, 2000
+"""Values of pictures per batch on a CPU, what fits a core's cache; most samples."""
+
+SHORT = 3e-3
+"""Seconds of work for which a thread of its own does not pay: they share one lock."""
 
 CACHE_BYTES = 2_000_000_000
 """What all clients' caches together may hold before the oldest are dropped."""
@@ -65,7 +71,7 @@ class LocalEngine:
     threads are as fast as processes here, without copies.
     """
 
-    holds_clients = True
+    holds_clients, is_exact = True, True
 
     def __init__(self, workers: int | None = None):
         cores = (
@@ -87,7 +93,8 @@ class LocalEngine:
                 "precision 'tf32' is an arithmetic of GPUs, found a run on the cpu; "
                 "use precision='float32' or 'bf16', or device='cuda'"
             )
-        self.job = job
+        self.job, self._seconds = job, {}
+        keep_freed_memory()
         self._learners: queue.SimpleQueue = queue.SimpleQueue()
         for _ in range(self.workers):
             self._learners.put(Learner(copy.deepcopy(job.model), job.training.compile))
@@ -143,7 +150,7 @@ class LocalEngine:
         """
         if not all(len(question.samples) for question in questions):
             raise ValueError("expected samples to evaluate, found an empty part")
-        size = EVALUATION_BATCH[self.job.federation.store.device.type]
+        size = evaluation_batch(self.job.federation)
         pieces = []
         for number, question in enumerate(questions):
             shares = self.workers if len(questions) == 1 else 1
@@ -188,7 +195,7 @@ class LocalEngine:
 
         def call(item):
             """Borrow a model; an error of one visit stays with that visit."""
-            learner = self._learners.get()
+            learner, began = self._learners.get(), time.thread_time()
             try:
                 return function(learner, item)
             except Exception as error:
@@ -197,9 +204,11 @@ class LocalEngine:
                 return Failure(f"{type(error).__name__}: {error}")
             finally:
                 self._learners.put(learner)
+                self._seconds[function.__name__] = time.thread_time() - began
 
+        is_short = self._seconds.get(function.__name__, SHORT) < SHORT
         with one_intra_op_thread():
-            if self.workers == 1:
+            if self.workers == 1 or len(items) == 1 or is_short:
                 results = [call(item) for item in items]
             else:
                 with ThreadPoolExecutor(
@@ -208,6 +217,29 @@ class LocalEngine:
                     results = list(pool.map(call, items))
         self.caches.trim()
         return dict(zip(items, results, strict=True))
+
+
+def evaluation_batch(federation: Federation) -> int:
+    """Samples per batch when nothing is trained."""
+    if federation.store.device.type != "cpu":
+        return EVALUATION_BATCH
+    values = math.prod(federation.data.image_shape)
+    return min(EVALUATION_BATCH, max(32, EVALUATION_VALUES // values))
+
+
+def keep_freed_memory() -> None:
+    """Ask the C library to keep what is freed: a step then meets no fresh pages.
+
+    A setting of the whole process, of glibc only; elsewhere nothing happens.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    top_pad, trim_threshold, mmap_threshold = -2, -1, -3  # as malloc.h numbers them
+    mallopt(mmap_threshold, 2**30)
+    mallopt(trim_threshold, 2**30)
+    mallopt(top_pad, 2**26)
 
 
 @contextmanager

@@ -187,6 +187,8 @@ class StackedEngine(LocalEngine):
     engine.
     """
 
+    is_exact = False
+
     def open(self, job: Job) -> None:
         """Take on a job; ValueError says what does not fit."""
         if reason := refusal(job):
