@@ -1,13 +1,15 @@
 # `make help` lists the targets. All that they make lands in .venv and build.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install lab run test unit lint format clean
+.PHONY: help install lab run test unit bench lint format clean
 
 PYTHON ?= python3
 PROFILE ?= laptop
 JUPYTER_ARGS ?=
 RUN_ARGS ?=
 PYTEST_ARGS ?=
+DEVICE ?= cpu
+BENCH_ARGS ?=
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -45,6 +47,9 @@ test: lint  ## all tests, chapters at smoke size included (PYTEST_ARGS="…")
 
 unit: lint  ## the fast tests only
 	@$(BIN)/python -m pytest -m 'not slow' $(PYTEST_ARGS)
+
+bench: $(INSTALLED)  ## seconds and memory beside plain PyTorch (DEVICE=cuda BENCH_ARGS="…")
+	@$(BIN)/python -m tests.benchmarks.bench --device $(DEVICE) $(BENCH_ARGS)
 
 lint: $(INSTALLED)  ## check rules and layout without changing a file
 	@$(BIN)/ruff check .

@@ -229,18 +229,24 @@ def on_gpu(num_rounds: int, device: str) -> dict:
     return {"rows": found, "goals": goals}
 
 
+def is_met(value: float, sign: str, goal: float | None) -> bool:
+    """Whether a measured value reaches its goal; without one it does."""
+    return goal is None or (value <= goal if sign == "≤" else value >= goal)
+
+
 def _in_a_process(*arguments: str) -> str:
     command = [sys.executable, "-m", "tests.benchmarks.bench", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _report(found: dict, folder: Path | None) -> None:
+def report(found: dict, folder: Path | None) -> None:
+    """Print rows, then ratios beside their goals; keep both in ``folder``."""
     print(found["rows"].round(4).to_string(index=False))
     plain = found.get("plain_over_floor", np.mean(PLAUSIBLE))
     if not PLAUSIBLE[0] <= plain <= PLAUSIBLE[1]:
         sys.exit(
             f"no ratios: plain PyTorch took {plain:.2f} of the floor, expected "
-            f"{PLAUSIBLE[0]} to {PLAUSIBLE[1]}; run this on a machine without other work"
+            f"{PLAUSIBLE[0]} to {PLAUSIBLE[1]}; use a machine without other work"
         )
     for what, value, sign, goal in found["goals"]:
         met = "" if goal is None else f"{sign} {goal:<6}"
@@ -286,9 +292,9 @@ def main() -> None:
     elif chosen.first_round:
         FEMNIST_100.run().step(evaluate=False)
     elif chosen.device == "cpu":
-        _report(on_cpu(chosen.rounds), chosen.out)
+        report(on_cpu(chosen.rounds), chosen.out)
     else:
-        _report(on_gpu(chosen.rounds, chosen.device), chosen.out)
+        report(on_gpu(chosen.rounds, chosen.device), chosen.out)
 
 
 if __name__ == "__main__":
