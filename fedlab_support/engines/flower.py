@@ -84,7 +84,7 @@ class FlowerEngine:
     Every request is one message per node, since Flower starts a process for each.
     """
 
-    holds_clients = False
+    holds_clients, is_exact = False, True
 
     def __init__(self, grid: Grid, timeout: float = 600.0, patience: float = 120.0):
         self.grid, self.timeout, self.patience = grid, timeout, patience
