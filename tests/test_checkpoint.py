@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import random
+import re
 import shutil
 import sys
 import time
@@ -314,6 +315,7 @@ def test_cut_short_anywhere_the_previous_one_is_used(two):
 def test_changed_in_any_byte_the_previous_one_is_used(two):
     last = newest(two)
     content, rng = last.read_bytes(), random.Random(0)
+    assert re.fullmatch("round_00000002_[0-9a-f]{16}", last.stem), "64 bits of hash"
     for position in [0, 7, 8, 9, *rng.sample(range(len(content)), 60)]:
         changed = bytearray(content)
         changed[position] ^= 1 << rng.randrange(8)
