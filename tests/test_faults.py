@@ -480,6 +480,10 @@ def canned():
     return run
 
 
+SPARSE = {"1.weight": torch.ones(4, 64).to_sparse(), "1.bias": torch.ones(4)}
+ELSEWHERE = SPARSE | {"1.weight": torch.ones(4, 64, device="meta")}
+
+
 @pytest.mark.parametrize(
     ("garbage", "said"),
     [
@@ -487,6 +491,8 @@ def canned():
         ({"report": {"x": 1.0}}, "a report must hold named tensors, found float"),
         ({"weights": [1]}, "weights must be a dictionary of named tensors, found list"),
         ({"metrics": {"loss": 1.0, "other": None}}, "TypeError"),
+        ({"weights": SPARSE}, "'1.weight' must be .* found torch.sparse_coo"),
+        ({"weights": ELSEWHERE}, "'1.weight' must be .* on cpu, found .* on meta"),
         ({"num_examples": 5.0}, "must be at least 1, whole, and at most .* found 5.0"),
     ],
 )
