@@ -90,33 +90,12 @@ class Run:
         self.select, self.seed = select or everyone(), int(seed)
         self.evaluate_every = int(evaluate_every)
         check_selection(self.select, len(federation))
-        if evaluate_every < 1:
-            raise ValueError(f"evaluate_every must be ≥ 1, found {evaluate_every}")
-        if not 1 <= min_clients <= len(federation):
-            raise ValueError(
-                f"min_clients must lie in 1…{len(federation)}, found {min_clients}"
-            )
-        if deadline is not None and not deadline > 0:
-            raise ValueError(f"deadline must be > 0 seconds or None, found {deadline}")
+        _check_limits(len(federation), evaluate_every, min_clients, deadline)
         self.model_name = name_of(model)
         self.model = self._build(model).to(device)
-        names = trained_names(self.model)
-        private = set(method.private_names(self.model))
-        if unknown := private - set(names):
-            raise ValueError(
-                "private names must be trained state of the model, found "
-                f"{sorted(unknown)}; see model.state_dict()"
-            )
-        state = {name: value.clone() for name, value in self.model.state_dict().items()}
-        trained = {n for n, p in self.model.named_parameters() if p.requires_grad}
-        self.server = Server(
-            round=0,
-            weights={n: state[n] for n in names if n not in private},
-            parameters=frozenset(trained - private),
-        )
+        self.server, own = _initial_state(method, self.model)
         if privacy is not None:
             privacy.check(method, FedAvg, self.server)
-        own = {name: state[name] for name in names if name in private}
         self.job = Job(
             method,
             self.model,
@@ -321,6 +300,33 @@ class Run:
 
     def __repr__(self) -> str:
         return in_words(self)
+
+
+def _initial_state(method: FedAvg, model: nn.Module) -> tuple[Server, Tensors]:
+    """The server before round 1, and what every client starts with and keeps."""
+    names, private = trained_names(model), set(method.private_names(model))
+    if unknown := private - set(names):
+        raise ValueError(
+            "private names must be trained state of the model, found "
+            f"{sorted(unknown)}; see model.state_dict()"
+        )
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    weights = {name: state[name] for name in names if name not in private}
+    server = Server(0, weights, parameters=frozenset(trained - private))
+    return server, {name: state[name] for name in names if name in private}
+
+
+def _check_limits(num_clients, evaluate_every, min_clients, deadline) -> None:
+    """Refuse numbers that no run can keep to."""
+    if evaluate_every < 1:
+        raise ValueError(f"evaluate_every must be ≥ 1, found {evaluate_every}")
+    if not 1 <= min_clients <= num_clients:
+        raise ValueError(
+            f"min_clients must lie in 1…{num_clients}, found {min_clients}"
+        )
+    if deadline is not None and not deadline > 0:
+        raise ValueError(f"deadline must be > 0 seconds or None, found {deadline}")
 
 
 def _check_pieces(method, model, select, seed, device) -> None:

@@ -23,9 +23,10 @@ from fedlab_support import (
     small_cnn,
     uniform,
 )
-from fedlab_support.engines import LocalEngine, StackedEngine
+from fedlab_support.engines import Faults, LocalEngine, StackedEngine
 from fedlab_support.engines.batched import BATCHED, batched_form
 from fedlab_support.models import Dropout
+from fedlab_support.privacy import Privacy
 from tests.probe import AwkwardNet, Probe
 from tests.tiny import tiny_data
 
@@ -111,6 +112,18 @@ def test_the_number_of_threads_does_not_matter(federation):
 def test_a_cohort_of_some_clients_is_theirs(federation):
     runs = [fitted(federation, e, select=uniform(3)) for e in ("local", "stacked")]
     assert_same(*runs)
+
+
+def test_faults_hit_the_same_clients_and_noise_is_the_same(federation):
+    settings = {"faults": Faults(drop=0.3, nan=0.2), "privacy": Privacy(noise=0.01)}
+    method = FedAvg(weighting="equal")
+    runs = [fitted(federation, e, method, **settings) for e in ("local", "stacked")]
+    events = [run.history.events() for run in runs]
+    assert len(events[0]) > 2 and events[0].equals(events[1])
+    for name, value in runs[0].server.weights.items():
+        torch.testing.assert_close(
+            runs[1].server.weights[name], value, rtol=1e-5, atol=1e-5
+        )
 
 
 @dataclass(frozen=True)
