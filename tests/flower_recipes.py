@@ -11,9 +11,10 @@ from tests.tiny import tiny_data
 
 
 @dataclass(frozen=True)
-class FailsOnClient1(FedAvg):
+class FailsOnce(Probe):
     def loss(self, model, batch, visit):
-        if visit.client.id == 1:
+        visit.memory["touched"] = batch.y
+        if (visit.client.id, visit.received.round) == (1, 2):
             raise RuntimeError("out of battery")
         return super().loss(model, batch, visit)
 
@@ -28,7 +29,7 @@ class CountsOnItsWelcome(Probe):
 METHODS = {
     "fedavg": FedAvg,
     "probe": Probe,
-    "fails_on_client_1": FailsOnClient1,
+    "fails_once": FailsOnce,
     "counts_on_its_welcome": CountsOnItsWelcome,
 }
 
@@ -42,7 +43,7 @@ def tiny(
         METHODS[method](),
         Federation.build(data, parts, val=val),
         AwkwardNet,
-        LocalTraining(lr=0.05, epochs=2, batch_size=7),
+        LocalTraining(lr=0.05, batch_size=10),
         uniform(cohort),
         seed,
         engine=engine,

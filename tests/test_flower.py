@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -86,6 +87,8 @@ def through_the_wire(letter):
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(flower_post, "POLL_SECONDS", 0.01)
+    one = {0}  # tiny tensors are slower on several threads
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: one, raising=False)
     for name in ("_task_id", "_run_id", "_node_id"):  # what Flower sets in an app
         monkeypatch.setattr(TaskIdentity, name, 1)
     flower_node._engine.cache_clear()
@@ -332,11 +335,19 @@ def test_a_faulty_node_is_left_out_with_the_reason(spoil, absent, reason, recwar
     assert equal(run.server.weights, alone.step().server.weights)
 
 
-def test_a_client_that_fails_on_its_node_is_a_failure_of_that_client_only():
-    nodes = Nodes(method="fails_on_client_1")
+def test_a_visit_that_fails_on_its_node_leaves_no_trace_there():
+    nodes = Nodes(method="fails_once")
     with pytest.warns(UserWarning, match="out of battery"):
-        run = nodes.run().step()
+        run = fitted(nodes.run(), 2)
     assert [m.client for m in run.messages] == [0, 2, 3, 4]
+    local = tiny("local", "fails_once")
+    with pytest.warns(UserWarning, match="out of battery"):
+        fitted(local, 2)
+    shelf = flower_node.Shelf(nodes.contexts[101].state)
+    on_node = shelf.get(1, shelf.latest(1, before=9), "cpu")
+    assert equal(on_node.memory, local.private[1].memory)
+    assert equal(on_node.weights, local.private[1].weights)
+    assert_same(fitted(run, 1), fitted(local, 1))
 
 
 def test_a_node_that_cannot_measure_leaves_gaps_and_a_warning():

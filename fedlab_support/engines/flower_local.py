@@ -295,7 +295,7 @@ class LocalFlower:
         logs = [f"expected another end: {what}"]
         for each in dict.fromkeys([name, *early]):
             text = (self.folder / f"{each}.log").read_text("utf-8", "replace")
-            logs.append(f"---- log of {each}\n" + "\n".join(text.splitlines()[-25:]))
+            logs.append(f"---- log of {each}\n" + "\n".join(text.splitlines()[-60:]))
         return "\n".join(logs)
 
 
