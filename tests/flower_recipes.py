@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from fedlab_support import FedAvg, Federation, LocalTraining, Run, dirichlet, uniform
 from fedlab_support.engines import Faults
 from tests.probe import AwkwardNet, Probe
@@ -21,9 +23,12 @@ class FailsOnce(Probe):
 
 @dataclass(frozen=True)
 class CountsOnItsWelcome(Probe):
+    def brief(self, server, client_id):
+        return {"told": torch.tensor([server.round, client_id])}
+
     def report(self, model, visit):
         visit.memory["total"] = visit.memory["total"] + 1
-        return super().report(model, visit)
+        return super().report(model, visit) | visit.received.shared
 
 
 METHODS = {

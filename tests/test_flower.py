@@ -111,6 +111,8 @@ def assert_same(run, local):
     a, b = (table.reset_index(drop=True) for table in tables)
     pd.testing.assert_frame_equal(a, b, rtol=1e-6)  # batches of validation differ
     pd.testing.assert_frame_equal(run.wire, local.wire)
+    for ours, theirs in zip(run.messages, local.messages, strict=True):
+        assert ours.client == theirs.client and equal(ours.report, theirs.report)
 
 
 # ---- records ------------------------------------------------------------------------
@@ -163,8 +165,9 @@ def test_a_recipe_that_makes_no_run_is_refused(recipe, settings, reason):
 
 
 # ---- the same run -------------------------------------------------------------------
-@pytest.mark.parametrize("method", ["fedavg", "probe"])
-@pytest.mark.parametrize("cohort", [5, 2])
+@pytest.mark.parametrize(
+    ("method", "cohort"), [("fedavg", 5), ("probe", 2), ("counts_on_its_welcome", 5)]
+)
 def test_a_run_over_nodes_equals_a_local_one(method, cohort):
     settings = {"method": method, "cohort": cohort}
     nodes = Nodes(**settings)

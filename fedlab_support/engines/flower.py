@@ -129,7 +129,9 @@ class FlowerEngine:
 
         def once(tensors) -> ArrayRecord:
             """Most clients are told the same tensors; convert them once."""
-            return packed.setdefault(id(tensors), pack(tensors))
+            if id(tensors) not in packed:
+                packed[id(tensors)] = pack(tensors)
+            return packed[id(tensors)]
 
         contents, (round,) = {}, {b.round for b in broadcasts.values()}
         for node, ids in self._by_node(broadcasts):
