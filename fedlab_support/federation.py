@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +34,13 @@ class Batch(NamedTuple):
     epoch: int
 
 
+MOST_VALUES = 1_000_000
+"""Values of pictures, 4 bytes each, that are made ready at once."""
+
+READY_VALUES = 4_000_000
+"""A data set with at most as many is made ready once, for all visits."""
+
+
 class Store:
     """A data set's pictures on one device, once, as uint8."""
 
@@ -42,9 +51,16 @@ class Store:
         std = torch.tensor(data.std, device=self.device).view(1, -1, 1, 1)
         mean = torch.tensor(data.mean, device=self.device).view(1, -1, 1, 1)
         self.scale, self.shift = 1 / (255 * std), mean / std
+        is_small = self.images.numel() <= READY_VALUES
+        self._ready = self._normalised(slice(None)) if is_small else None
 
     def pictures(self, rows: Tensor) -> Tensor:
         """Normalised pictures, float32 (B, C, H, W), channels last."""
+        if self._ready is None:
+            return self._normalised(rows)
+        return self._ready[rows].contiguous(memory_format=torch.channels_last)
+
+    def _normalised(self, rows: Tensor | slice) -> Tensor:
         x = self.images[rows].to(torch.float32, memory_format=torch.channels_last)
         return x.mul_(self.scale).sub_(self.shift)
 
@@ -99,8 +115,15 @@ class Samples:
         smallest: int = 1,
     ) -> Iterator[Batch]:
         """All samples in batches, as :func:`positions` says."""
-        for index, epoch in positions(len(self), size, epochs, order, smallest):
-            yield self.batch(index, epoch)
+        plan = positions(len(self), size, epochs, order, smallest)
+        values = size * math.prod(self.store.data.image_shape)
+        while block := list(islice(plan, max(1, MOST_VALUES // values))):
+            # many small batches are made in one go, and then cut
+            x, y, index, _ = self.batch(np.concatenate([each for each, _ in block]))
+            cuts = [len(each) for each, _ in block]
+            parts = zip(*(part.split(cuts) for part in (x, y, index)), strict=True)
+            for part, (_, epoch) in zip(parts, block, strict=True):
+                yield Batch(*part, epoch)
 
 
 def positions(

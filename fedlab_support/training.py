@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import SGD, Adam, Optimizer
+from torch.optim import Adam, Optimizer
 
 from .checks import expect
 from .federation import Batch, Client
 from .messages import Broadcast, Message, Tensors, copies, refuse_nan
 from .metrics import Classification
+from .optimisers import FusedSGD
 from .streams import Stream, layer_noise, numpy_stream
 
 PRECISIONS = ("float32", "tf32", "bf16")
@@ -64,7 +65,7 @@ def _between(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(f"{name} must lie in [{low}, {high}), found {value!r}")
 
 
-def build_optimiser(named_params, training: LocalTraining) -> Optimizer:
+def build_optimiser(named_params, training: LocalTraining) -> FusedSGD | Optimizer:
     """A fresh optimiser as ``training`` asks for it.
 
     ``named_params``: pairs of name and parameter. ``linear_weight_decay`` acts on the
@@ -82,7 +83,7 @@ def build_optimiser(named_params, training: LocalTraining) -> Optimizer:
     settings = [{"params": p, "weight_decay": decay} for decay, p in groups.items()]
     if training.optimiser == "adam":
         return Adam(settings, lr=training.lr, fused=True)
-    return SGD(settings, lr=training.lr, momentum=training.momentum, fused=True)
+    return FusedSGD(settings, training.lr, training.momentum)
 
 
 @dataclass
@@ -239,11 +240,11 @@ def train_locally(method, learner: Learner, visit: Visit, seed: int) -> None:
             f"client {visit.client.id} has {len(samples)} samples and made no step; "
             "BatchNorm needs batches of at least two"
         )
-    refuse_divergence(visit.logged_means()["loss"])
+    refuse_divergence(sum(map(float, visit.logged["loss"])))
 
 
 def refuse_divergence(loss: float) -> None:
-    """Raise FloatingPointError when a visit's mean loss is not finite."""
+    """Raise FloatingPointError when a visit's losses, or their mean, are not finite."""
     if not math.isfinite(loss):
         raise FloatingPointError(f"local loss became {loss}; lower the learning rate")
 

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Adam
+from torch.optim import Adam
 
 from fedlab_support.federation import Federation
 from fedlab_support.messages import Broadcast
 from fedlab_support.methods import FedAvg
 from fedlab_support.metrics import task
 from fedlab_support.models import CNN
+from fedlab_support.optimisers import FusedSGD
 from fedlab_support.partition import by_owner
 from fedlab_support.training import (
     Learner,
@@ -99,7 +100,7 @@ def test_one_decay_holds_for_all_unless_said_otherwise(optimiser):
 def test_the_optimiser_has_the_asked_kind_rate_and_momentum():
     named = list(network().named_parameters())
     sgd = build_optimiser(named, LocalTraining(lr=0.3, momentum=0.7))
-    assert isinstance(sgd, SGD)
+    assert isinstance(sgd, FusedSGD)
     assert {(g["lr"], g["momentum"]) for g in sgd.param_groups} == {(0.3, 0.7)}
     adam = build_optimiser(iter(named), LocalTraining(lr=0.3, optimiser="adam"))
     assert isinstance(adam, Adam)
