@@ -7,6 +7,7 @@ nor a tree of parents holds together. The environment is inherited by all of the
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 
@@ -44,3 +45,4 @@ def end(folder: str, seconds: float = 5) -> None:
 if __name__ == "__main__":
     sys.stdin.read()  # ends when whoever holds the other end does
     end(sys.argv[1])
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
