@@ -18,8 +18,8 @@ Tensors = dict[str, Tensor]
 NUM_EXAMPLES_BYTES = 8
 """``Message.num_examples`` travels as one 64-bit integer."""
 
-SMALL = 1_000_000
-"""Values that all clients together may send under a name to be stacked for the mean."""
+BLOCK = 500_000
+"""Values of all clients that are averaged at once: what fits a core's cache."""
 
 
 @dataclass(frozen=True)
@@ -129,16 +129,18 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
 
 
 def _folded(values: list[Tensor], shares: list[float]) -> Tensor:
-    """The mean in double precision; small tensors of many are folded all at once."""
-    # w = sum_k a_k w_k
-    if len(values) > 1 and len(values) * values[0].numel() <= SMALL:
-        a = torch.tensor(shares, dtype=torch.float64, device=values[0].device)
-        total = torch.tensordot(a, torch.stack(values).double(), dims=1)
-    else:
-        total = values[0].double() * shares[0]
-        for value, share in zip(values[1:], shares[1:], strict=True):
-            total.add_(value, alpha=share)
-    return total.to(values[0].dtype)
+    """The mean in double precision, block by block: none is ever large."""
+    if len(values) == 1:
+        return values[0].clone()
+    mean, rows = torch.empty_like(values[0]).flatten(), [v.flatten() for v in values]
+    a = torch.tensor(shares, dtype=torch.float64, device=mean.device)[:, None]
+    width = max(1, BLOCK // len(values))
+    for start in range(0, len(mean), width):
+        part = slice(start, start + width)
+        # w = sum_k a_k w_k
+        some = torch.stack([row[part] for row in rows]).double()
+        mean[part] = some.mul_(a).sum(0)
+    return mean.view(values[0].shape)
 
 
 def validate(

@@ -240,6 +240,8 @@ def train_locally(method, learner: Learner, visit: Visit, seed: int) -> None:
             f"client {visit.client.id} has {len(samples)} samples and made no step; "
             "BatchNorm needs batches of at least two"
         )
+    for _, parameter in learner.trained:
+        parameter.grad = None  # as large as the model, and of no use any more
     refuse_divergence(sum(map(float, visit.logged["loss"])))
 
 
