@@ -5,12 +5,15 @@ The names below are all that notebooks use; nothing else is promised.
 
 from . import exercises, history, metrics, plots
 from .data import available, load, rotated
+from .engines import Faults
+from .engines.flower_local import LocalFlower
 from .federation import Federation, leave_one_domain_out
 from .messages import weighted_mean
 from .methods import FedAvg, FedAvgM, FedDG, FedProx, FedSR
 from .models import report_cnn, small_cnn
 from .partition import by_domain, by_owner, dirichlet, iid, leave_out, shards
 from .plots import save_figure, save_table
+from .privacy import Privacy
 from .run import Run
 from .selection import (
     availability,
@@ -25,6 +28,7 @@ from .training import LocalTraining
 from .widgets import LiveTraining, explore, show_source
 
 __all__ = [
+    "Faults",
     "FedAvg",
     "FedAvgM",
     "FedDG",
@@ -32,7 +36,9 @@ __all__ = [
     "FedSR",
     "Federation",
     "LiveTraining",
+    "LocalFlower",
     "LocalTraining",
+    "Privacy",
     "Run",
     "availability",
     "available",

@@ -5,11 +5,13 @@ from fedlab_support.exercises.checking import Exercise, Result
 from fedlab_support.exercises.leak import leaky_local_update
 from fedlab_support.exercises.lookahead import report_meta_step
 from fedlab_support.exercises.positions import select_by_position
+from fedlab_support.exercises.resuming import cohorts_from_one_stream
 
 __all__ = [
     "Exercise",
     "Result",
     "check",
+    "cohorts_from_one_stream",
     "leaky_local_update",
     "report_meta_step",
     "select_by_position",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fedlab_support.exercises.availability import check_availability
 from fedlab_support.exercises.averaging import check_weighted_average
+from fedlab_support.exercises.believing import check_believed
 from fedlab_support.exercises.candidates import check_power_of_choice
 from fedlab_support.exercises.checking import Exercise, Result
+from fedlab_support.exercises.clipping import check_clip_step
 from fedlab_support.exercises.counting import (
     check_bank_bytes,
     check_bytes_of_asking,
@@ -16,7 +18,9 @@ from fedlab_support.exercises.divergence import check_cmi
 from fedlab_support.exercises.frequencies import check_low_frequencies
 from fedlab_support.exercises.leak import check_local_update
 from fedlab_support.exercises.lookahead import check_meta_step
+from fedlab_support.exercises.padding import check_client_losses
 from fedlab_support.exercises.positions import check_wrong_clients
+from fedlab_support.exercises.resuming import check_cohorts
 
 CHAPTER_01 = (
     Exercise("bytes_per_round", check_bytes_per_round),
@@ -36,8 +40,15 @@ CHAPTER_03 = (
     Exercise("low_frequencies", check_low_frequencies),
     Exercise("meta_step", check_meta_step),
 )
+CHAPTER_08 = (
+    Exercise("believed", check_believed),
+    Exercise("client_losses", check_client_losses),
+    Exercise("cohorts", check_cohorts),
+    Exercise("clip_step", check_clip_step),
+)
 EXERCISES = {
-    exercise.name: exercise for exercise in (*CHAPTER_01, *CHAPTER_02, *CHAPTER_03)
+    exercise.name: exercise
+    for exercise in (*CHAPTER_01, *CHAPTER_02, *CHAPTER_03, *CHAPTER_08)
 }
 
 

@@ -12,6 +12,12 @@ from fedlab_support.plots.participation import (
     accuracy_by_client,
     participation_picture,
 )
+from fedlab_support.plots.scaling import (
+    budget_picture,
+    cost_curves,
+    price_of_privacy,
+    seconds_by_engine,
+)
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -31,9 +37,11 @@ __all__ = [
     "Picture",
     "accuracy_by_client",
     "accuracy_by_domain",
+    "budget_picture",
     "clients_by_classes",
     "compare_bars",
     "contact_sheet",
+    "cost_curves",
     "drift_picture",
     "gaussian_picture",
     "grid_heatmap",
@@ -41,9 +49,11 @@ __all__ = [
     "method_map",
     "participation_picture",
     "png",
+    "price_of_privacy",
     "restyle_picture",
     "save_figure",
     "save_table",
+    "seconds_by_engine",
     "style",
     "wire_picture",
 ]

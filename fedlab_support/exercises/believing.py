@@ -1,0 +1,37 @@
+"""Chapter 08's warm-up: which damaged messages does a server still believe?"""
+
+from __future__ import annotations
+
+from fedlab_support.exercises.checking import Wrong
+
+REFUSED = {
+    "a": "one NaN: whatever it is added to becomes NaN",
+    "c": "a tensor of another shape: what should it be added to?",
+    "e": "a client that never answers: there is nothing to average",
+    "f": "a name that was not broadcast: the server compares the names",
+    "g": "10^15 samples: it would be the whole average. Who knows how many it has?",
+    "h": "a message after the deadline: the round is over",
+}
+BELIEVED = {
+    "b": "large but finite weights: which check of section 4 would they fail?",
+    "d": "shuffled labels: does the server see labels?",
+}
+
+
+def check_believed(answer: object) -> str:
+    """Check which of the messages a … h enter the average; a set of letters."""
+    try:
+        letters = {str(each).strip().lower() for each in answer} - {"", ","}
+    except TypeError:
+        raise Wrong(
+            f"expected letters, as in {{'a', 'h'}}, found {type(answer).__name__}"
+        ) from None
+    if unknown := sorted(letters - REFUSED.keys() - BELIEVED.keys()):
+        raise Wrong(f"there is no message {unknown[0]!r}; they are called a to h")
+    if letters == REFUSED.keys():
+        raise Wrong("these are all that are refused; asked is for the others")
+    if wrong := sorted(letters & REFUSED.keys()):
+        raise Wrong(f"not {wrong[0]}, {REFUSED[wrong[0]]}")
+    if missing := sorted(BELIEVED.keys() - letters):
+        raise Wrong(f"think again of {BELIEVED[missing[0]]}")
+    return "form can be checked, content cannot: both of them enter the average"
