@@ -1,4 +1,4 @@
-"""Chapter 08's warm-up: which damaged messages does a server still believe?"""
+"""Chapter 08: which damaged messages a server still believes."""
 
 from __future__ import annotations
 
