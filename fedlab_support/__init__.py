@@ -3,7 +3,9 @@
 The names below are all that notebooks use; nothing else is promised.
 """
 
-from . import exercises, history, metrics, plots
+from importlib import import_module
+
+from . import history, metrics
 from .data import available, load, rotated
 from .engines import Faults
 from .engines.flower_local import LocalFlower
@@ -12,7 +14,6 @@ from .messages import weighted_mean
 from .methods import FedAvg, FedAvgM, FedDG, FedProx, FedSR
 from .models import report_cnn, small_cnn
 from .partition import by_domain, by_owner, dirichlet, iid, leave_out, shards
-from .plots import save_figure, save_table
 from .privacy import Privacy
 from .run import Run
 from .selection import (
@@ -25,7 +26,31 @@ from .selection import (
 )
 from .study import study
 from .training import LocalTraining
-from .widgets import LiveTraining, explore, show_source
+
+_WHEN_USED = {
+    "exercises": "exercises",
+    "plots": "plots",
+    "save_figure": "plots",
+    "save_table": "plots",
+    "LiveTraining": "widgets",
+    "explore": "widgets",
+    "show_source": "widgets",
+}
+"""Names whose module is imported when they are: training needs no pictures."""
+
+
+def __getattr__(name: str):
+    """A public name of a module that draws or shows."""
+    if name not in _WHEN_USED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f".{_WHEN_USED[name]}", __name__)
+    return module if name == _WHEN_USED[name] else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__
+
 
 __all__ = [
     "Faults",
