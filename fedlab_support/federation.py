@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
 from .data import DomainData
 from .partition import Parts, by_owner, domain_ids, leave_out
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Batch(NamedTuple):
@@ -251,6 +253,8 @@ class Federation:
 
     def table(self) -> pd.DataFrame:
         """Training samples, clients × domains."""
+        import pandas as pd
+
         counts = self._counts(self.data.domain, len(self.data.domain_names))
         table = pd.DataFrame(counts, columns=list(self.data.domain_names))
         return table.rename_axis("client").assign(all=self.sizes)

@@ -10,8 +10,11 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
+if TYPE_CHECKING:  # tables are read long after training, and pandas is slow to import
+    import pandas as pd
+
 
 ALL_DOMAINS, ALL_CLIENTS = "", -1
 GROUPS = {"sort": False, "dropna": False}  # in their order; empty cells are a group
@@ -151,6 +154,8 @@ class History:
 
 def concat(items: Iterable[History | pd.DataFrame]) -> pd.DataFrame:
     """One table from many histories or tables, in the given order."""
+    import pandas as pd
+
     tables = [item.table() if isinstance(item, History) else item for item in items]
     return pd.concat(tables, ignore_index=True) if tables else _frame([], TABLE)
 
@@ -182,9 +187,9 @@ def summarise(table: pd.DataFrame, by: Sequence[str] = ("method",)) -> pd.DataFr
     """
     by = list(by)
     for name in ("metric", "split"):
-        _refuse_mixture(table, name, by, table.get(name, pd.Series()).nunique() > 1)
+        _refuse_mixture(table, name, by, name in table and table[name].nunique() > 1)
     for name, everything in (("domain", ALL_DOMAINS), ("client", ALL_CLIENTS)):
-        whole = table.get(name, pd.Series()) == everything
+        whole = table[name] == everything if name in table else table.index < 0
         _refuse_mixture(table, name, by, whole.any() and not whole.all())
     seeds = table.groupby([*by, "seed"], as_index=False, **GROUPS)["value"].mean()
     values = seeds.groupby(by, **GROUPS)["value"]
@@ -237,7 +242,8 @@ def participation(
         )
     _refuse_several_runs(visits, [*by, "round", "client"], by)
     times = visits.groupby([*by, "client"], **GROUPS).size().reset_index(name="times")
-    everyone = runs.merge(pd.DataFrame({"client": range(num_clients)}), how="cross")
+    clients = _frame([(i,) for i in range(num_clients)], {"client": "int64"})
+    everyone = runs.merge(clients, how="cross")
     counted = everyone.merge(times, on=[*by, "client"], how="left")
     counted["times_chosen"] = counted["times"].fillna(0).astype("int64")
     counted["share"] = counted["times_chosen"] / counted["rounds"]
@@ -374,6 +380,8 @@ def _refuse_mixture(
 
 
 def _frame(rows: list[tuple], columns: dict[str, str]) -> pd.DataFrame:
+    import pandas as pd
+
     return pd.DataFrame(rows, columns=list(columns)).astype(columns)
 
 
@@ -391,6 +399,8 @@ def _write(path: Path, text: str) -> None:
 
 def _read(path: Path, columns: dict[str, str]) -> pd.DataFrame:
     """Read texts only and convert here: Python's float() is exact."""
+    import pandas as pd
+
     frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
     for name, kind in columns.items():
         if kind == "float64":

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import nn
 from tqdm.auto import tqdm
@@ -40,6 +40,9 @@ from .privacy import Privacy
 from .selection import Roster, check_selection, everyone
 from .streams import numpy_stream, sequence
 from .training import Learner, LocalTraining, PrivateState, trained_names
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _BUILDING = threading.Lock()
 """Initial weights come from PyTorch's global generator, forked; one run at a time."""

@@ -13,15 +13,18 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from tqdm.auto import tqdm
 
 from .checkpoint import claimed
-from .history import TABLE, History
+from .history import TABLE, History, concat
 from .identity import name_of, plain
 from .run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def study(
@@ -65,7 +68,7 @@ def study(
     else:
         with ThreadPoolExecutor(jobs) as pool:
             tables = list(show(pool.map(fit, cells)))
-    return pd.concat(tables, ignore_index=True)
+    return concat(tables)
 
 
 def fit_once(run: Run, rounds: int, folder: str | Path | None = None) -> History:

@@ -230,15 +230,15 @@ def test_what_cannot_be_stacked_is_refused_with_the_reason(federation, change, w
     settings = {"method": FedAvg(), "model": small_cnn} | change
     with pytest.raises(ValueError, match=words):
         Run(federation=federation, engine="stacked", **settings)
-    assert type(Run(federation=federation, engine="auto", **settings).engine) is (
-        LocalEngine
-    )
+    run = Run(federation=federation, engine="auto", **settings)
+    assert type(run.engine) is LocalEngine
 
 
-def test_auto_stacks_where_it_can(federation):
-    assert isinstance(
-        Run(FedAvg(), federation, small_cnn, engine="auto").engine, StackedEngine
-    )
+def test_auto_stacks_where_it_can_and_pays(federation):
+    for model, kind in ((one_layer, StackedEngine), (small_cnn, LocalEngine)):
+        run = Run(FedAvg(), federation, model, engine="auto")
+        assert type(run.engine) is kind
+    assert StackedEngine().threads == 1 and StackedEngine(2).threads == 2
     with pytest.raises(ValueError, match="engine must be one of"):
         Run(FedAvg(), federation, small_cnn, engine="warp")
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
-from scipy.ndimage import gaussian_filter
 
 CHARACTERS = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """The 62 classes in the label order of LEAF: digits, capitals, small letters."""
@@ -145,6 +144,8 @@ def _ink(
     paper[sample, y, x] = np.clip(pressure, 0.3, 1.5)[sample, y // 8, x // 8]
     # a line of width 1 blurred by s has the profile exp(-d²/2s²) / (s √2π)
     spread = 0.34 * hand.pen * FINE
+    from scipy.ndimage import gaussian_filter
+
     paper = gaussian_filter(paper, (0, spread, spread), truncate=3.0)
     paper *= spread * np.sqrt(2 * np.pi)
     wet = np.clip((paper - 0.22) / 0.28, 0.0, 1.0)
@@ -161,6 +162,8 @@ def centre_lines() -> list[list[np.ndarray]]:
     side, cap_height = 96, 48
     pairs = [(font, character) for font in FONTS for character in CHARACTERS]
     drawn = np.stack([_print(*pair, side, cap_height) for pair in pairs])
+    from scipy.ndimage import gaussian_filter
+
     soft = gaussian_filter(drawn.astype(np.float32) / 255, (0, 1.2, 1.2))
     thin = thinned(soft > 0.35)
     lines = []

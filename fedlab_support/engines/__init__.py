@@ -3,7 +3,7 @@
 from .contract import Answer, Engine, Failure, Job, Question
 from .faults import Faults, FaultyEngine
 from .local import LocalEngine
-from .stacked import StackedEngine, refusal
+from .stacked import StackedEngine, pays, refusal
 
 __all__ = [
     "Answer",
@@ -26,11 +26,12 @@ def open_engine(
 
     - "local": worker threads, one client at a time each.
     - "stacked": all clients at once; ValueError says what does not fit.
-    - "auto": stacked where the method and the model allow it, else local.
+    - "auto": stacked where the method and the model allow it and it pays, else local.
     """
     if isinstance(engine, str):
         known = {"local": LocalEngine, "stacked": StackedEngine}
-        known["auto"] = LocalEngine if refusal(job) else StackedEngine
+        can_stack = not refusal(job) and pays(job)
+        known["auto"] = StackedEngine if can_stack else LocalEngine
         if engine not in known:
             raise ValueError(f"engine must be one of {sorted(known)}, found {engine!r}")
         engine = known[engine](workers)

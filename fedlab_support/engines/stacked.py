@@ -61,6 +61,16 @@ def refusal(job: Job) -> str:
     return ""
 
 
+def pays(job: Job) -> bool:
+    """Whether stacking is worth it: on a GPU, and on a CPU without convolutions.
+
+    There, all clients' convolutions at once are no faster than one after the other.
+    """
+    is_gpu = job.federation.store.device.type != "cpu"
+    layers = [m for m in job.model.modules() if isinstance(m, nn.Conv2d)]
+    return is_gpu or not any(m.weight.requires_grad for m in layers)
+
+
 def _owner(kind: type, name: str) -> type:
     return next(parent for parent in kind.__mro__ if name in vars(parent))
 
@@ -183,11 +193,17 @@ class StackedEngine(LocalEngine):
     The same results as :class:`LocalEngine`, to rounding. Networks of linear,
     convolution, group and layer normalisation layers use their batched forms with
     FedAvg's loss; everything else that is stackable goes through ``torch.func.vmap``.
-    ``workers``: intra-operation threads. Everything but training is as on the local
-    engine.
+    Everything but training is as on the local engine.
+
+    ``workers``: threads of each operation; one by default, since several wait for each
+    other as soon as somebody else needs a core.
     """
 
     is_exact = False
+
+    def __init__(self, workers: int | None = None):
+        super().__init__(workers)
+        self.threads = workers or 1
 
     def open(self, job: Job) -> None:
         """Take on a job; ValueError says what does not fit."""
@@ -281,7 +297,7 @@ class StackedEngine(LocalEngine):
         rows = {name: parameter.data for name, parameter in stack.items()}
         optimiser = job.method.optimiser(list(stack.items()), settings)
         form.hold(stack)
-        with tf32(job), intra_op_threads(self.workers):
+        with tf32(job), intra_op_threads(self.threads):
             for step, active in enumerate(plan.active):
                 narrow(stack, optimiser, active)
                 batch, share = plan.batch(step, job.federation.store)

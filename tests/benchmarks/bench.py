@@ -24,15 +24,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 
 import fedlab_support as fl
 
 from . import jobs
 from .jobs import FEMNIST_100, NARROW_100, RESNET_96, TINY_MANY, Job
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PLAUSIBLE = (1.6, 2.1)  # plain PyTorch over the floor, on a quiet CPU
 CORES = len(os.sched_getaffinity(0))
@@ -160,6 +163,8 @@ def beside_a_neighbour(job: Job, num_rounds: int) -> dict[str, float]:
 
 def table(job: Job, names, num_rounds: int, device: str = "cpu") -> pd.DataFrame:
     """One row per contestant: seconds a round, ratios to plain and floor, memory."""
+    import pandas as pd
+
     rounds = {name: CONTESTANTS[name](job) for name in names}
     rows = []
     for name, values in seconds(rounds, num_rounds).items():
@@ -175,6 +180,8 @@ def table(job: Job, names, num_rounds: int, device: str = "cpu") -> pd.DataFrame
 
 def on_cpu(num_rounds: int) -> dict:
     """Everything that the table of goals needs."""
+    import pandas as pd
+
     big = table(FEMNIST_100, ON_CPU[FEMNIST_100], num_rounds)
     tiny = table(TINY_MANY, ON_CPU[TINY_MANY], 5 * num_rounds)
     both = pd.concat([big, tiny], ignore_index=True)
@@ -202,6 +209,8 @@ def on_cpu(num_rounds: int) -> dict:
 
 def on_gpu(num_rounds: int, device: str) -> dict:
     """Stacked against local, and bf16 against one plain loop, on a GPU."""
+    import pandas as pd
+
     rows = []
     for job in (FEMNIST_100, NARROW_100, TINY_MANY, RESNET_96):
         rounds = {"plain PyTorch": jobs.plain(job, device)}
@@ -241,6 +250,8 @@ def _in_a_process(*arguments: str) -> str:
 
 def report(found: dict, folder: Path | None) -> None:
     """Print rows, then ratios beside their goals; keep both in ``folder``."""
+    import pandas as pd
+
     print(found["rows"].round(4).to_string(index=False))
     plain = found.get("plain_over_floor", np.mean(PLAUSIBLE))
     if not PLAUSIBLE[0] <= plain <= PLAUSIBLE[1]:
