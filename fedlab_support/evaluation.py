@@ -40,7 +40,8 @@ def measure(
             names = federation.data.domain_names
             for name, what, value in per_group(scores, metric, samples.domain, names):
                 yield split, what, value, name, -1
-    clients = [federation.client(i) for i in client_ids if federation.num_val[i]]
+    ids = np.asarray(client_ids)
+    clients = [federation.client(i) for i in ids[federation.num_val[ids] > 0]]
     metric = f"personal_{metric}" if is_personal else metric
     if clients and (is_personal or not engine.holds_clients):
         questions = [

@@ -250,7 +250,8 @@ class Run:
 
     def _cohort(self, chosen: Sequence[int]) -> list[int]:
         cohort = sorted({int(i) for i in chosen})
-        if len(cohort) != len(chosen) or not np.isin(cohort, self.clients).all():
+        place = np.searchsorted(self.clients, cohort).clip(max=len(self.clients) - 1)
+        if len(cohort) != len(chosen) or (self.clients[place] != cohort).any():
             raise ValueError(
                 "a selection must return different clients of the roster, found "
                 f"{chosen}"

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import signal
 import statistics
 import subprocess
@@ -69,6 +68,7 @@ def centralised(job: Job, device: str) -> Iterator[None]:
 CONTESTANTS: dict[str, Callable[..., Iterator[None]]] = {
     "plain PyTorch": jobs.plain,
     "floor": jobs.floor,
+    "bare loop on two threads": jobs.bare_threads,
     "bare serial loop": jobs.bare_serial,
     "bare stacked loop": jobs.bare_stacked,
     "local": ours,
@@ -78,7 +78,10 @@ CONTESTANTS: dict[str, Callable[..., Iterator[None]]] = {
     "stacked, vmap": lambda job: ours(job, engine="stacked", method=fl.FedProx(mu=0)),
 }
 ON_CPU = {
-    FEMNIST_100: ("plain PyTorch", "floor", "local", "local, bf16"),
+    FEMNIST_100: (
+        *("plain PyTorch", "floor", "bare loop on two threads"),
+        *("local", "local, bf16"),
+    ),
     TINY_MANY: (
         *("plain PyTorch", "floor", "bare serial loop", "bare stacked loop"),
         *("local, one worker", "stacked", "stacked, vmap"),
@@ -115,10 +118,16 @@ def peak_megabytes(job: str, name: str) -> float:
 
 
 def first_round() -> float:
-    """Seconds from the start of Python to the end of the first round."""
-    began = time.perf_counter()
-    _in_a_process("--first-round")
-    return time.perf_counter() - began
+    """Seconds from the start of Python to the end of a first round, less a second one.
+
+    Median of three: what a user waits for beyond the training itself.
+    """
+    found = []
+    for _ in range(3):
+        began = time.perf_counter()
+        second = float(_in_a_process("--first-round"))
+        found.append(time.perf_counter() - began - 2 * second)
+    return statistics.median(found)
 
 
 def many_clients(num_rounds: int) -> dict[str, float]:
@@ -187,11 +196,16 @@ def on_cpu(num_rounds: int) -> dict:
     both = pd.concat([big, tiny], ignore_index=True)
     cell = both.set_index(["job", "contestant"])
     faster, over = cell["times_faster_than_plain"], cell["over_floor"]
+    local, bare = (
+        cell["seconds"]["FEMNIST-100", name]
+        for name in ("local", "bare loop on two threads")
+    )
     busy = beside_a_neighbour(FEMNIST_100, max(3, num_rounds // 2))
     flat = many_clients(10 * num_rounds)
     plain = over["FEMNIST-100", "plain PyTorch"]
     goals = [
         ("FEMNIST-100, over the floor", over["FEMNIST-100", "local"], "≤", 1.25),
+        ("FEMNIST-100, over the bare loop", local / bare, "≤", 1.1),
         ("FEMNIST-100, peak MB", cell["peak_mb"]["FEMNIST-100", "local"], "≤", 900),
         ("FEMNIST-100, beside a busy neighbour", busy["local"], "≤", 1.6),
         ("the same, plain PyTorch", busy["plain PyTorch"], "", None),
@@ -202,7 +216,7 @@ def on_cpu(num_rounds: int) -> dict:
         ("the same, bare loop", faster["tiny-many", "bare serial loop"], "", None),
         ("100 → 100,000 clients, seconds", flat["seconds"], "≤", 1.06),
         ("100 → 100,000 clients, memory", flat["memory"], "≤", 1.2),
-        ("start to first round, seconds", first_round(), "≤", 4),
+        ("start of Python to the first round, seconds", first_round(), "≤", 4),
     ]
     return {"plain_over_floor": plain, "rows": both, "goals": goals}
 
@@ -274,6 +288,13 @@ def report(found: dict, folder: Path | None) -> None:
         (folder / "bench.json").write_text(json.dumps(about, indent=1) + "\n")
 
 
+def _peak_bytes() -> int:
+    """Peak memory of this process alone: getrusage's is also its parent's."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
 def _cpu() -> str:
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     return next(line.split(": ")[1] for line in lines if line.startswith("model name"))
@@ -294,14 +315,16 @@ def main() -> None:
         rounds = CONTESTANTS[chosen.memory[1]](job)
         for _ in range(3):
             one_round(chosen.memory[1], rounds)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6)
+        print(_peak_bytes() / 1e6)
     elif chosen.beside:
         job = Job("many", *MANY, chosen.beside, 20, 10, 10)
         run = job.run(workers=1).step().step()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(peak - run.federation.data.images.nbytes)
+        print(_peak_bytes() - run.federation.data.images.nbytes)
     elif chosen.first_round:
-        FEMNIST_100.run().step(evaluate=False)
+        run = FEMNIST_100.run().step(evaluate=False)
+        began = time.perf_counter()
+        run.step(evaluate=False)
+        print(time.perf_counter() - began)
     elif chosen.device == "cpu":
         report(on_cpu(chosen.rounds), chosen.out)
     else:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from queue import SimpleQueue
 
 import numpy as np
 import torch
@@ -202,6 +203,51 @@ def bare_serial(job: Job) -> Iterator[None]:
             torch._foreach_copy_(own, start)
             model(x[first:]).argmax(1).eq(y[first:]).sum().item()
         yield
+
+
+def bare_threads(job: Job) -> Iterator[None]:
+    """Rounds of two threads, one client each at a time, nothing around them."""
+    x, y = job.floats()
+    x = x.to(memory_format=torch.channels_last)
+    form = {"memory_format": torch.channels_last}
+    models: SimpleQueue[nn.Module] = SimpleQueue()
+    for _ in range(2):
+        models.put(job.initial().to(**form))
+    first = job.num_clients * job.samples
+    start = [p.detach().clone() for p in job.initial().to(**form).parameters()]
+
+    def visit(round: int, i: int) -> list[Tensor]:
+        model = models.get()
+        own = list(model.parameters())
+        with torch.no_grad():
+            torch._foreach_copy_(own, start)
+        optimiser = torch.optim.SGD(own, lr=0.01, momentum=0.9, fused=True)
+        order = numpy_stream(0, "order", round, i).permutation(job.samples)
+        for mine in torch.from_numpy(order + i * job.samples).split(job.batch_size):
+            optimiser.zero_grad()
+            F.cross_entropy(model(x[mine]), y[mine]).backward()
+            optimiser.step()
+        optimiser.zero_grad()
+        said = [p.detach().clone() for p in own]
+        models.put(model)
+        return said
+
+    @torch.inference_mode()
+    def test(part: Tensor) -> None:
+        model = models.get()
+        torch._foreach_copy_(list(model.parameters()), start)
+        for a in part.split(125):
+            model(a)
+        models.put(model)
+
+    with ThreadPoolExecutor(2, initializer=lambda: torch.set_num_threads(1)) as pool:
+        for round in range(10**9):
+            ids = _chosen(job, round)
+            said = list(pool.map(lambda i, r=round: visit(r, i), ids))
+            start = [sum(each) / job.cohort for each in zip(*said, strict=True)]
+            del said
+            list(pool.map(test, x[first:].chunk(2)))
+            yield
 
 
 def bare_stacked(job: Job) -> Iterator[None]:
