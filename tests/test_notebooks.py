@@ -15,7 +15,7 @@ from fedlab_support.pages import export_html
 CHAPTERS = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
 PROFILES = sorted(file.stem for file in NOTEBOOKS.glob("profiles/*.yaml"))
 SMOKE_SECONDS = 30  # what the plan promises
-SLOW_MACHINE = 3  # a busy machine may take this many times as long
+SLOW_MACHINE = 5  # a busy one may take this many times as long; so may Flower
 
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 

@@ -288,10 +288,13 @@ def report(found: dict, folder: Path | None) -> None:
         (folder / "bench.json").write_text(json.dumps(about, indent=1) + "\n")
 
 
-def _peak_bytes() -> int:
-    """Peak memory of this process alone: getrusage's is also its parent's."""
+def _bytes(what: str) -> int:
+    """Memory of this process now (VmRSS) or at most (VmHWM).
+
+    getrusage's peak would also be that of the process that started this one.
+    """
     status = Path("/proc/self/status").read_text(encoding="utf-8")
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    line = next(line for line in status.splitlines() if line.startswith(what))
     return int(line.split()[1]) * 1024
 
 
@@ -315,11 +318,13 @@ def main() -> None:
         rounds = CONTESTANTS[chosen.memory[1]](job)
         for _ in range(3):
             one_round(chosen.memory[1], rounds)
-        print(_peak_bytes() / 1e6)
+        print(_bytes("VmHWM") / 1e6)
     elif chosen.beside:
         job = Job("many", *MANY, chosen.beside, 20, 10, 10)
         run = job.run(workers=1).step().step()
-        print(_peak_bytes() - run.federation.data.images.nbytes)
+        data = run.federation.data
+        arrays = (data.images, data.labels, data.domain, data.owner, data.is_test)
+        print(_bytes("VmRSS") - sum(array.nbytes for array in arrays))
     elif chosen.first_round:
         run = FEMNIST_100.run().step(evaluate=False)
         began = time.perf_counter()
