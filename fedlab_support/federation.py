@@ -53,8 +53,12 @@ class Store:
         std = torch.tensor(data.std, device=self.device).view(1, -1, 1, 1)
         mean = torch.tensor(data.mean, device=self.device).view(1, -1, 1, 1)
         self.scale, self.shift = 1 / (255 * std), mean / std
+
+    @cached_property
+    def _ready(self) -> Tensor | None:
+        """All pictures normalised, if they are few; made when the first is needed."""
         is_small = self.images.numel() <= READY_VALUES
-        self._ready = self._normalised(slice(None)) if is_small else None
+        return self._normalised(slice(None)) if is_small else None
 
     def pictures(self, rows: Tensor) -> Tensor:
         """Normalised pictures, float32 (B, C, H, W), channels last."""

@@ -96,6 +96,7 @@ class Run:
         _check_limits(len(federation), evaluate_every, min_clients, deadline)
         self.model_name = name_of(model)
         self.model = self._build(model).to(device)
+        self._shown = Learner(self.model)
         self.server, own = _initial_state(method, self.model)
         if privacy is not None:
             privacy.check(method, FedAvg, self.server)
@@ -196,10 +197,15 @@ class Run:
         self.times_chosen[cohort] += 1
         is_due = server.round % self.evaluate_every == 0
         self.must_measure = is_due if evaluate is None else evaluate
-        Learner(self.model.eval()).load(server.weights)
+        self.show_weights()
         if self.must_measure:
             self.evaluate()
         return self
+
+    def show_weights(self) -> None:
+        """Let ``model`` hold the server's weights."""
+        self.model.eval()
+        self._shown.load(self.server.weights)
 
     def _start(self) -> None:
         """Once, before round 1: clients introduce themselves and are welcomed."""

@@ -97,6 +97,11 @@ class PrivateState:
     weights: Tensors = field(default_factory=dict)
     memory: Tensors = field(default_factory=dict)
 
+    def refuse_nan(self) -> None:
+        """Raise ValueError when a value is NaN or infinite; the name is given."""
+        refuse_nan(self.weights)
+        refuse_nan(self.memory)
+
 
 @dataclass(eq=False)
 class Visit:
@@ -307,8 +312,7 @@ def visit_client(
     model.eval()
     report = {**report, **method.report(model, visit)}
     kept = PrivateState(learner.copies(private_names), copies(visit.memory))
-    refuse_nan(kept.weights)
-    refuse_nan(kept.memory)
+    kept.refuse_nan()
     message = Message(
         client=visit.client.id,
         num_examples=len(visit.client.train),

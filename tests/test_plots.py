@@ -230,6 +230,12 @@ def test_every_picture_is_readable_and_nothing_is_cut_off(name):
     before = dict(matplotlib.rcParams)
     figure = PICTURES[name]()
     assert dict(matplotlib.rcParams) == before
+    assert_readable(figure)
+    assert figure.data is not None or "sheet" in name
+
+
+def assert_readable(figure) -> None:
+    """Texts are large enough, and everything lies inside the picture."""
     assert isinstance(figure, plots.Picture)
     assert min(text.get_fontsize() for text in texts(figure)) >= 8
     figure.draw_without_rendering()
@@ -238,7 +244,6 @@ def test_every_picture_is_readable_and_nothing_is_cut_off(name):
     assert drawn.y0 >= -0.01
     assert drawn.x1 <= width + 0.01
     assert drawn.y1 <= height + 0.01
-    assert figure.data is not None or "sheet" in name
 
 
 def test_labels_of_almost_equal_lines_do_not_touch():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fedlab_support import plots
-from tests.test_plots import texts
+from tests.test_plots import assert_readable, texts
 
 ENGINES = ("local, 1 worker", "local, 2 workers", "stacked")
 
@@ -71,14 +71,7 @@ PICTURES = {
 @pytest.mark.parametrize("name", PICTURES)
 def test_every_picture_is_readable_and_nothing_is_cut_off(name):
     figure = PICTURES[name]()
-    assert isinstance(figure, plots.Picture)
-    assert min(text.get_fontsize() for text in texts(figure)) >= 8
-    figure.draw_without_rendering()
-    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    assert drawn.x0 >= -0.01
-    assert drawn.y0 >= -0.01
-    assert drawn.x1 <= width + 0.01
-    assert drawn.y1 <= height + 0.01
+    assert_readable(figure)
     assert figure.data is not None
 
 

@@ -23,6 +23,11 @@ class Failure:
 
     reason: str
 
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """The visit that ended with ``error``."""
+        return cls(f"{type(error).__name__}: {error}")
+
 
 @dataclass(frozen=True, eq=False)
 class Question:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..federation import Federation, Samples
-from ..messages import Broadcast, copies, nbytes, refuse_nan
+from ..messages import Broadcast, copies, nbytes
 from ..metrics import Scores, task
 from ..streams import Stream, layer_noise
 from ..training import Learner, PrivateState, visit_client
@@ -114,10 +114,10 @@ class LocalEngine:
             cache = self.caches.of(client_id)
             visit = self.job.visit(broadcast, client_id, {}, cache)
             said = copies(self.job.method.introduce(learner.model.eval(), visit))
-            kept = learner.copies(self.job.private_names)
-            refuse_nan(kept)
-            refuse_nan(visit.memory)
-            return said, PrivateState(kept, copies(visit.memory))
+            own = learner.copies(self.job.private_names)
+            kept = PrivateState(own, copies(visit.memory))
+            kept.refuse_nan()
+            return said, kept
 
         return self._each(introduce, client_ids)
 
@@ -201,7 +201,7 @@ class LocalEngine:
             except Exception as error:
                 if not forgiving:
                     raise
-                return Failure(f"{type(error).__name__}: {error}")
+                return Failure.of(error)
             finally:
                 self._learners.put(learner)
                 self._seconds[function.__name__] = time.thread_time() - began

@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..federation import Batch, Store, positions
-from ..messages import Broadcast, Message, Tensors, copies, refuse_nan
+from ..messages import Broadcast, Message, Tensors, copies
 from ..methods import FedAvg
 from ..metrics import task
 from ..models import Dropout
@@ -175,9 +175,8 @@ class Plan:
         """What is seen at a step, x and y (K·B, …), and what it counts, (K, B)."""
         where = (step, slice(self.active[step]), slice(self.width[step]))
         rows = self.rows[where].flatten()
-        return Batch(store.pictures(rows), store.labels[rows], rows, 0), self.share[
-            where
-        ]
+        seen = Batch(store.pictures(rows), store.labels[rows], rows, epoch=0)
+        return seen, self.share[where]
 
     def means(self, logged: list[Tensor]) -> list[float]:
         """Mean over each client's own steps, from values (active,) per step."""
@@ -268,7 +267,7 @@ class StackedEngine(LocalEngine):
                 visit, report = said[i]
                 kept, metrics = copies(visit.memory), metrics | visit.logged_means()
             kept = PrivateState({n: state[n].clone() for n in job.private_names}, kept)
-            refuse_nan({**kept.weights, **kept.memory})
+            kept.refuse_nan()
             weights = {n: state.get(n, value) for n, value in told.weights.items()}
             size = int(job.federation.sizes[i])
             return job.protect(Message(i, size, weights, report, metrics), told), kept
@@ -281,8 +280,8 @@ class StackedEngine(LocalEngine):
         for i in there:
             try:
                 answers[i] = said[i] if isinstance(said.get(i), Failure) else answer(i)
-            except (ValueError, FloatingPointError) as error:
-                answers[i] = Failure(f"{type(error).__name__}: {error}")
+            except Exception as error:
+                answers[i] = Failure.of(error)
         return answers
 
     def _train(

@@ -140,11 +140,15 @@ def _draw_lines(
 
 
 def label_ends(figure: Picture, axis: Axes, heading: str) -> None:
-    """Write each line's name at its end; move names apart that would touch."""
+    """Write each line's name at its end; move names apart that would touch.
+
+    Axes may be logarithmic. Lines without a point get no name.
+    """
     quiet = COLOURS["quiet"]
     above = axis.text(1.08, 1, heading, transform=axis.transAxes, color=quiet)
     above.set(fontsize=SMALL, va="bottom")
     lines = [line for line in axis.get_lines() if line.get_label()[0] != "_"]
+    lines = [line for line in lines if len(line.get_xdata())]
     labels = [
         axis.annotate(
             line.get_label(),
@@ -171,8 +175,8 @@ def label_ends(figure: Picture, axis: Axes, heading: str) -> None:
     width, height = (inches * 72 / figure.dpi for inches in (frame.width, frame.height))
     beside = 1 + 10 / width
     above.set_position((beside, 1 + 6 / height))
-    low, high = axis.get_ylim()
-    wanted = [(line.get_ydata()[-1] - low) / (high - low) for line in lines]
+    to_share = axis.transScale + axis.transLimits
+    wanted = [to_share.transform(line.get_xydata()[-1])[1] for line in lines]
     gap = SMALL * LINE_HEIGHT / height
     for label, place in zip(labels, spread(wanted, gap), strict=True):
         label.set_position((beside, place))

@@ -9,7 +9,7 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedlab_support.history import columns_of
-from fedlab_support.plots.curves import LINE_HEIGHT, seeds_note, spread
+from fedlab_support.plots.curves import label_ends, seeds_note
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -93,15 +93,15 @@ def cost_curves(table: pd.DataFrame, title: str = "") -> Picture:
             sizes = sorted(table.loc[table["what"] == panel, "size"].unique())
             axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
             axis.xaxis.set_minor_formatter(NullFormatter())
+        axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         _plain_numbers(axes[0].yaxis)
         axes[0].set_ylabel("Seconds per round")
-        _label_log_ends(figure, axes[-1])
+        label_ends(figure, axes[-1], "")
     return figure
 
 
 def _plain_numbers(axis: Axis) -> None:
-    """Write 0.02, 0.05 and 0.1 at a logarithmic axis, and not powers of ten."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    """Write 0.02 and 0.1 at a logarithmic axis, and not powers of ten."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -115,19 +115,6 @@ def _draw_cost(axis: Axes, line: pd.DataFrame, name: str, colour, marker: str) -
     axis.vlines(size, line["quartile_1"], line["quartile_3"], color=colour)
     look = {"color": colour, "linestyle": ":", "linewidth": 1, "label": "_"}
     axis.plot(size, seconds[0] * size / size[0], **look)
-
-
-def _label_log_ends(figure: Picture, axis: Axes) -> None:
-    """Name lines at their ends, on an axis that may be logarithmic."""
-    figure.draw_without_rendering()
-    to_share = axis.transScale + axis.transLimits
-    lines = [line for line in axis.get_lines() if line.get_label()[0] != "_"]
-    lines = [line for line in lines if len(line.get_xdata())]
-    ends = [to_share.transform(line.get_xydata()[-1])[1] for line in lines]
-    gap = SMALL * LINE_HEIGHT * figure.dpi / 72 / axis.get_window_extent().height
-    for line, place in zip(lines, spread(ends, gap), strict=True):
-        text = axis.text(1.04, place, line.get_label(), transform=axis.transAxes)
-        text.set(color=line.get_color(), fontsize=SMALL, va="center")
 
 
 def budget_picture(table: pd.DataFrame, title: str = "", budget: float = 0) -> Picture:
@@ -150,9 +137,8 @@ def budget_picture(table: pd.DataFrame, title: str = "", budget: float = 0) -> P
         if budget:
             axis.axhline(budget, color="black", linestyle="--", linewidth=1)
         axis.grid(axis="y")
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.yaxis.set_minor_formatter(NullFormatter())
-        _label_log_ends(figure, axis)
+        _plain_numbers(axis.yaxis)
+        label_ends(figure, axis, "")
     return figure
 
 
@@ -182,8 +168,7 @@ def price_of_privacy(table: pd.DataFrame, title: str = "") -> Picture:
             dots = {"color": COLOURS[role], "marker": marker, "label": SEES[name]}
             right.plot(place[shown], table[name][shown], **dots)
         right.set(ylabel="Epsilon", yscale="log")
-        right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        right.yaxis.set_minor_formatter(NullFormatter())
+        _plain_numbers(right.yaxis)
         right.set_xlim(left.get_xlim())
         right.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
         for axis in (left, right):
