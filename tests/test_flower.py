@@ -428,6 +428,16 @@ def test_a_node_that_cannot_build_the_run_stops_it_with_the_reason():
         nodes.run()
 
 
+@pytest.mark.parametrize("code", [3, 4, 5])
+def test_a_node_that_is_gone_counts_as_one_that_never_answered(code):
+    def spoil(node, letter, reply):
+        gone = Error(code, "Message Unavailable")
+        return Envelope(gone, reply_to=letter) if node == 101 else reply
+
+    with pytest.raises(TimeoutError, match=r"clients \[1, 4\] have none; 2 SuperNodes"):
+        Nodes(spoil=spoil).run(patience=0.2)
+
+
 def test_who_lives_on_a_node():
     held = flower_node.clients_of
     assert held({"clients": "0,3, 7"}, 8) == [0, 3, 7]

@@ -56,7 +56,7 @@ from ..messages import Broadcast, Message
 from ..metrics import Scores
 from ..training import PrivateState
 from .contract import Answer, Failure, Introduction, Job, Question
-from .flower_post import Post
+from .flower_post import Lost, Post
 from .flower_records import (
     ASK,
     ArrayRecord,
@@ -251,7 +251,9 @@ class FlowerEngine:
         return home
 
     def _held(self, node: int, reply: RecordDict | Failure) -> list[int]:
-        """The clients of a node that built the same run."""
+        """The clients of a node that built the same run; none of one that is gone."""
+        if isinstance(reply, Lost):
+            return []
         if isinstance(reply, Failure):
             raise RuntimeError(f"node {node} could not build the run: {reply.reason}")
         for what, ours in identity(self.job).items():

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from .contract import Failure
-from .flower_records import Envelope, Grid, RecordDict
+from .flower_records import Envelope, ErrorCode, Grid, RecordDict
 
 POLL_SECONDS = 0.3
 """Between two looks for replies; Flower's own waiting looks every 3 seconds."""
+
+LOST = frozenset(
+    (
+        ErrorCode.MESSAGE_UNAVAILABLE,
+        ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+        ErrorCode.NODE_UNAVAILABLE,
+    )
+)
+"""Flower's own answers in the name of a node that is gone or too late."""
+
+
+@dataclass(frozen=True)
+class Lost(Failure):
+    """No word from the node: it is gone, or the message outlived its time."""
 
 
 class Post:
@@ -35,12 +50,13 @@ class Post:
         for letter in self.grid.pull_messages(list(self.waiting)):
             node = self.waiting.pop(letter.metadata.reply_to_message_id, None)
             if node is not None:
-                failed = letter.has_error()
-                found[node] = Failure(_reason(letter)) if failed else letter.content
+                found[node] = _failure(letter) if letter.has_error() else letter.content
         if not found:
             time.sleep(POLL_SECONDS)
         return found
 
 
-def _reason(letter: Envelope) -> str:
-    return letter.error.reason or f"Flower's error {letter.error.code}"
+def _failure(letter: Envelope) -> Failure:
+    error = letter.error
+    kind = Lost if error.code in LOST else Failure
+    return kind(error.reason or f"Flower's error {error.code}")

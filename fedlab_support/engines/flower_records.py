@@ -22,6 +22,7 @@ try:
     )
     from flwr.app import Message as Envelope
     from flwr.clientapp import ClientApp
+    from flwr.common.constant import ErrorCode
     from flwr.serverapp import Grid, ServerApp
 except ImportError as error:
     raise ImportError(
@@ -38,6 +39,7 @@ __all__ = [
     "ConfigRecord",
     "Context",
     "Envelope",
+    "ErrorCode",
     "Grid",
     "MetricRecord",
     "RecordDict",
