@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from fedlab_support.models import CNN, Dropout, report_cnn, small_cnn
 from fedlab_support.models.noise import own_noise, refuse_global_noise
+from fedlab_support.models.stages import insert, stage_numbers
 from fedlab_support.streams import layer_noise
 from fedlab_support.vision import import_torchvision
 
@@ -74,7 +75,12 @@ def test_pooling_before_relu_is_the_same_as_after_it(norm):
 
 @pytest.mark.parametrize(
     ("norm", "kind"),
-    [("none", None), ("batch", nn.BatchNorm2d), ("group", nn.GroupNorm)],
+    [
+        ("none", None),
+        ("batch", nn.BatchNorm2d),
+        ("group", nn.GroupNorm),
+        ("layer", nn.GroupNorm),
+    ],
 )
 def test_each_stage_has_the_norm_that_was_asked_for(norm, kind):
     norms = (nn.BatchNorm2d, nn.GroupNorm)
@@ -84,8 +90,35 @@ def test_each_stage_has_the_norm_that_was_asked_for(norm, kind):
 
 
 def test_an_unknown_norm_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="'none', 'batch' or 'group', found 'layer'"):
-        small_cnn(*FEMNIST, norm="layer")
+    with pytest.raises(ValueError, match=r"'group', 'layer'.*found 'instance'"):
+        small_cnn(*FEMNIST, norm="instance")
+
+
+# ---- stages -------------------------------------------------------------------------
+def test_layers_are_added_behind_a_stage_in_the_order_asked_for():
+    model = small_cnn(*FEMNIST).eval()
+    before, x = list(model.state_dict()), pictures(2)
+    plain = model(x)
+    insert(model, 2, "late", nn.Tanh())
+    insert(model, 2, "later", nn.Dropout(0.5))
+    insert(model, 2, "early", nn.ReLU6(), first=True)
+    assert list(model.stages[1].added._modules) == ["early", "late", "later"]
+    assert list(model.state_dict()) == before
+    assert not torch.equal(model(x), plain)
+    assert model.stages[0](x).shape[1] == model.widths[0]
+
+
+@pytest.mark.parametrize("wanted", [(0,), (3,), (1, 1)])
+def test_a_stage_that_the_model_lacks_is_refused(wanted):
+    with pytest.raises(ValueError, match=r"numbered 1…2, each at most once; found"):
+        stage_numbers(small_cnn(*FEMNIST), wanted)
+
+
+def test_two_layers_of_one_name_in_a_stage_are_refused():
+    model = small_cnn(*FEMNIST)
+    insert(model, 1, "noise", nn.ReLU())
+    with pytest.raises(ValueError, match="stage 1 has a layer 'noise' already"):
+        insert(model, 1, "noise", nn.ReLU())
 
 
 # ---- dropout ------------------------------------------------------------------------

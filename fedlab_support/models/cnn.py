@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from .stages import norm2d
+
 
 def stage(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
     """5x5 convolution, normalisation, 2x2 max pooling, ReLU: halves height and width.
 
     Pooling before ReLU gives the same numbers as after it, on a quarter of the values.
     """
-    layers = [nn.Conv2d(channels_in, channels_out, kernel_size=5, padding=2)]
-    if norm == "batch":
-        layers.append(nn.BatchNorm2d(channels_out))
-    elif norm == "group":
-        layers.append(nn.GroupNorm(max(1, channels_out // 8), channels_out))
-    elif norm != "none":
-        raise ValueError(f"norm must be 'none', 'batch' or 'group', found {norm!r}")
-    return nn.Sequential(*layers, nn.MaxPool2d(2), nn.ReLU())
+    convolution = nn.Conv2d(channels_in, channels_out, kernel_size=5, padding=2)
+    normalised = norm2d(norm, channels_out)
+    return nn.Sequential(convolution, normalised, nn.MaxPool2d(2), nn.ReLU())
 
 
 class CNN(nn.Module):
     """Two convolution stages, one hidden layer, one linear head.
 
-    The contract of every model here: ``stages`` are the places where a method may
-    insert layers, ``encode(x)`` gives features (B, D), ``head`` turns them into the
-    output, and ``forward(x)`` is ``head(encode(x))``.
+    The contract of every model here: behind each of its ``stages``, which hand on
+    ``widths`` channels (B, C, H, W), a layer may be added (see ``stages.insert``);
+    ``encode(x)`` gives features (B, D), ``head`` turns them into the output, and
+    ``forward(x)`` is ``head(encode(x))``.
 
     - ``image_shape``: (C, H, W), H and W at least 4; ``num_classes``: M.
-    - ``widths``: channels of the two stages; ``hidden``: D; ``norm``: 'none', 'batch'
-      or 'group'.
+    - ``widths``: channels of the two stages; ``hidden``: D; ``norm``: see
+      :func:`stages.norm2d`.
     """
 
     def __init__(
@@ -42,7 +40,7 @@ class CNN(nn.Module):
     ):
         super().__init__()
         channels, height, width = image_shape
-        first, second = widths
+        first, second = self.widths = tuple(widths)
         self.stages = nn.Sequential(
             stage(channels, first, norm), stage(first, second, norm)
         )
