@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from fedlab_support.models import CNN, Dropout, report_cnn, small_cnn
 from fedlab_support.models.noise import own_noise, refuse_global_noise
-from fedlab_support.models.stages import insert, stage_numbers
+from fedlab_support.models.stages import insert, norm2d, stage_numbers
 from fedlab_support.streams import layer_noise
 from fedlab_support.vision import import_torchvision
 
@@ -92,6 +92,26 @@ def test_each_stage_has_the_norm_that_was_asked_for(norm, kind):
 def test_an_unknown_norm_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match=r"'group', 'layer'.*found 'instance'"):
         small_cnn(*FEMNIST, norm="instance")
+
+
+@pytest.mark.parametrize("channels", [1, 7, 8, 12, 60, 64])
+def test_groups_divide_any_number_of_channels(channels):
+    layer = norm2d("group", channels)
+    assert layer.num_groups == {60: 6, 64: 8}.get(channels, 1)
+    assert layer(pictures(2, channels, 4)).shape == (2, channels, 4, 4)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group", "layer"])
+def test_features_are_normalised_as_maps_of_one_pixel_are(norm):
+    x = 3 + pictures(5, 16, 1)
+    flat, usual = norm2d(norm, 16, flat=True), norm2d(norm, 16)
+    assert flat(x[..., 0, 0]).shape == (5, 16)
+    assert torch.allclose(flat(x[..., 0, 0]), usual(x)[..., 0, 0], atol=1e-6)
+
+
+def test_pictures_of_which_nothing_would_be_left_are_refused():
+    with pytest.raises(ValueError, match=r"at least 4x4 pixels, found 3x28"):
+        small_cnn((1, 3, 28), 4)
 
 
 # ---- stages -------------------------------------------------------------------------
@@ -210,6 +230,11 @@ def test_torch_dropout_is_replaced_by_type_at_any_depth():
     replaced = [m for m in model.modules() if isinstance(m, Dropout)]
     assert [(m.p, m.whole_samples) for m in replaced] == [(0.4, False), (0.9, False)]
     assert not any(isinstance(m, nn.Dropout) for m in model.modules())
+
+
+def test_a_replaced_layer_is_in_the_mode_of_the_one_before():
+    model = own_noise(nn.Sequential(nn.Dropout(0.5).eval(), nn.Dropout(0.5)))
+    assert [layer.training for layer in model] == [False, True]
 
 
 def test_a_dropout_that_is_used_in_two_places_is_replaced_in_both():

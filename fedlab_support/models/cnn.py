@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
-from .stages import norm2d
+from .stages import Staged, norm2d, refuse_small
 
 
 def stage(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
@@ -17,13 +17,8 @@ def stage(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
     return nn.Sequential(convolution, normalised, nn.MaxPool2d(2), nn.ReLU())
 
 
-class CNN(nn.Module):
+class CNN(Staged):
     """Two convolution stages, one hidden layer, one linear head.
-
-    The contract of every model here: behind each of its ``stages``, which hand on
-    ``widths`` channels (B, C, H, W), a layer may be added (see ``stages.insert``);
-    ``encode(x)`` gives features (B, D), ``head`` turns them into the output, and
-    ``forward(x)`` is ``head(encode(x))``.
 
     - ``image_shape``: (C, H, W), H and W at least 4; ``num_classes``: M.
     - ``widths``: channels of the two stages; ``hidden``: D; ``norm``: see
@@ -38,23 +33,13 @@ class CNN(nn.Module):
         hidden: int = 2048,
         norm: str = "none",
     ):
-        super().__init__()
+        refuse_small(image_shape, 4)
         channels, height, width = image_shape
-        first, second = self.widths = tuple(widths)
-        self.stages = nn.Sequential(
-            stage(channels, first, norm), stage(first, second, norm)
-        )
+        first, second = widths
+        stages = nn.Sequential(stage(channels, first, norm), stage(first, second, norm))
         pooled = second * (height // 4) * (width // 4)
-        self.neck = nn.Sequential(nn.Flatten(), nn.Linear(pooled, hidden), nn.ReLU())
-        self.head = nn.Linear(hidden, num_classes)
-
-    def encode(self, x: Tensor) -> Tensor:
-        """Features (B, D) of pictures (B, C, H, W)."""
-        return self.neck(self.stages(x))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits (B, M) of pictures (B, C, H, W)."""
-        return self.head(self.encode(x))
+        neck = nn.Sequential(nn.Flatten(), nn.Linear(pooled, hidden), nn.ReLU())
+        super().__init__(stages, widths, neck, nn.Linear(hidden, num_classes))
 
 
 def report_cnn(image_shape, num_classes: int, norm: str = "none") -> CNN:

@@ -41,10 +41,12 @@ def own_noise(model: nn.Module) -> nn.Module:
     for module in list(model.modules()):
         for name, child in list(module._modules.items()):
             if type(child) is nn.Dropout:
-                setattr(module, name, Dropout(child.p))
+                ours = Dropout(child.p)
             elif type(child).__name__ == "DropPath" and child.scale_by_keep:
-                rate = child.drop_prob or 0.0
-                setattr(module, name, Dropout(rate, whole_samples=True))
+                ours = Dropout(child.drop_prob or 0.0, whole_samples=True)
+            else:
+                continue
+            setattr(module, name, ours.train(child.training))
     return model
 
 

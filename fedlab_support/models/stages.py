@@ -1,28 +1,78 @@
-"""What all networks share: one name per normalisation, and places for more layers."""
+"""What all networks share: their contract, norms by name, places for more layers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torch import nn
+from torch import Tensor, nn
 
 NORMS = ("none", "batch", "group", "layer")
+LARGEST_SMALL = 64
+"""Pixels of a side up to which residual and dense networks begin at full resolution."""
 
 
-def norm2d(kind: str, channels: int) -> nn.Module:
-    """A normalisation of values (B, C, H, W) by its name.
+class Staged(nn.Module):
+    """The contract of every network here.
 
-    'batch': each channel over the batch; 'group': eight channels of a sample together;
-    'layer': all channels of a sample together; 'none': the values as they are. Raises
-    ValueError for another name.
+    - ``stages``: a list of them. Behind each, an ``nn.Sequential`` that hands on
+      (B, C, H, W), C as in ``widths``, a layer may be added (see :func:`insert`).
+    - ``neck``: from what the last stage hands on to features (B, D).
+    - ``head``: from features to the output, (B, M) logits.
+    """
+
+    def __init__(
+        self,
+        stages: nn.Sequential | nn.ModuleList,
+        widths: Iterable[int],
+        neck: nn.Module,
+        head: nn.Module,
+    ):
+        super().__init__()
+        self.widths = tuple(widths)
+        self.stages, self.neck, self.head = stages, neck, head
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Features (B, D) of pictures (B, C, H, W)."""
+        return self.neck(self.stages(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Output of pictures (B, C, H, W): ``head(encode(x))``."""
+        return self.head(self.encode(x))
+
+
+def refuse_small(image_shape: tuple[int, int, int], least: int) -> None:
+    """Raise ValueError for pictures (C, H, W) with a side below ``least`` pixels."""
+    _, height, width = image_shape
+    if min(height, width) < least:
+        raise ValueError(
+            f"expected pictures of at least {least}x{least} pixels, found "
+            f"{height}x{width}, of which pooling leaves nothing; enlarge the pictures "
+            "or take a smaller network, as small_cnn"
+        )
+
+
+def is_small(image_shape: tuple[int, int, int]) -> bool:
+    """Whether pictures (C, H, W) are of the size of CIFAR-10 or Tiny-ImageNet."""
+    return max(image_shape[1:]) <= LARGEST_SMALL
+
+
+def norm2d(kind: str, channels: int, flat: bool = False) -> nn.Module:
+    """A normalisation of values (B, C, H, W), or of (B, C) if ``flat``, by its name.
+
+    'batch': each channel over the batch; 'group': eight channels of a sample together,
+    or a few more where eight do not go into C; 'layer': all channels of a sample
+    together; 'none': the values as they are. Raises ValueError for another name.
     """
     if kind not in NORMS:
         raise ValueError(f"norm must be one of {NORMS}, found {kind!r}")
     if kind == "batch":
-        return nn.BatchNorm2d(channels)
+        return nn.BatchNorm1d(channels) if flat else nn.BatchNorm2d(channels)
     if kind == "none":
         return nn.Identity()
-    return nn.GroupNorm(max(1, channels // 8) if kind == "group" else 1, channels)
+    most = max(1, channels // 8) if kind == "group" else 1
+    return nn.GroupNorm(
+        next(n for n in range(most, 0, -1) if channels % n == 0), channels
+    )
 
 
 def stage_numbers(model: nn.Module, wanted: Iterable[int] | None) -> tuple[int, ...]:

@@ -1,0 +1,59 @@
+"""Swin-T of timm, in stages that hand on channels first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from ..vision import import_torchvision
+from .pretrained import timm_network
+from .stages import Staged
+
+SWIN_TINY = "swin_tiny_patch4_window7_224"
+PATCH = 4
+
+
+class Swin(Staged):
+    """A shifted-window transformer in five stages: the patch embedding, four layers.
+
+    The paper does not say how many places for layers its Swin has; we choose as many as
+    the other networks have. ``net``: the network as timm makes it, (B, H, W, C) inside.
+    """
+
+    def __init__(self, net: nn.Module):
+        permute = import_torchvision().ops.Permute
+        inwards, outwards = permute([0, 2, 3, 1]), permute([0, 3, 1, 2])
+        stages = nn.Sequential(nn.Sequential(net.patch_embed, outwards))
+        stages.extend(nn.Sequential(inwards, layer, outwards) for layer in net.layers)
+        widths = [net.embed_dim, *(place["num_chs"] for place in net.feature_info)]
+        neck = nn.Sequential(inwards, net.norm, net.head.global_pool)
+        super().__init__(stages, widths, neck, net.head.fc)
+
+
+def swin_tiny(
+    image_shape,
+    num_classes: int,
+    norm: str = "layer",
+    weights: str | Path | None = None,
+    drop_path: float = 0.1,
+) -> Swin:
+    """Swin-T: D = 768; 28,288,354 parameters for a thousand classes at 224 pixels.
+
+    - ``image_shape``: (C, H, W), H and W multiples of 4; maps and windows shrink with
+      them. ``weights``: see :func:`pretrained.timm_network`.
+    - ``norm``: 'layer', which here normalises each position over its channels.
+    - ``drop_path``: most frequent omission of a residual branch, in [0, 1); 0 none.
+
+    Raises ValueError for another norm or size. Source: Liu et al., ICCV 2021.
+    """
+    _, *sides = image_shape
+    if norm != "layer":
+        raise ValueError(f"Swin is made of layer norms: norm='layer', found {norm!r}")
+    if any(side % PATCH or side < PATCH for side in sides):
+        raise ValueError(
+            f"expected sides that are multiples of {PATCH} pixels, which a patch of "
+            f"Swin has, found {sides[0]}x{sides[1]}; resize the pictures"
+        )
+    settings = {"img_size": tuple(sides), "drop_path_rate": drop_path}
+    return Swin(timm_network(SWIN_TINY, image_shape, num_classes, weights, **settings))
