@@ -1,7 +1,6 @@
-"""Data sets that are always there: real digits and drawn characters.
+"""Data sets that are always there: real digits, drawn characters and more.
 
 Offline and deterministic; made on first use, kept for the life of the process.
-Light ink on dark ground.
 """
 
 from __future__ import annotations
@@ -12,40 +11,35 @@ from functools import lru_cache
 import numpy as np
 
 from . import handwriting
+from .digit_domains import digit_domains
 from .domain_data import DomainData
-from .reading import resize
+from .scans import scans
 
 SEED = 20240
 NUM_WRITERS = 100
-DIGIT_SIDE = 20  # pixels of the box that a digit fills, as in MNIST
 
 
 @lru_cache(maxsize=1)
 def digits() -> DomainData:
     """The 1,797 real handwritten digits that scikit-learn ships, at 28x28 pixels.
 
-    Stored at 8x8 with values 0…16; enlarged smoothly to 20x20 in the middle of the
-    picture, as MNIST has them. A fifth of each class is for testing, drawn with a
-    fixed seed. One domain; the writers are not known, so there is one owner.
+    Enlarged to 20x20 in the middle of the picture, as MNIST has them. A fifth of each
+    class is for testing, drawn with a fixed seed. One domain; the writers are not
+    known, so there is one owner.
 
-    Source: Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", 1998.
+    Source: :func:`fedlab_support.data.scans.scans`.
     """
-    from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
-    bunch = load_digits()
-    small = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
-    labels = bunch.target.astype(np.int64)
+    images, labels = scans()
     _, test = train_test_split(
         np.arange(len(labels)), test_size=0.2, random_state=SEED, stratify=labels
     )
     is_test = np.zeros(len(labels), dtype=bool)
     is_test[test] = True
-    images = resize(small, DIGIT_SIDE, smooth=True)
-    margin = (handwriting.SIDE - DIGIT_SIDE) // 2
     return DomainData(
         name="digits",
-        images=np.pad(images, [(0, 0), (0, 0), (margin, margin), (margin, margin)]),
+        images=images,
         labels=labels,
         domain=np.zeros_like(labels),
         owner=np.zeros_like(labels),
@@ -107,5 +101,6 @@ BUILT_IN: dict[str, tuple[Callable[[], DomainData], str]] = {
         characters,
         "drawn characters of 100 writers, stands in for FEMNIST",
     ),
+    "digit_domains": (digit_domains, "digits in five looks, stands in for Digit-Five"),
 }
 """Name, maker and one line about every built-in set."""

@@ -1,0 +1,240 @@
+"""The same ten digits in five looks, made here: a stand-in for Digit-Five.
+
+Every domain has ten owners (a form, a writer or a street) with ten pictures of each
+digit. The last two are for testing: no form, hand, lettering or part of a photograph of
+theirs is seen in training, in any domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from . import handwriting
+from .domain_data import DomainData
+from .handwriting import SIDE
+from .reading import resize
+from .scans import FORMS, scans
+
+SEED = 20245
+OWNERS = 10  # of each domain
+TEST_OWNERS = 2  # of them, the last ones
+LABELS = np.repeat(np.arange(10), 10)  # what every owner writes
+CHOICE = 6  # pieces of a photograph, of which a blended digit takes one
+FINE = 3  # printed at this many times the resolution, then averaged
+
+FONTS = (
+    *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSansMono", "DejaVuSansMono-Bold"),
+    *("DejaVuSerif", "DejaVuSerif-Bold", "cmss10", "cmtt10"),
+    *("cmb10", "STIXGeneralBol"),  # for testing; no hand has them as a model
+)
+"""The lettering of each street."""
+
+Span = tuple[float, float]
+
+
+@lru_cache(maxsize=1)
+def digit_domains() -> DomainData:
+    """A stand-in for Digit-Five: 5 domains of 1,000 digits, 3 channels, 28x28 pixels.
+
+    - ``scanned``: real handwritten digits, enlarged from 8x8; an owner is a form.
+    - ``drawn``: drawn by one hand each, felt pen on coloured paper.
+    - ``blended``: drawn by one hand each, inverting a piece of a photograph.
+    - ``street``: printed house numbers, one font each, in uneven light.
+    - ``lowres``: drawn by one hand each, scanned at 8 to 10 pixels and compressed.
+
+    Each domain has 100 pictures of each digit. The fifth that is for testing comes from
+    owners that nobody trains on. Real are only the digits of ``scanned`` and the two
+    photographs.
+    """
+    parts = [
+        look(owner, np.random.default_rng((SEED, domain, owner)))
+        for domain, look in enumerate(LOOKS.values())
+        for owner in range(OWNERS)
+    ]
+    owner = np.repeat(np.arange(len(parts)), len(LABELS))
+    return DomainData(
+        name="digit_domains",
+        images=np.concatenate(parts),
+        labels=np.tile(LABELS, len(parts)),
+        domain=owner // OWNERS,
+        owner=owner,
+        is_test=owner % OWNERS >= OWNERS - TEST_OWNERS,
+        class_names=tuple("0123456789"),
+        domain_names=tuple(LOOKS),
+        owner_names=tuple(f"{name}_{k}" for name in LOOKS for k in range(OWNERS)),
+        mean=(0.5,) * 3,
+        std=(0.5,) * 3,
+        source="made by this package from scikit-learn's digits and photographs and "
+        "matplotlib's fonts, a stand-in for Digit-Five",
+    )
+
+
+def _scanned(owner: int, rng: np.random.Generator) -> np.ndarray:
+    """The first ten of each digit on a real form, light on black."""
+    images, labels = scans()
+    on_form = np.arange(*FORMS[owner : owner + 2])
+    rows = [on_form[labels[on_form] == digit][:10] for digit in range(10)]
+    return np.repeat(images[np.concatenate(rows)], 3, axis=1)
+
+
+def _drawn(owner: int, rng: np.random.Generator) -> np.ndarray:
+    """Felt pens of one colour or another on a writer's coloured paper."""
+    ink = _written(rng, height=(17, 21), pen=(2.0, 3.0))
+    paper = 1 - rng.uniform(0.02, 0.3, (1, 3))
+    pen = rng.uniform(0.0, 0.75, (len(ink), 3))
+    pen *= 0.3 / np.maximum(pen.mean(axis=1, keepdims=True), 0.3)
+    return _pixels(_painted(ink, paper, pen))
+
+
+def _blended(owner: int, rng: np.random.Generator) -> np.ndarray:
+    """A writer's digits, subtracted from a piece of a photograph each.
+
+    Of some pieces the one is taken on which the digit shows well and that is not plain.
+    Pieces for testing come from the right fifth of the photographs.
+
+    Source: Ganin et al., "Domain-adversarial training of neural networks", JMLR 2016,
+    section 5.2.4 (MNIST-M): |photograph - digit| per channel.
+    """
+    ink = _written(rng, height=(19, 22), pen=(2.0, 3.0))
+    start, stop = (0.8, 1.0) if owner >= OWNERS - TEST_OWNERS else (0.0, 0.8)
+    pieces = np.stack([_piece(rng, start, stop) for _ in range(CHOICE * len(ink))])
+    pieces = pieces.reshape(len(ink), CHOICE, 3, SIDE, SIDE)
+    # |photograph - 1| differs from the photograph by |1 - 2 · photograph|
+    change = (np.abs(1 - 2 * pieces) * ink[:, None, None]).sum(axis=(2, 3, 4))
+    texture = pieces.std(axis=(3, 4)).mean(axis=2)
+    best = (change**4 * texture).argmax(axis=1)
+    return _pixels(np.abs(pieces[np.arange(len(ink)), best] - ink[:, None]))
+
+
+def _street(owner: int, rng: np.random.Generator) -> np.ndarray:
+    """House numbers in one font: blurred, unevenly lit, cut out with neighbours."""
+    from scipy.ndimage import gaussian_filter
+
+    ink = np.stack([_house_number(FONTS[owner], digit, rng) for digit in LABELS])
+    count = len(ink)
+    wall = rng.uniform(0.15, 0.85, (count, 1)) + rng.normal(0.0, 0.12, (count, 3))
+    step = rng.uniform(0.22, 0.5, (count, 1))
+    away = np.where(wall.mean(axis=1, keepdims=True) > 0.5, -step, step)
+    paint = wall + away + rng.normal(0.0, 0.12, (count, 3))
+    picture = _painted(ink, wall.clip(0, 1), paint.clip(0, 1))
+    picture *= _light(rng, count)[:, None]
+    blur = rng.uniform(0.4, 0.9)
+    picture = gaussian_filter(picture, (0, 0, blur, blur))
+    return _pixels(picture + rng.normal(0.0, 0.03, picture.shape))
+
+
+def _lowres(owner: int, rng: np.random.Generator) -> np.ndarray:
+    """A writer's digits, dark on grey paper, on a coarse scanner that compresses."""
+    ink = _written(rng, height=(16.5, 19), pen=(1.8, 2.6))
+    paper, black = rng.uniform(0.5, 0.62), rng.uniform(0.05, 0.15)
+    close = _pixels(ink[:, None, 2:-2, 2:-2])
+    coarse = resize(close, int(rng.integers(8, 11))) / 255
+    grey = paper + (black - paper) * np.minimum(1.3 * coarse, 1)
+    grey += rng.normal(0.0, 0.035, grey.shape)
+    places = np.arange(SIDE) * grey.shape[2] // SIDE
+    large = grey[:, :, places[:, None], places]
+    return np.repeat(_pixels(_compressed(large)), 3, axis=1)
+
+
+LOOKS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
+    "scanned": _scanned,
+    "drawn": _drawn,
+    "blended": _blended,
+    "street": _street,
+    "lowres": _lowres,
+}
+"""The domains: each makes an owner's pictures, uint8 (100, 3, 28, 28)."""
+
+
+def _written(rng: np.random.Generator, height: Span, pen: Span) -> np.ndarray:
+    """``LABELS`` by a new, neat hand, sizes in pixels: (100, 28, 28) in [0, 1]."""
+    hand = handwriting.make_hand(rng)
+    neat = {"slant": 0.6 * hand.slant, "bend": 0.8 * hand.bend}
+    neat |= {"aspect": max(0.85, hand.aspect), "ink": 1.0}
+    size = {"cap_height": rng.uniform(*height), "pen": rng.uniform(*pen)}
+    return handwriting.write(replace(hand, **neat, **size), LABELS, rng) / 255
+
+
+def _painted(ink: np.ndarray, ground: np.ndarray, colour: np.ndarray) -> np.ndarray:
+    """Ink (N, H, W) of one colour (N, 3) on a ground (N, 3): (N, 3, H, W)."""
+    ground, colour = ground[..., None, None], colour[..., None, None]
+    return ground + ink[:, None] * (colour - ground)
+
+
+def _pixels(picture: np.ndarray) -> np.ndarray:
+    """Values in [0, 1] as uint8; what lies outside is cut."""
+    return np.rint(255 * picture.clip(0, 1)).astype(np.uint8)
+
+
+def _piece(rng: np.random.Generator, start: float, stop: float) -> np.ndarray:
+    """A piece (3, 28, 28) of a photograph, between two shares of its width."""
+    photograph = _photographs()[rng.integers(2)]
+    height, width, _ = photograph.shape
+    top = rng.integers(height - SIDE + 1)
+    left = rng.integers(int(start * width), int(stop * width) - SIDE + 1)
+    piece = photograph[top : top + SIDE, left : left + SIDE]
+    return piece.transpose(2, 0, 1) / np.float32(255)
+
+
+@lru_cache(maxsize=1)
+def _photographs() -> list[np.ndarray]:
+    """The two photographs that scikit-learn ships, uint8 (H, W, 3)."""
+    from sklearn.datasets import load_sample_images
+
+    return load_sample_images().images
+
+
+def _house_number(font: str, digit: int, rng: np.random.Generator) -> np.ndarray:
+    """A printed digit, perhaps with neighbours, tilted: (28, 28) in [0, 1]."""
+    side = SIDE * FINE
+    sheet = Image.new("L", (side, side))
+    pen, face = ImageDraw.Draw(sheet), handwriting.face(font, side * 3 // 4)
+    middle, line = side / 2, side * 7 / 8
+    edge = pen.textlength(str(digit), font=face) / 2
+    pen.text((middle, line), str(digit), fill=255, font=face, anchor="ms")
+    for sign, anchor in ((-1, "rs"), (1, "ls")):
+        if rng.random() < 0.7:
+            place = (middle + sign * (edge + rng.uniform(0, 6)), line)
+            pen.text(place, str(rng.integers(10)), fill=255, font=face, anchor=anchor)
+    # Pillow asks where a pixel of the result comes from
+    back = np.diag(np.exp(rng.normal(0.0, 0.1, 2))) + rng.normal(0.0, 0.06, (2, 2))
+    start = middle - back @ (middle + rng.normal(0.0, FINE, 2))
+    from_where = (*back[0], start[0], *back[1], start[1])
+    tilted = sheet.transform(
+        sheet.size, Image.Transform.AFFINE, from_where, Image.Resampling.BILINEAR
+    )
+    return np.asarray(tilted.reduce(FINE)) / 255
+
+
+def _light(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Brightness (N, 28, 28) that falls off to one side, some with a shadow."""
+    along = np.linspace(-1, 1, SIDE)
+    angle = rng.uniform(0, 2 * np.pi, (2, count, 1, 1))
+    lit, hidden = np.cos(angle) * along + np.sin(angle) * along[:, None]
+    fall = 1 - rng.uniform(0.0, 0.3, (count, 1, 1)) * (1 + lit) / 2
+    border = rng.uniform(-0.6, 0.6, (count, 1, 1))
+    depth = rng.uniform(0.2, 0.5, (count, 1, 1)) * (rng.random((count, 1, 1)) < 0.5)
+    return fall * (1 - depth * np.clip(6 * (hidden - border), 0, 1))
+
+
+def _compressed(pictures: np.ndarray) -> np.ndarray:
+    """Pictures (N, C, 28, 28) with the waves in blocks of 8x8 coarsely rounded.
+
+    Source: Wallace, "The JPEG still picture compression standard", 1992; here the step
+    of the rounding grows with the frequency instead of following a table.
+    """
+    from scipy.fft import dctn, idctn
+
+    count, channels = pictures.shape[:2]
+    padded = np.pad(pictures, [(0, 0), (0, 0), (2, 2), (2, 2)], mode="edge")
+    blocks = padded.reshape(count, channels, 4, 8, 4, 8)
+    step = 0.025 * (1 + np.add.outer(np.arange(8), np.arange(8)))[:, None]
+    waves = dctn(blocks, axes=(3, 5), norm="ortho")
+    rounded = np.rint(waves / step) * step
+    whole = idctn(rounded, axes=(3, 5), norm="ortho").reshape(padded.shape)
+    return whole[:, :, 2:-2, 2:-2]
