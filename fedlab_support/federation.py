@@ -25,7 +25,7 @@ class Batch(NamedTuple):
     """Samples on their way through the model.
 
     - ``x``: float (B, C, H, W), normalised, on the device.
-    - ``y``: int64 (B,).
+    - ``y``: int64 (B,), or masks (B, H, W).
     - ``index``: int64 (B,), positions in the client's own data: the key for caches.
     - ``epoch``: number of the pass over the client's data, from 0.
     """
@@ -44,12 +44,13 @@ READY_VALUES = 4_000_000
 
 
 class Store:
-    """A data set's pictures on one device, once, as uint8."""
+    """A data set's pictures and masks on one device, once, as uint8."""
 
     def __init__(self, data: DomainData, device: str | torch.device = "cpu"):
         self.data, self.device = data, torch.device(device)
         self.images = torch.from_numpy(data.images).to(self.device)
-        self.labels = torch.from_numpy(data.labels).long().to(self.device)
+        labels = torch.from_numpy(data.labels).to(self.device)
+        self.labels = labels if data.has_masks else labels.long()
         std = torch.tensor(data.std, device=self.device).view(1, -1, 1, 1)
         mean = torch.tensor(data.mean, device=self.device).view(1, -1, 1, 1)
         self.scale, self.shift = 1 / (255 * std), mean / std
@@ -69,6 +70,10 @@ class Store:
     def _normalised(self, rows: Tensor | slice) -> Tensor:
         x = self.images[rows].to(torch.float32, memory_format=torch.channels_last)
         return x.mul_(self.scale).sub_(self.shift)
+
+    def targets(self, rows: Tensor) -> Tensor:
+        """Classes (B,) or masks (B, H, W), int64."""
+        return self.labels[rows].long()
 
     def clip(self, x: Tensor) -> Tensor:
         """Normalised pictures (B, C, H, W) cut to what uint8 pictures can be."""
@@ -90,7 +95,7 @@ class Samples:
 
     @property
     def labels(self) -> np.ndarray:
-        """Classes, int (N,)."""
+        """Classes, int (N,), or masks, uint8 (N, H, W)."""
         return self.store.data.labels[self.rows]
 
     @property
@@ -106,7 +111,7 @@ class Samples:
     def batch(self, index: np.ndarray, epoch: int = 0) -> Batch:
         """The samples at positions ``index`` (B,) of this client's data."""
         rows = torch.from_numpy(self.rows[index]).to(self.store.device)
-        x, y = self.store.pictures(rows), self.store.labels[rows]
+        x, y = self.store.pictures(rows), self.store.targets(rows)
         return Batch(x, y, torch.from_numpy(index).to(self.store.device), epoch)
 
     def whole(self) -> Batch:
@@ -264,8 +269,9 @@ class Federation:
         return table.rename_axis("client").assign(all=self.sizes)
 
     def class_counts(self) -> np.ndarray:
-        """Training samples, clients × classes, int (K, M)."""
-        return self._counts(self.data.labels, self.data.num_classes)
+        """Training samples, clients × classes, int (K, M); ValueError for masks."""
+        classes = self.data.classes_for("class_counts")
+        return self._counts(classes, self.data.num_classes)
 
     def _counts(self, column: np.ndarray, num_values: int) -> np.ndarray:
         owner = np.repeat(np.arange(len(self)), np.diff(self.starts))

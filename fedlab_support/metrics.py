@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,7 +13,43 @@ from torch.nn import functional as F
 
 
 @dataclass(frozen=True)
-class Classification:
+class Task(ABC):
+    """What is optimised and what is measured, sample by sample.
+
+    ``metric`` names the score. Targets are int64, or probabilities of the classes,
+    float, with a dimension of length M behind the first.
+    """
+
+    metric: str
+
+    @abstractmethod
+    def losses(self, output: Tensor, y: Tensor) -> Tensor:
+        """The loss of each sample, (B,)."""
+
+    @abstractmethod
+    def score(self, output: Tensor, y: Tensor) -> Tensor:
+        """What is reported of each sample, float (B,) in [0, 1]; 1 is best."""
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """Mean loss, a scalar."""
+        return self.losses(output, y).mean()
+
+    def soft(self, y: Tensor, num_classes: int) -> Tensor:
+        """Targets as probabilities, float: classes (B,) → (B, M), masks (B, H, W) →
+        (B, M, H, W); what is soft already stays as it is.
+        """
+        if y.is_floating_point():
+            return y
+        return F.one_hot(y, num_classes).movedim(-1, 1).to(torch.float32)
+
+
+def _hard(y: Tensor) -> Tensor:
+    """Targets as classes; of probabilities, the likeliest."""
+    return y.argmax(1) if y.is_floating_point() else y
+
+
+@dataclass(frozen=True)
+class Classification(Task):
     """One class per picture: cross-entropy, and accuracy as a share in [0, 1]."""
 
     metric: str = "accuracy"
@@ -27,13 +64,48 @@ class Classification:
 
     def score(self, output: Tensor, y: Tensor) -> Tensor:
         """1 where the largest logit is the right class, else 0; float (B,)."""
-        return (output.argmax(1) == y).to(torch.float32)
+        return (output.argmax(1) == _hard(y)).to(torch.float32)
 
 
-TASKS = {"classification": Classification()}
+SMOOTH = 1.0
+"""Pixels added to both sides of the soft Dice: a picture without foreground has one."""
 
 
-def task(name: str) -> Classification:
+@dataclass(frozen=True)
+class Segmentation(Task):
+    """A foreground in every picture: soft Dice loss, and Dice as a share in [0, 1].
+
+    Each sample's Dice is its own, and samples are averaged, as HarmoFL averages them;
+    a Dice over all pixels of a batch would hide pictures with a small foreground.
+
+    Source: Milletari et al., 3DV 2016, section 3, with sums of probabilities in place
+    of sums of squares.
+    """
+
+    metric: str = "dice"
+
+    def losses(self, output: Tensor, y: Tensor) -> Tensor:
+        """1 - soft Dice, (B,), from logits (B, 2, H, W) and masks (B, H, W) of 0, 1."""
+        p = output.softmax(1)[:, 1].flatten(1)
+        t = (y[:, 1] if y.is_floating_point() else y == 1).flatten(1)
+        # 1 - (2 Σ p t + s) / (Σ p + Σ t + s)
+        both, each = (p * t).sum(1), p.sum(1) + t.sum(1)
+        return 1 - (2 * both + SMOOTH) / (each + SMOOTH)
+
+    def score(self, output: Tensor, y: Tensor) -> Tensor:
+        """Dice of the pixels called foreground, (B,); 1 where both masks are empty."""
+        found, true = ((each == 1).flatten(1) for each in (output.argmax(1), _hard(y)))
+        both, each = (found & true).sum(1), found.sum(1) + true.sum(1)
+        return torch.where(each == 0, 1.0, 2 * both / each)
+
+
+TASKS: dict[str, Task] = {
+    "classification": Classification(),
+    "segmentation": Segmentation(),
+}
+
+
+def task(name: str) -> Task:
     """The task of that name; ValueError names the known ones."""
     if name not in TASKS:
         raise ValueError(f"known tasks are {sorted(TASKS)}, found {name!r}")

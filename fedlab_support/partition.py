@@ -60,10 +60,11 @@ def dirichlet(data: DomainData, clients: int, alpha: float, rng, among=None) -> 
             f"alpha must be positive and finite, found {alpha}; 100 is close to iid"
         )
     among, rng = _dealt(data, among, clients), np.random.default_rng(rng)
+    labels = data.classes_for("dirichlet")
     for _ in range(100):
         parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
         for label in range(data.num_classes):
-            members = rng.permutation(among[data.labels[among] == label])
+            members = rng.permutation(among[labels[among] == label])
             shares = rng.dirichlet(np.full(clients, alpha))
             cuts = (np.cumsum(shares)[:-1] * len(members)).round().astype(int)
             for part, piece in zip(parts, np.split(members, cuts), strict=True):
@@ -87,8 +88,8 @@ def shards(data: DomainData, clients: int, per_client: int, rng, among=None) -> 
     if per_client < 1:
         raise ValueError(f"per_client must be at least 1, found {per_client}")
     among, rng = _dealt(data, among, clients * per_client), np.random.default_rng(rng)
-    among = rng.permutation(among)
-    by_class = among[np.argsort(data.labels[among], kind="stable")]
+    among, labels = rng.permutation(among), data.classes_for("shards")
+    by_class = among[np.argsort(labels[among], kind="stable")]
     pieces = np.array_split(by_class, clients * per_client)
     order = rng.permutation(len(pieces)).reshape(clients, per_client)
     return [np.concatenate([pieces[i] for i in row]) for row in order]

@@ -17,7 +17,7 @@ from torch.optim import Adam, Optimizer
 from .checks import expect
 from .federation import Batch, Client
 from .messages import Broadcast, Message, Tensors, copies, refuse_nan
-from .metrics import Classification
+from .metrics import Task
 from .optimisers import FusedSGD
 from .streams import Stream, layer_noise, numpy_stream
 
@@ -111,7 +111,8 @@ class Visit:
     - ``memory``: private, changed in place, kept only if the visit succeeds (also when
       the server then refuses the message: on a network the client would not know).
     - ``cache``: recomputable tensors by ``batch.index``; may vanish at any time.
-    - ``task``: ``task.loss(output, y)`` and ``task.score(output, y)``.
+    - ``task``: ``task.loss(output, y)``, ``task.score(output, y)`` and
+      ``task.soft(y, num_classes)``.
     - ``stream``: the method's own random numbers for this round and client; ``rng`` is
       its generator.
     - ``deadline``: when ``time.monotonic()`` passes it, training stops; None: never.
@@ -120,7 +121,7 @@ class Visit:
     client: Client
     received: Broadcast
     training: LocalTraining
-    task: Classification
+    task: Task
     stream: Stream
     memory: Tensors = field(default_factory=dict)
     cache: dict = field(default_factory=dict)

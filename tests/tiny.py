@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -54,6 +56,23 @@ def tiny_data(
         std=tuple(0.2 + 0.05 * c for c in range(channels)),
         source="drawn by a test",
     )
+
+
+def tiny_masks(num: int = 60, size: int = 8, **settings) -> DomainData:
+    """Pictures of :func:`tiny_data` whose mask is a bright block in each of them.
+
+    Blocks differ in place and size; in every seventh picture there is none.
+    """
+    data = tiny_data(num, size=size, **settings)
+    rng, images = np.random.default_rng(num), data.images // 2
+    masks = np.zeros((num, size, size), np.uint8)
+    for i in range(num):
+        top, left = rng.integers(0, size - 3, 2)
+        height, width = rng.integers(2, size // 2 + 1, 2)
+        masks[i, top : top + height, left : left + width] = i % 7 > 0
+    images += 70 * masks[:, None]
+    names = {"name": "tiny masks", "class_names": ("ground", "block")}
+    return replace(data, images=images, labels=masks, task="segmentation", **names)
 
 
 def a_stream(seed: int = 0) -> Stream:

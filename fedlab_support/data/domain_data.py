@@ -16,7 +16,8 @@ class DomainData:
     ever copied per client.
 
     - ``images``: uint8 (N, C, H, W), light ink on dark ground for written characters.
-    - ``labels``: int (N,), position in ``class_names``.
+    - ``labels``: int (N,), position in ``class_names``; for the task "segmentation" a
+      mask of every picture, uint8 (N, H, W), 0 ground and 1 foreground.
     - ``domain``: int (N,), position in ``domain_names``: where the look comes from.
     - ``owner``: int (N,), position in ``owner_names``: writer, site or camera.
     - ``is_test``: bool (N,), True for samples that no client may train on.
@@ -49,28 +50,44 @@ class DomainData:
                 f"{self.images.dtype} of shape {self.images.shape}; grey pictures need "
                 "a channel axis of length 1"
             )
-        num_examples, channels = self.images.shape[:2]
-        for field, names in (
-            ("labels", self.class_names),
-            ("domain", self.domain_names),
-            ("owner", self.owner_names),
-            ("is_test", (False, True)),
+        (num_examples, channels), size = self.images.shape[:2], self.images.shape[2:]
+        if self.has_masks:
+            self._check_masks()
+        for field, names, each in (
+            ("labels", self.class_names, size if self.has_masks else ()),
+            ("domain", self.domain_names, ()),
+            ("owner", self.owner_names, ()),
+            ("is_test", (False, True), ()),
         ):
-            self._check_column(field, num_examples, len(names))
+            self._check_column(field, (num_examples, *each), len(names))
         if len(self.mean) != channels or len(self.std) != channels:
             raise ValueError(
                 f"{self.name}: mean and std need one value per channel ({channels}), "
                 f"found {len(self.mean)} and {len(self.std)}"
             )
 
-    def _check_column(self, field: str, num_examples: int, num_names: int) -> None:
-        values = getattr(self, field)
-        if values.shape != (num_examples,):
+    def _check_masks(self) -> None:
+        shape = (len(self.images), *self.images.shape[2:])
+        if self.labels.shape != shape or self.labels.dtype != np.uint8:
             raise ValueError(
-                f"{self.name}: {field} must have one entry per image ({num_examples}), "
+                f"{self.name}: masks must be uint8 of the pictures' shape {shape}, "
+                f"found {self.labels.dtype} of shape {self.labels.shape}; pictures and "
+                "masks must be cut and resized alike, masks by the nearest pixel"
+            )
+        if len(self.class_names) != 2:
+            raise ValueError(
+                f"{self.name}: masks tell a foreground from the ground, expected two "
+                f"class names, found {self.class_names}; merge the classes"
+            )
+
+    def _check_column(self, field: str, shape: tuple, num_names: int) -> None:
+        values = getattr(self, field)
+        if values.shape != shape:
+            raise ValueError(
+                f"{self.name}: {field} must have one entry per image ({shape[0]}), "
                 f"found shape {values.shape}"
             )
-        if num_examples and (values.min() < 0 or values.max() >= num_names):
+        if values.size and (values.min() < 0 or values.max() >= num_names):
             wrong = values.max() if values.max() >= num_names else values.min()
             raise ValueError(
                 f"{self.name}: {field} must lie in 0…{num_names - 1}, found {wrong}; "
@@ -99,6 +116,20 @@ class DomainData:
     def num_classes(self) -> int:
         """Number of classes, M."""
         return len(self.class_names)
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether ``labels`` are masks."""
+        return self.task == "segmentation"
+
+    def classes_for(self, purpose: str) -> np.ndarray:
+        """Each picture's class, int (N,); for masks ValueError, naming ``purpose``."""
+        if self.has_masks:
+            raise ValueError(
+                f"{purpose} needs one class per picture, found a mask of every picture "
+                f"in {self.name}; iid, by_owner and by_domain deal pictures with masks"
+            )
+        return self.labels
 
     def select(self, index: np.ndarray) -> DomainData:
         """The same data set with only the samples at ``index`` (a copy), names kept."""

@@ -23,8 +23,8 @@ def rotated(
 
     All pictures of an owner are turned, those for testing too; domains that the data
     had are replaced. Bilinear; corners that come into the picture are dark, as the
-    ground is. Raises ValueError for an angle that is there twice or for fewer owners
-    than angles.
+    ground is. Raises ValueError for an angle that is there twice, for fewer owners
+    than angles, or for masks.
 
     The report's code turns counter-clockwise and fills the corners of its dark-on-white
     pictures with ink; we follow its text.
@@ -33,6 +33,7 @@ def rotated(
     """
     if len({angle % 360 for angle in degrees}) < len(degrees) or len(degrees) == 0:
         raise ValueError(f"expected different angles, found {list(degrees)}")
+    domain = np.empty_like(data.classes_for("rotated"))
     owners = np.unique(data.owner)
     if len(owners) < len(degrees):
         raise ValueError(
@@ -40,7 +41,6 @@ def rotated(
             f"{len(owners)} in {data.name}; take fewer angles"
         )
     shuffled = np.random.default_rng(rng).permutation(owners)
-    domain = np.empty_like(data.labels)
     images = np.empty_like(data.images)
     for number, group in enumerate(np.array_split(shuffled, len(degrees))):
         rows = np.flatnonzero(np.isin(data.owner, group))

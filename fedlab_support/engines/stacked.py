@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ..federation import Batch, Store, positions
 from ..messages import Broadcast, Message, Tensors, copies
 from ..methods import FedAvg
-from ..metrics import task
+from ..metrics import Task, task
 from ..models import Dropout
 from ..streams import Stream, numpy_stream
 from ..training import (
@@ -83,7 +82,7 @@ class PerClient:
     samples of a client's batch, 0 for what only fills its row.
     """
 
-    task: Any
+    task: Task
     share: Tensor
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
@@ -94,6 +93,10 @@ class PerClient:
     def score(self, output: Tensor, y: Tensor) -> Tensor:
         """The task's score of each sample."""
         return self.task.score(output, y)
+
+    def soft(self, y: Tensor, num_classes: int) -> Tensor:
+        """The task's targets as probabilities."""
+        return self.task.soft(y, num_classes)
 
 
 class Batched:
@@ -175,7 +178,7 @@ class Plan:
         """What is seen at a step, x and y (K·B, …), and what it counts, (K, B)."""
         where = (step, slice(self.active[step]), slice(self.width[step]))
         rows = self.rows[where].flatten()
-        seen = Batch(store.pictures(rows), store.labels[rows], rows, epoch=0)
+        seen = Batch(store.pictures(rows), store.targets(rows), rows, epoch=0)
         return seen, self.share[where]
 
     def means(self, logged: list[Tensor]) -> list[float]:

@@ -24,6 +24,7 @@ from fedlab_support.plots.style import (
     label_of,
     new_picture,
     one_row_per,
+    scale_of,
     style,
 )
 
@@ -164,18 +165,20 @@ def _name_axes(axes: np.ndarray, count: int) -> None:
 
 
 def accuracy_by_client(
-    table: pd.DataFrame, by: str = "name", title: str = ""
+    table: pd.DataFrame, by: str = "name", title: str = "", metric: str = "accuracy"
 ) -> Picture:
     """Draw all clients' accuracies in order, one line per value of `by`.
 
-    table: from `history.by_client`: columns `by`, client, mean (a share), num_seeds.
+    table:  from `history.by_client`: columns `by`, client, mean, num_seeds.
+    metric: what `mean` is, such as "dice"; shares become per cent.
     A line starts at the client that is served worst; at x % it is the accuracy that x %
     of the clients do not exceed.
     Raises ValueError for repeated clients or more than five lines.
     """
     columns_of(table, [by, "client", "mean", "num_seeds"])
     one_row_per(table, [by, "client"], "average first, with history.by_client")
-    lines = table.sort_values("mean", kind="stable").assign(mean=table["mean"] * 100)
+    scaled = table["mean"] * scale_of(metric)
+    lines = table.assign(mean=scaled).sort_values("mean", kind="stable")
     ranks = lines.groupby(by)["mean"]
     share = 100 * (ranks.cumcount() + 0.5) / ranks.transform("size")
     lines = lines.assign(percent_of_clients=share)
@@ -192,7 +195,7 @@ def accuracy_by_client(
             look["label"] = f"{SIGNS[place]} {name}"  # ends may well coincide
             axis.plot(line["percent_of_clients"], line["mean"], **look)
         axis.set(xlabel="Share of clients, worst served first (%)", xlim=(0, 100))
-        axis.set_ylabel(label_of("accuracy"))
+        axis.set_ylabel(label_of(metric))
         axis.grid(axis="y")
         is_text = table[by].map(type).eq(str).all()
         label_ends(figure, axis, "" if is_text else label_of(by))
