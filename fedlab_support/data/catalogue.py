@@ -6,10 +6,11 @@ import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import cifar, digits5, femnist
+from . import cifar, digits5, femnist, folders, picture_sets
 from .builtin import BUILT_IN
 from .domain_data import DomainData
 from .reading import resize, search_path
@@ -61,6 +62,13 @@ def _prepare(name: str) -> str:
     return f"run `python -m fedlab_support.data.prepare {name} --root data`"
 
 
+def _tree(about: str, layout: folders.Layout, home: str, *names: str) -> Stored:
+    """Pictures in folders, or in a zip of them, under one of several ``names``."""
+    files = tuple(f"{name}{end}" for name in names for end in ("", ".zip"))
+    obtain = f"put its folder or zip there ({home}); pictures become 64x64 or size="
+    return Stored(about, files, partial(folders.read, layout=layout), obtain)
+
+
 STORED: dict[str, Stored] = {
     "femnist": Stored(
         "handwritten characters of 87 real writers",
@@ -109,6 +117,42 @@ STORED: dict[str, Stored] = {
         ("cifar10/cifar10.npz", "cifar10/cifar10_subset.npz"),
         cifar.read,
         _prepare("cifar10"),
+    ),
+    "pacs": _tree(
+        "seven things as photos, art, cartoons and sketches",
+        picture_sets.PACS,
+        "the project page iccv2017 of the authors",
+        *("PACS", "pacs"),
+    ),
+    "office31": _tree(
+        "31 office objects from a shop and two cameras",
+        picture_sets.OFFICE31,
+        "the page domainadapt of its authors",
+        *("office31", "Office31"),
+    ),
+    "office10": _tree(
+        "ten classes of office31: three of Office-Caltech-10's four clients",
+        picture_sets.OFFICE10,
+        "the page domainadapt of its authors",
+        *("office31", "Office31"),
+    ),
+    "office_caltech10": _tree(
+        "ten office objects in four domains",
+        picture_sets.OFFICE_CALTECH10,
+        "Office-31 and ten folders of Caltech-256",
+        *("office_caltech10", "office_caltech_10", "office_caltech_10_dataset"),
+    ),
+    "office_home": _tree(
+        "65 household objects in four domains",
+        picture_sets.OFFICE_HOME,
+        "the page officehome-dataset of its authors",
+        *("office_home", "OfficeHome", "OfficeHomeDataset_10072016"),
+    ),
+    "domainnet10": _tree(
+        "ten classes of DomainNet in six domains",
+        picture_sets.DOMAINNET10,
+        "one zip and two lists per domain, in one folder, from ai.bu.edu/M3SDA",
+        *("domainnet", "DomainNet"),
     ),
 }
 """Every data set that needs files. One name always reads the same files."""

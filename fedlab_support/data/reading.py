@@ -49,17 +49,22 @@ def resize(images: np.ndarray, size: int | None, smooth: bool = False) -> np.nda
     """
     if size is None or images.shape[2:] == (size, size):
         return images
-    if size < 1:
-        raise ValueError(
-            f"size must be a picture side of at least 1 pixel, found {size}; "
-            "leave it out for the stored size"
-        )
+    check_size(size)
     kind = Image.Resampling.BICUBIC if smooth else Image.Resampling.BILINEAR
     planes = images.reshape(-1, *images.shape[2:])
     out = np.empty((len(planes), size, size), np.uint8)
     for i, plane in enumerate(planes):
         out[i] = Image.fromarray(plane).resize((size, size), kind)
     return out.reshape(*images.shape[:2], size, size)
+
+
+def check_size(size: int) -> None:
+    """Raise ValueError when ``size`` is no side of a picture."""
+    if size < 1:
+        raise ValueError(
+            f"size must be a picture side of at least 1 pixel, found {size}; "
+            "leave it out for the usual size"
+        )
 
 
 def read_arrays(path: Path, kinds: Mapping[str, str]) -> Arrays:

@@ -1,0 +1,263 @@
+"""Pictures in folders ``<domain>/<class>/<picture>``, on disk or in a zip."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from .domain_data import DomainData
+from .trees import Tree, decode
+
+SIDE = 64
+"""Pixels of a side where nothing is asked for: files differ in shape."""
+
+SEED = 20240
+TEST_SHARE = 0.2
+DRAWN = "a fifth of each class for testing, drawn with a seed"
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
+
+Row = tuple[str, str, str]
+"""Domain, class and path of a picture."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a published set holds, and how copies of it may differ.
+
+    - ``domains``: name → pictures of each class, or one number for all together.
+    - ``classes``: names in the order of their labels; ``also``: other names for them.
+    - ``is_part``: whether further classes of a copy are left out, or refused.
+    - ``lists``: ends of the names of the published lists of training and test
+      pictures, behind the domain's; ``numbers``: what they call each class.
+    - ``surplus``: share of pictures that copies may hold beyond the counts.
+    """
+
+    source: str
+    domains: dict[str, Sequence[int]]
+    classes: tuple[str, ...]
+    also: dict[str, str] = field(default_factory=dict)
+    is_part: bool = False
+    lists: tuple[str, str] | None = None
+    numbers: tuple[int, ...] = ()
+    surplus: float = 0.0
+
+
+def from_folders(
+    path: str | os.PathLike[str],
+    size: int = SIDE,
+    domains: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+) -> DomainData:
+    """Any tree ``<domain>/<class>/<picture>``, a folder or a zip, as squares in colour.
+
+    - ``domains``, ``classes``: which ones are kept, in this order; None: all, sorted by
+      code point. A level ``images`` and folders around the tree do not matter.
+
+    Each domain is one owner. A fifth of the pictures of a domain and class is for
+    testing, drawn with a fixed seed; identical files are on one side. Raises ValueError
+    for a name that is not there and for a file that is not a whole picture.
+    """
+    path = Path(path)
+    with Tree(path) as tree:
+        rows = list(_placed(tree))
+        for place, wanted in ((0, domains), (1, classes)):
+            found = sorted({row[place] for row in rows})
+            if absent := [name for name in wanted or () if name not in found]:
+                raise ValueError(
+                    f"{path.name}: expected <domain>/<class>/<picture> with "
+                    f"{absent[0]!r}, found {', '.join(found) or 'no pictures'}"
+                )
+            rows = [row for row in rows if wanted is None or row[place] in wanted]
+        if not rows:
+            raise ValueError(
+                f"{path.name}: expected pictures ({', '.join(SUFFIXES)}) in folders "
+                "<domain>/<class>, found none"
+            )
+        names = (
+            tuple(domains or sorted({row[0] for row in rows})),
+            tuple(classes or sorted({row[1] for row in rows})),
+        )
+        return _assembled(tree, rows, names, size, {})
+
+
+def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainData:
+    """A published set from its tree, checked against ``layout``.
+
+    The published split where its lists lie in the tree; else, or where there is none,
+    the one that :func:`from_folders` draws: ``source`` says which. It also says so when
+    the copy lacks pictures. Raises ValueError for a domain or class that is unknown or
+    absent, for more pictures than were published, and for a list that numbers classes
+    in another way.
+    """
+    with Tree(paths[0]) as tree:
+        rows = list(_known(tree, layout))
+        _check_counts(rows, layout, paths[0].name)
+        parts = _published_split(tree, layout)
+        note = f"{len(rows):,} pictures"
+        official = sum(sum(counts) for counts in layout.domains.values())
+        if len(rows) < official:
+            note = f"{len(rows):,} of {official:,} pictures"
+        if parts:
+            listed = [row for row in rows if _key_of(row) in parts]
+            left_out = len(rows) - len(listed)
+            note += f", {left_out:,} of them in no list and left out" * bool(left_out)
+            rows, note = listed, f"{note}; split as published"
+        else:
+            note = f"{note}; {DRAWN}"
+        names = tuple(layout.domains), layout.classes
+        data = _assembled(tree, rows, names, size or SIDE, parts)
+    return replace(data, source=f"{layout.source}, {note}")
+
+
+def _placed(tree: Tree) -> Iterator[Row]:
+    """Every picture that lies in a domain's folder of a class."""
+    for name in tree:
+        path = PurePosixPath(name)
+        folders = [part for part in path.parts[:-1] if part.lower() != "images"]
+        if path.suffix.lower() in SUFFIXES and len(folders) >= 2:
+            yield folders[-2], folders[-1], name
+
+
+def plain(name: str) -> str:
+    """A name as copies agree on it: "Real World", "real_world" and "RealWorld"."""
+    return re.sub(r"[ _-]", "", name.lower())
+
+
+def _known(tree: Tree, layout: Layout) -> Iterator[Row]:
+    """The pictures of the set, under its own names for domains and classes."""
+    domains, classes = _spellings(layout)
+    for domain, label, name in _placed(tree):
+        for kind, found, known in (
+            ("domain", domain, domains),
+            ("class", label, classes),
+        ):
+            if plain(found) not in known and not (layout.is_part and kind == "class"):
+                raise ValueError(
+                    f"{tree.path.name}: expected a {kind} of {layout.source}, one of "
+                    f"{', '.join(known.values())}; found {found!r} ({name}). Another "
+                    "set, or another layout than <domain>/<class>/<picture>"
+                )
+        if plain(label) in classes:
+            yield domains[plain(domain)], classes[plain(label)], name
+
+
+def _spellings(layout: Layout) -> tuple[dict[str, str], dict[str, str]]:
+    """Plain name → name, of domains and of classes."""
+    classes = {plain(name): name for name in layout.classes}
+    also = {plain(name): official for name, official in layout.also.items()}
+    return {plain(name): name for name in layout.domains}, classes | also
+
+
+def _check_counts(rows: list[Row], layout: Layout, what: str) -> None:
+    for domain, official in layout.domains.items():
+        mine = [label for where, label, _ in rows if where == domain]
+        counts = np.array([mine.count(label) for label in layout.classes])
+        if not counts.all():
+            absent = [c for c, n in zip(layout.classes, counts, strict=True) if n == 0]
+            raise ValueError(
+                f"{what}: expected {len(counts)} classes in {domain}, found no picture "
+                f"of {', '.join(absent[:5])}; the copy is incomplete"
+            )
+        found = counts if len(official) > 1 else counts.sum(keepdims=True)
+        if (found > np.array(official) * (1 + layout.surplus)).any():
+            raise ValueError(
+                f"{what}: expected at most {sum(official):,} pictures in {domain}, "
+                f"class by class {list(official)}, found {found.tolist()}; the copy "
+                "is not the published one, or holds pictures twice"
+            )
+
+
+def _key_of(row: Row) -> Row:
+    return (*row[:2], PurePosixPath(row[2]).name)
+
+
+def _published_split(tree: Tree, layout: Layout) -> dict[Row, bool]:
+    """(domain, class, file name) → is it for testing; empty without all the lists."""
+    files = {PurePosixPath(name).name.lower(): name for name in tree}
+    if layout.lists is None or not all(
+        f"{domain}{end}" in files for domain in layout.domains for end in layout.lists
+    ):
+        return {}
+    domains, classes = _spellings(layout)
+    numbers = dict(zip(layout.classes, layout.numbers, strict=True))
+    split: dict[Row, bool] = {}
+    for domain in layout.domains:
+        for is_test, end in enumerate(layout.lists):
+            for line in tree.lines(files[f"{domain}{end}"]):
+                path, _, number = line.rpartition(" ")
+                *_, where, label, file = ("", "", *PurePosixPath(path).parts)
+                name = classes.get(plain(label))
+                if name is None and layout.is_part:
+                    continue
+                if plain(where) not in domains or number != str(numbers.get(name)):
+                    raise ValueError(
+                        f"{domain}{end}: expected lines such as "
+                        f"'{domain}/{layout.classes[0]}/name.jpg {layout.numbers[0]}' "
+                        f"with the numbers {layout.numbers}, found {line!r}; another "
+                        "list, or one whose classes count from another number"
+                    )
+                split[domain, name, file] = bool(is_test)
+    return split
+
+
+def _assembled(
+    tree: Tree,
+    rows: list[Row],
+    names: tuple[tuple[str, ...], tuple[str, ...]],
+    size: int,
+    split: dict[Row, bool],
+) -> DomainData:
+    """The pictures of ``rows``, sorted by domain, class and path.
+
+    ``names``: of the domains and of the classes. ``split`` as published, or empty.
+    """
+    places = [{name: i for i, name in enumerate(each)} for each in names]
+    rows = sorted(rows, key=lambda row: (places[0][row[0]], places[1][row[1]], row[2]))
+    images, digests = decode(tree, [row[2] for row in rows], size)
+    if split:
+        is_test = np.array([split[_key_of(row)] for row in rows])
+    else:
+        is_test = drawn_split([f"{row[0]}/{row[1]}" for row in rows], digests)
+    domain = np.array([places[0][row[0]] for row in rows])
+    return DomainData(
+        name=tree.path.stem,
+        images=images,
+        labels=np.array([places[1][row[1]] for row in rows]),
+        domain=domain,
+        owner=domain.copy(),
+        is_test=is_test,
+        class_names=names[1],
+        domain_names=names[0],
+        owner_names=names[0],
+        mean=(0.5,) * 3,
+        std=(0.5,) * 3,
+        source=f"{len(rows):,} pictures under {tree.path.name}; {DRAWN}",
+    )
+
+
+def drawn_split(cells: Sequence[str], digests: np.ndarray) -> np.ndarray:
+    """Which pictures are for testing, bool (N,): at most a fifth of every cell.
+
+    ``cells`` (N,): the text that names a picture's cell is its seed, so that a cell is
+    split alike in a set and in a part of it. Pictures with equal ``digests`` (N,) are
+    on one side, that of the first of them.
+    """
+    cells = np.asarray(cells)
+    _, first, group, sizes = np.unique(
+        digests, return_index=True, return_inverse=True, return_counts=True
+    )
+    is_test = np.zeros(len(first), dtype=bool)
+    for cell in np.unique(cells):
+        mine = np.flatnonzero(cells[first] == cell)
+        mine = np.random.default_rng([SEED, zlib.crc32(cell.encode())]).permutation(
+            mine
+        )
+        most = round(TEST_SHARE * sizes[mine].sum())
+        is_test[mine[np.cumsum(sizes[mine]) <= most]] = True
+    return is_test[group]
