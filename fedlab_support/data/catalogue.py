@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import cifar, digits5, femnist, folders, picture_sets
+from . import cifar, digits5, femnist, folders, picture_sets, prostate, tiny_imagenet
 from .builtin import BUILT_IN
 from .domain_data import DomainData
-from .reading import resize, search_path
+from .reading import resize, resize_masks, search_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,6 +67,15 @@ def _tree(about: str, layout: folders.Layout, home: str, *names: str) -> Stored:
     files = tuple(f"{name}{end}" for name in names for end in ("", ".zip"))
     obtain = f"put its folder or zip there ({home}); pictures become 64x64 or size="
     return Stored(about, files, partial(folders.read, layout=layout), obtain)
+
+
+def _prostate(about: str, **settings) -> Stored:
+    files = ("prostate", "ProstateMRI", "prostate.zip")
+    obtain = (
+        "put the folder or zip of its six sites there (liuquande.github.io/SAML); "
+        "nibabel reads it: pip install 'fedlab_support[medical]'"
+    )
+    return Stored(about, files, partial(prostate.read, **settings), obtain)
 
 
 STORED: dict[str, Stored] = {
@@ -154,6 +163,22 @@ STORED: dict[str, Stored] = {
         "one zip and two lists per domain, in one folder, from ai.bu.edu/M3SDA",
         *("domainnet", "DomainNet"),
     ),
+    "tiny_imagenet": Stored(
+        "200 kinds of things, 64x64 pixels",
+        ("tiny-imagenet-200", "tiny-imagenet-200.zip"),
+        tiny_imagenet.read,
+        "put the folder or zip tiny-imagenet-200 there (cs231n.stanford.edu)",
+    ),
+    "prostate": _prostate("prostates of six hospitals, other patients for testing"),
+    "prostate_slices": _prostate(
+        "the same, slices of the same patients for testing, as in the papers",
+        by="slices",
+    ),
+    "mini_prostate": _prostate(
+        "prostate_slices with 32 to 46 slices per hospital to train on",
+        by="slices",
+        one_in=6,
+    ),
 }
 """Every data set that needs files. One name always reads the same files."""
 
@@ -171,7 +196,8 @@ def load(
     if name in BUILT_IN:
         make, _ = BUILT_IN[name]
         data = make()
-        return replace(data, images=resize(data.images, size))
+        labels = resize_masks(data.labels, size) if data.has_masks else data.labels
+        return replace(data, images=resize(data.images, size), labels=labels)
     if name not in STORED:
         known = (*BUILT_IN, *STORED)
         close = difflib.get_close_matches(name, known, n=1)

@@ -47,15 +47,26 @@ def resize(images: np.ndarray, size: int | None, smooth: bool = False) -> np.nda
     images: uint8 (N, C, H, W). Bilinear with antialiasing, or bicubic if ``smooth``.
     Returns uint8 (N, C, size, size). Raises ValueError when ``size`` is below 1.
     """
-    if size is None or images.shape[2:] == (size, size):
+    kind = Image.Resampling.BICUBIC if smooth else Image.Resampling.BILINEAR
+    return _resized(images, size, kind)
+
+
+def resize_masks(masks: np.ndarray, size: int | None) -> np.ndarray:
+    """Bring masks, uint8 (N, H, W), to ``size`` x ``size``, by the nearest pixel."""
+    return _resized(masks, size, Image.Resampling.NEAREST)
+
+
+def _resized(
+    images: np.ndarray, size: int | None, kind: Image.Resampling
+) -> np.ndarray:
+    if size is None or images.shape[-2:] == (size, size):
         return images
     check_size(size)
-    kind = Image.Resampling.BICUBIC if smooth else Image.Resampling.BILINEAR
-    planes = images.reshape(-1, *images.shape[2:])
+    planes = images.reshape(-1, *images.shape[-2:])
     out = np.empty((len(planes), size, size), np.uint8)
     for i, plane in enumerate(planes):
         out[i] = Image.fromarray(plane).resize((size, size), kind)
-    return out.reshape(*images.shape[:2], size, size)
+    return out.reshape(*images.shape[:-2], size, size)
 
 
 def check_size(size: int) -> None:

@@ -1,0 +1,98 @@
+"""Tiny ImageNet: 200 kinds of things, 64x64 pixels in colour."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from .domain_data import DomainData
+from .trees import Tree, decode
+
+SIDE = 64
+CLASSES, TRAIN, TEST = 200, 100_000, 10_000
+"""What the published set holds."""
+
+
+def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
+    """Tiny ImageNet from its official folder or zip; one domain, one owner.
+
+    ``train/<id>/images`` is for training, ``val`` for testing, since the labels of
+    ``test`` were never published. Classes are numbered by their sorted identifiers and
+    called by the first of their words in ``words.txt``. Raises ValueError for a file
+    that is not a whole picture, for a picture or a line of ``val_annotations.txt``
+    without its counterpart, and for more classes or pictures than were published.
+    """
+    with Tree(paths[0]) as tree:
+        rows, is_test = _rows(tree, paths[0].name)
+        classes = sorted({label for label, _ in rows})
+        _check_counts(paths[0].name, len(classes), is_test)
+        images, _ = decode(tree, [name for _, name in rows], size or SIDE)
+        words = _words(tree)
+    place = {label: i for i, label in enumerate(classes)}
+    labels = np.array([place[label] for label, _ in rows])
+    train, test = int(np.sum(~is_test)), int(np.sum(is_test))
+    note = f"{train:,} + {test:,} pictures for training and testing"
+    if (train, test) != (TRAIN, TEST):
+        note += f", of {TRAIN:,} + {TEST:,}"
+    return DomainData(
+        name="tiny_imagenet",
+        images=images,
+        labels=labels,
+        domain=np.zeros_like(labels),
+        owner=np.zeros_like(labels),
+        is_test=is_test,
+        class_names=tuple(words.get(label, label) for label in classes),
+        domain_names=("tiny_imagenet",),
+        owner_names=("tiny_imagenet",),
+        mean=(0.5,) * 3,
+        std=(0.5,) * 3,
+        source=f"Tiny ImageNet (Stanford CS231N), {note}",
+    )
+
+
+def _rows(tree: Tree, what: str) -> tuple[list[tuple[str, str]], np.ndarray]:
+    """(class identifier, path) of the training, then of the validation pictures."""
+    train, held_back, lists = [], {}, []
+    for name in tree:
+        *_, part, label, folder, file = ("", "", "", *PurePosixPath(name).parts)
+        if file == "val_annotations.txt":
+            lists.append(name)
+        elif folder == "images" and file.lower().endswith(".jpeg"):
+            if part == "train":
+                train.append((label, name))
+            elif label == "val":
+                held_back[file] = name
+    if not train or len(lists) != 1:
+        raise ValueError(
+            f"{what}: expected train/<id>/images and val/val_annotations.txt, found "
+            f"{len(train)} training pictures and {len(lists)} lists; the zip of "
+            "tiny-imagenet-200 may stay packed"
+        )
+    known = {label for label, _ in train}
+    listed = dict(line.split("\t")[:2] for line in tree.lines(lists[0]))
+    if set(listed) != set(held_back) or not known.issuperset(listed.values()):
+        odd = sorted(set(listed) ^ set(held_back)) or sorted({*listed.values()} - known)
+        raise ValueError(
+            f"{what}: expected a line of val_annotations.txt for every picture under "
+            f"val, with a class that train has, found {odd[0]!r} without its "
+            "counterpart; the copy is incomplete"
+        )
+    test = [(label, held_back[file]) for file, label in sorted(listed.items())]
+    return train + test, np.repeat([False, True], [len(train), len(test)])
+
+
+def _check_counts(what: str, num_classes: int, is_test: np.ndarray) -> None:
+    found = (num_classes, int(np.sum(~is_test)), int(np.sum(is_test)))
+    if any(n > most for n, most in zip(found, (CLASSES, TRAIN, TEST), strict=True)):
+        raise ValueError(
+            f"{what}: expected at most {CLASSES} classes, {TRAIN:,} and {TEST:,} "
+            f"pictures, found {found}; this is not Tiny ImageNet"
+        )
+
+
+def _words(tree: Tree) -> dict[str, str]:
+    """Class identifier → its first word; empty where words.txt is absent."""
+    files = [name for name in tree if PurePosixPath(name).name == "words.txt"]
+    pairs = [line.partition("\t") for name in files for line in tree.lines(name)]
+    return {label: text.split(",")[0] for label, _, text in pairs}
