@@ -1,6 +1,7 @@
 """The task with masks: Dice against a slow form, and masks through a whole run."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from fedlab_support import FedAvg, LocalTraining, Run
-from fedlab_support.data import DomainData, rotated
+from fedlab_support.data import DomainData, load, rotated
 from fedlab_support.federation import Federation, leave_one_domain_out
 from fedlab_support.history import by_client, final
 from fedlab_support.metrics import SMOOTH, task
@@ -190,6 +191,33 @@ def test_a_run_learns_masks_and_reports_dice(trained):
     assert ends[0] < 0.4 < 0.6 < ends[-1] < 0.99
     assert set(whole["domain"]) == {"", *DATA.domain_names}
     assert "dice" in repr(trained)
+
+
+class WideNet(nn.Sequential):
+    """Five convolutions, each looking farther than the one before."""
+
+    def __init__(self, image_shape, num_classes: int):
+        widths = (image_shape[0], 12, 12, 12, 12, num_classes)
+        layers = []
+        for i, (c, d) in enumerate(pairwise(widths)):
+            reach = min(2**i, 8) if i < 4 else 1
+            layers += [nn.Conv2d(c, d, 3, padding=reach, dilation=reach), nn.ReLU()]
+        super().__init__(*layers[:-1])
+
+
+def test_a_federation_of_phantom_sites_learns():
+    data = load("prostate_phantoms", size=16)
+    some = data.select(np.flatnonzero(data.is_test | (np.arange(len(data)) % 3 > 0)))
+    federation = Federation.build(some, by_owner(some))
+    training = LocalTraining(lr=0.01, batch_size=16, epochs=2, optimiser="adam")
+    run = Run(FedAvg(), federation, WideNet, training, seed=1)
+    run.fit(6, progress=False)
+    whole = run.history.table().query("split == 'test' and metric == 'dice'")
+    ends = whole[whole["domain"] == ""].sort_values("round")["value"].tolist()
+    assert ends[0] < 0.3 and 0.6 < ends[-1] < 0.95
+    last = whole[whole["round"] == 6].set_index("domain")["value"]
+    assert set(last.index) == {"", *data.domain_names}
+    assert last.drop("").max() > last.drop("").min() + 0.02  # sites differ
 
 
 def test_scores_per_domain_and_client_are_those_of_the_model(trained):

@@ -13,6 +13,7 @@ import numpy as np
 from . import handwriting
 from .digit_domains import digit_domains
 from .domain_data import DomainData
+from .phantoms import prostate_phantoms
 from .scans import scans
 
 SEED = 20240
@@ -102,5 +103,9 @@ BUILT_IN: dict[str, tuple[Callable[[], DomainData], str]] = {
         "drawn characters of 100 writers, stands in for FEMNIST",
     ),
     "digit_domains": (digit_domains, "digits in five looks, stands in for Digit-Five"),
+    "prostate_phantoms": (
+        prostate_phantoms,
+        "drawn organs with masks at six sites, stands in for ProstateMRI",
+    ),
 }
 """Name, maker and one line about every built-in set."""
