@@ -189,7 +189,8 @@ def load(
     """Load a data set by name; nothing is ever downloaded.
 
     root: folder with prepared files; then ``$FEDLAB_DATA`` and ``./data`` are searched.
-    size: side of the pictures in pixels (bilinear, antialiased); None = as stored.
+    size: side of the pictures in pixels (bilinear, antialiased; masks by the nearest
+    pixel); None = as stored, or 64 where pictures lie in folders and differ in shape.
     Raises ValueError for an unknown name or a damaged file, FileNotFoundError with
     the way to get the files when they are absent. See :func:`available`.
     """

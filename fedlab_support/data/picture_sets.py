@@ -48,6 +48,7 @@ OFFICE31 = Layout(
         "trash_can"
     ),
 )
+"""Cameras show an object several times: it may be on both sides of a drawn split."""
 
 OFFICE_CALTECH10 = Layout(
     "Office-Caltech-10 (Gong et al., CVPR 2012)",
