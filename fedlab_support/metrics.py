@@ -75,8 +75,10 @@ SMOOTH = 1.0
 class Segmentation(Task):
     """A foreground in every picture: soft Dice loss, and Dice as a share in [0, 1].
 
-    Each sample's Dice is its own, and samples are averaged, as HarmoFL averages them;
-    a Dice over all pixels of a batch would hide pictures with a small foreground.
+    Each sample's Dice is its own, and samples are averaged. The released code of
+    HarmoFL and FedFA trains on the mean of cross-entropy and 1 - soft Dice, over all
+    pixels of a batch and over both classes, and reports the mean Dice of background and
+    foreground, which is the higher number: compare with the papers' with care.
 
     Source: Milletari et al., 3DV 2016, section 3, with sums of probabilities in place
     of sums of squares.

@@ -62,12 +62,7 @@ def read(
     with Tree(paths[0]) as tree:
         cases = _cases(tree)
         slices = [_slices(tree, case, size) for case in cases]
-    shapes = sorted({images.shape[2:] for images, _ in slices})
-    if len(shapes) > 1:
-        raise ValueError(
-            f"{paths[0].name}: expected volumes of one shape, found {shapes}; ask for "
-            "one: load(…, size=96)"
-        )
+    _check_shapes(paths[0].name, {images.shape[2:] for images, _ in slices})
     sizes = [len(images) for images, _ in slices]
     patient = np.repeat(np.arange(len(cases)), sizes)
     domain = np.repeat([list(SITES).index(site) for site, _, _ in cases], sizes)
@@ -232,6 +227,14 @@ def _check_volume(name: str, volume: np.ndarray, sides: tuple[float, ...]) -> No
             f"{name}: expected square slices of square pixels, found {shape[2]}x"
             f"{shape[1]} pixels of {sides[0]:g}x{sides[1]:g} mm; resample the volume "
             "and its mask, or pictures would be squeezed"
+        )
+
+
+def _check_shapes(what: str, shapes: set[tuple[int, int]]) -> None:
+    if len(shapes) > 1:
+        raise ValueError(
+            f"{what}: expected volumes of one shape, found {sorted(shapes)}; ask for "
+            "one: load(…, size=96)"
         )
 
 
