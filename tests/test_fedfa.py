@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from fedlab_support import FedAvg, Federation, LocalTraining, Run, small_cnn
-from fedlab_support.messages import Broadcast, Message, Server
+from fedlab_support.messages import Broadcast, Message, Server, nbytes
 from fedlab_support.methods import FedFA
+from fedlab_support.models import alexnet, unet
 from fedlab_support.models.augmentation import FeatureAugmentation, modulation
 from fedlab_support.partition import by_owner
 from fedlab_support.streams import layer_noise
@@ -279,6 +280,14 @@ def test_the_papers_bytes_travel_and_no_more(federation, widths, both):
     learnt = sum(v.numel() for v in run.server.weights.values())
     plain = Stages((2, 8, 8), 4, widths).state_dict()
     assert learnt == sum(v.numel() for v in plain.values())
+
+
+@pytest.mark.parametrize(("network", "both"), [(alexnet, 18_432), (unet, 15_872)])
+def test_the_papers_networks_say_so_many_bytes(network, both):
+    method = FedFA()
+    model = method.adapt(network((3, 64, 64), 10))
+    assert len(model.widths) == 5
+    assert 2 * nbytes(method.report_form(model)) == both
 
 
 def test_averaged_moments_travel_down_too_and_chosen_layers_only(federation):

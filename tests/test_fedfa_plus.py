@@ -10,6 +10,7 @@ import torch
 from fedlab_support import FedAvg, Federation, LocalTraining, small_cnn
 from fedlab_support.messages import Broadcast
 from fedlab_support.methods import FedFA, FedFAPlus
+from fedlab_support.models import small_alexnet
 from fedlab_support.models.histogram import extent, soft_histogram, symmetric_kl
 from fedlab_support.partition import by_owner
 from fedlab_support.streams import layer_noise
@@ -238,6 +239,16 @@ def test_a_client_of_one_picture_takes_part():
     run = fitted(federation, FedFAPlus(pool_features=True), 3, model=small_cnn)
     assert [m.client for m in run.messages] == [0, 1]
     assert all(v.isfinite().all() for v in run.server.weights.values())
+
+
+def test_the_papers_kind_of_network_is_trained():
+    data = tiny_data(num=30, size=64, channels=3, owners=2)
+    federation = Federation.build(data, by_owner(data))
+    training = LocalTraining(lr=0.01, batch_size=8)
+    run = fitted(federation, FedFAPlus(), model=small_alexnet, training=training)
+    assert run.server.shared["histogram"].shape == (64, 8)
+    assert len(run.server.shared) == 6 and len(run.messages) == 2
+    assert (run.server.shared["stages.0.added.ffa.variances"] > 0).all()
 
 
 def test_tables_call_it_by_the_papers_name(federation):
