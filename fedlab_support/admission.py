@@ -10,6 +10,7 @@ from .messages import (
     Broadcast,
     Message,
     Tensors,
+    expect_alike,
     expect_tensors,
     nbytes,
     refuse_nan,
@@ -66,6 +67,8 @@ def _admitted(job: Job, told: Broadcast, client: int, answer, record) -> Message
     expect_tensors("a report", message.report)
     record_message(record, told.round, client, message)
     validate(message, told.weights, client, int(job.federation.sizes[client]))
+    if (form := job.method.report_form(job.model)) is not None:
+        expect_alike("a report", message.report, form)
     job.method.check(message.report)
     curves = {name: float(value) for name, value in message.metrics.items()}
     for name, value in curves.items():

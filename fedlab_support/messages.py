@@ -163,17 +163,25 @@ def validate(
             "num_examples must be at least 1, whole, and at most "
             f"{most_examples}, found {count}"
         )
-    if wrong := sorted(expected.keys() ^ message.weights.keys()):
+    expect_alike("weights", message.weights, expected)
+    refuse_nan(message.weights)
+    refuse_nan(message.report)
+
+
+def expect_alike(what: str, tensors: Tensors, expected: Tensors) -> None:
+    """Raise ValueError unless names, shapes, types and devices are as expected."""
+    if wrong := sorted(expected.keys() ^ tensors.keys()):
         found = "missing" if wrong[0] in expected else "unknown"
-        raise ValueError(f"weights must be named as broadcast, {wrong[0]!r} is {found}")
+        raise ValueError(
+            f"{what} must be named as expected, {wrong[0]!r} is {found}; server and "
+            "client must run the same method and network"
+        )
     for name, own in expected.items():
-        value = message.weights[name]
+        value = tensors[name]
         if (value.shape, value.dtype) != (own.shape, own.dtype) or (
             (value.device, value.layout) != (own.device, own.layout)
         ):
             raise ValueError(f"{name!r} must be {_kind(own)}, found {_kind(value)}")
-    refuse_nan(message.weights)
-    refuse_nan(message.report)
 
 
 def _kind(value: Tensor) -> str:

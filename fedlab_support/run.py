@@ -119,8 +119,8 @@ class Run:
         self.clients = np.arange(len(federation))
         self.times_chosen = np.zeros(len(federation), dtype=np.int64)
         held_out = "+".join(federation.held_out_domains)
-        label = name or f"{type(method).__name__}, seed {seed}"
-        self.history = History(label, type(method).__name__, self.seed, held_out)
+        label = name or f"{method.label}, seed {seed}"
+        self.history = History(label, method.label, self.seed, held_out)
         self.has_started, self.must_measure = False, True
         self.rounds_restored = 0  # by a checkpoint, and not yet asked for by a fit
 

@@ -39,6 +39,11 @@ class FedAvg:
         known = ("examples", "equal")
         expect(self, "weighting", "'examples' or 'equal'", self.weighting in known)
 
+    @property
+    def label(self) -> str:
+        """What tables and curves call the method."""
+        return type(self).__name__
+
     # ---- once, before round 1 -------------------------------------------------------
     def adapt(self, model: nn.Module) -> nn.Module:
         """Which network is trained."""
@@ -87,6 +92,13 @@ class FedAvg:
         return {}
 
     # ---- every round, on the server -------------------------------------------------
+    def report_form(self, model: nn.Module) -> Tensors | None:
+        """What a report must be like in names, shapes and types; None: not compared.
+
+        ``model``: as adapted, before round 1.
+        """
+        return None
+
     def check(self, tensors: Tensors) -> None:
         """Look at an introduction or report; ValueError leaves that client out."""
 

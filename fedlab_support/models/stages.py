@@ -78,8 +78,14 @@ def norm2d(kind: str, channels: int, flat: bool = False) -> nn.Module:
 def stage_numbers(model: nn.Module, wanted: Iterable[int] | None) -> tuple[int, ...]:
     """The numbers, from 1, of the stages that ``wanted`` names; None: of all.
 
-    Raises ValueError for a stage that the model lacks, or one that is named twice.
+    Raises ValueError for a stage that the model lacks, or one that is named twice, and
+    for a model without stages.
     """
+    if not hasattr(model, "stages"):
+        raise ValueError(
+            "expected a network with stages, behind which layers may be added, found "
+            f"{type(model).__name__}; take a convolutional one, as small_cnn"
+        )
     known = range(1, len(model.stages) + 1)
     numbers = tuple(known if wanted is None else wanted)
     unknown = [n for n in numbers if n not in known]

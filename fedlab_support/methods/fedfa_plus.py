@@ -1,0 +1,116 @@
+"""FedFA+: FedFA, and features whose histograms are the same on all clients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import expect
+from ..federation import Batch
+from ..messages import Message, Server, Tensors
+from ..models.histogram import FeatureHistogram, expect_shares, extent, symmetric_kl
+from ..models.stages import insert
+from ..training import Visit
+from .fedfa import FedFA
+
+
+@dataclass(frozen=True)
+class FedFAPlus(FedFA):
+    """FedFA whose local objective pulls features towards their global histogram.
+
+    After training, every client says a soft histogram of each channel of one stage,
+    between the least and largest value on its own data, which it keeps to itself. From
+    round 2 on, the histogram of a batch is drawn to the mean of all. With
+    ``stages=()`` only this is left, the paper's FedFA^h.
+
+    No code was released. A channel's divergence is half of both KL in nats, and their
+    mean over channels counts. The range is that of the client's last visit; a client
+    that has none yet takes that of its batch.
+
+    Source: Zhou, Yuan, Wang, Konukoglu, *Federated Feature Augmentation and Alignment*,
+    sections 3.3 and 3.4.
+    """
+
+    alignment: float = 0.1  # lambda, ≥ 0; 0 says no histogram and gives FedFA
+    bins: int = 8  # L ≥ 2; the outermost lie beyond the range, so six fill it
+    temperature: float = 0.01  # tau > 0; → 0 gives hard bins
+    aligned_stage: int | None = None  # from 1; None: the last
+    pool_features: bool = False  # True: a value per picture and channel, not per pixel
+
+    label: ClassVar[str] = "FedFA+"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect(self, "alignment", "≥ 0 and finite", 0 <= self.alignment < math.inf)
+        expect(self, "temperature", "> 0", 0 < self.temperature < math.inf)
+        is_count = isinstance(self.bins, int) and self.bins >= 2
+        expect(self, "bins", "a whole number ≥ 2", is_count)
+
+    def adapt(self, model: nn.Module) -> nn.Module:
+        """FedFA's layers, and behind those of the aligned stage one that listens."""
+        model = super().adapt(model)
+        if self.alignment:
+            layer = FeatureHistogram(self.bins, self.temperature, self.pool_features)
+            insert(model, self._aligned(model), "histogram", layer)
+        return model
+
+    def _aligned(self, model: nn.Module) -> int:
+        return len(model.stages) if self.aligned_stage is None else self.aligned_stage
+
+    def _layer(self, model: nn.Module) -> FeatureHistogram:
+        return model.stages[self._aligned(model) - 1].added.histogram
+
+    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+        """CE + lambda · J(pi of the batch, pi of all), once the latter is told."""
+        if "histogram" not in visit.received.shared:
+            return super().loss(model, batch, visit)
+        layer = self._layer(model)
+        with layer.listening() as heard:
+            task_loss = super().loss(model, batch, visit)
+        z = layer.values(heard)
+        pi = layer.shares(z, visit.memory.get("extent", extent(z)))
+        divergence = symmetric_kl(pi, visit.received.shared["histogram"]).mean()
+        visit.log("task_loss", task_loss)
+        visit.log("divergence", divergence)
+        return task_loss + self.alignment * divergence
+
+    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+        """FedFA's moments, and pi_k (C, L) of the client's features without noise."""
+        said = super().report(model, visit)
+        if self.alignment:
+            layer = self._layer(model)
+            with torch.no_grad(), layer.listening() as heard:
+                for batch in visit.client.train.batches(visit.training.batch_size):
+                    model.encode(batch.x)
+            z = layer.values(heard)
+            visit.memory["extent"] = extent(z)
+            said["histogram"] = layer.shares(z, visit.memory["extent"])
+        return said
+
+    def report_form(self, model: nn.Module) -> Tensors:
+        """FedFA's moments, and L shares for each channel of the aligned stage."""
+        form = super().report_form(model)
+        if self.alignment:
+            width = model.widths[self._aligned(model) - 1]
+            form["histogram"] = next(model.parameters()).new_empty(width, self.bins)
+        return form
+
+    def check(self, tensors: Tensors) -> None:
+        """As FedFA; and the shares of a channel are not negative and sum to 1."""
+        super().check(tensors)
+        if "histogram" in tensors:
+            expect_shares(tensors["histogram"], self.bins)
+
+    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+        """As FedFA; and pi, the mean of this round's histograms."""
+        server = super().aggregate(server, messages)
+        if not self.alignment:
+            return server
+        # pi = 1/m sum_k pi_k
+        pi = torch.stack([m.report["histogram"] for m in messages]).mean(0)
+        return replace(server, shared={**server.shared, "histogram": pi})
