@@ -2,8 +2,22 @@
 
 from .fedavg import FedAvg
 from .fedavgm import FedAvgM
+from .fedbn import FedBN
 from .feddg import FedDG
 from .fedprox import FedProx
+from .fedrobust import FedRobust
+from .fedsam import FedSAM
 from .fedsr import FedSR
+from .harmofl import HarmoFL
 
-__all__ = ["FedAvg", "FedAvgM", "FedDG", "FedProx", "FedSR"]
+__all__ = [
+    "FedAvg",
+    "FedAvgM",
+    "FedBN",
+    "FedDG",
+    "FedProx",
+    "FedRobust",
+    "FedSAM",
+    "FedSR",
+    "HarmoFL",
+]
