@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
 
 
 class FusedSGD:
@@ -55,3 +56,53 @@ class FusedSGD:
             maximize=False,
             is_first_step=is_first and group["momentum"] != 0,
         )
+
+
+SMALLEST_NORM = 1e-12
+"""Added to the length of a gradient: where it is 0, nobody climbs."""
+
+
+class SAM:
+    """Steps of ``base`` by the gradient at the worst weights nearby.
+
+    - ``base``: any optimiser; it sees that gradient at the weights as they were.
+    - ``rho``: how far the climb goes, ≥ 0; at 0 each step is that of ``base``.
+    - ``unit``: T(w), for a parameter what counts as one step of the climb, of its
+      shape; None: 1 everywhere.
+
+    A parameter without a gradient stays where it is. The loss that comes back is that
+    of the weights as they were.
+    Source: Foret et al., ICLR 2021, equation 2; with a unit Kwon et al., ICML 2021.
+    """
+
+    def __init__(
+        self,
+        base,
+        rho: float,
+        unit: Callable[[nn.Parameter], Tensor] | None = None,
+    ):
+        self.base, self.rho, self.unit = base, rho, unit
+        self.param_groups, self.state = base.param_groups, base.state
+
+    def step(self, closure: Callable[[], Tensor]) -> Tensor:
+        """One step; ``closure`` leaves gradients and is called twice."""
+        loss = closure()
+        every = [p for group in self.param_groups for p in group["params"]]
+        params = [p for p in every if p.grad is not None]
+        start = [p.detach().clone() for p in params]
+        self._climb(params)
+        closure()
+        with torch.no_grad():  # what was saved: to subtract the climb would round
+            for p, value in zip(params, start, strict=True):
+                p.copy_(value)
+        self.base.step()
+        return loss
+
+    @torch.no_grad()
+    def _climb(self, params: list[nn.Parameter]) -> None:
+        # w <- w + rho T² g / (||T g|| + eps), the norm over all parameters at once
+        units = [1.0 if self.unit is None else self.unit(p) for p in params]
+        ways = [unit * p.grad for p, unit in zip(params, units, strict=True)]
+        length = get_total_norm(ways) + SMALLEST_NORM
+        for p, way, unit in zip(params, ways, units, strict=True):
+            p.add_(unit * way * (self.rho / length))

@@ -47,7 +47,8 @@ class Privacy:
         ``base``: FedAvg, whose own hooks say nothing; ``server``: as before round 1.
         """
         name = type(method).__name__
-        telling = [h for h in TELLING if getattr(type(method), h) != getattr(base, h)]
+        asked = [h for h in TELLING if h != "report" or not method.says_only_weights]
+        telling = [h for h in asked if getattr(type(method), h) != getattr(base, h)]
         if telling:
             raise ValueError(
                 f"privacy covers a client's weights and no more, but {name} overrides "
@@ -73,8 +74,14 @@ class Privacy:
 
         ``received``: the weights v that training began with; ``rng``: a CPU stream.
         All tensors of a step count as one vector. ``num_examples`` becomes 1. Raises
-        FloatingPointError when the step is not finite: nothing may leave then.
+        FloatingPointError when the step is not finite, ValueError when there is a
+        report: nothing may leave then.
         """
+        if message.report:
+            raise ValueError(
+                "privacy covers a client's weights and no more, found a report of "
+                f"{sorted(message.report)}; correct the method's says_only_weights"
+            )
         steps = {n: message.weights[n].double() - v for n, v in received.items()}
         length = math.sqrt(sum(step.square().sum().item() for step in steps.values()))
         if not math.isfinite(length):

@@ -129,7 +129,9 @@ class Run:
         data = self.federation.data
         with _BUILDING, torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(sequence(self.seed, "init").generate_state(1)[0]))
-            model = self.method.adapt(factory(data.image_shape, data.num_classes))
+            model = factory(data.image_shape, data.num_classes)
+            model.image_shape = data.image_shape  # for what the method may add
+            model = self.method.adapt(model)
             example = self.federation.store.pictures(torch.tensor([0, 0])).cpu()
             refuse_global_noise(own_noise(model), example)
         return model.to(memory_format=torch.channels_last)
@@ -203,9 +205,9 @@ class Run:
         return self
 
     def show_weights(self) -> None:
-        """Let ``model`` hold the server's weights."""
+        """Let ``model`` hold the weights of a client never seen."""
         self.model.eval()
-        self._shown.load(self.server.weights)
+        self._shown.load(self._state_of(None))
 
     def _start(self) -> None:
         """Once, before round 1: clients introduce themselves and are welcomed."""

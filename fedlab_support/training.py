@@ -109,7 +109,8 @@ class Visit:
 
     - ``client``: its data; ``received``: the broadcast; ``training``: the settings.
     - ``memory``: private, changed in place, kept only if the visit succeeds (also when
-      the server then refuses the message: on a network the client would not know).
+      the server then refuses the message: on a network the client would not know). A
+      loss puts new tensors there and leaves the old ones as they are.
     - ``cache``: recomputable tensors by ``batch.index``; may vanish at any time.
     - ``task``: ``task.loss(output, y)``, ``task.score(output, y)`` and
       ``task.soft(y, num_classes)``.
@@ -260,12 +261,13 @@ def refuse_divergence(loss: float) -> None:
 def take_step(method, model, optimiser, batch: Batch, visit: Visit, noise) -> None:
     """One step of the optimiser, which may ask for the loss several times.
 
-    Only the first call of the closure updates buffers (running statistics) and logs;
-    later calls replay the same noise and put the buffers back, so that an optimiser
-    that looks at the loss twice, and moves nowhere between, equals one that looks once.
+    Only the first call of the closure updates buffers (running statistics) and the
+    client's memory, and logs; later calls replay the same noise from the same memory
+    and leave both as the first did, so that an optimiser that looks at the loss twice,
+    and moves nowhere between, equals one that looks once.
     The losses of several clients, (K,), are those of parameters that share nothing.
     """
-    streams = (noise, visit.stream)
+    streams, memory = (noise, visit.stream), dict(visit.memory)
     before = [stream.mark() for stream in streams]
     visit.is_replaying = False
 
@@ -273,7 +275,8 @@ def take_step(method, model, optimiser, batch: Batch, visit: Visit, noise) -> No
         """Gradients and loss at the current weights."""
         settled = None
         if visit.is_replaying:
-            settled = [buffer.clone() for buffer in model.buffers()]
+            settled = [buffer.clone() for buffer in model.buffers()], visit.memory
+            visit.memory = dict(memory)
             for stream, mark in zip(streams, before, strict=True):
                 stream.rewind(mark)
         for group in optimiser.param_groups:
@@ -284,7 +287,8 @@ def take_step(method, model, optimiser, batch: Batch, visit: Visit, noise) -> No
         (loss.sum() if loss.ndim else loss).backward()
         visit.log("loss", loss)
         if settled is not None:
-            for buffer, value in zip(model.buffers(), settled, strict=True):
+            buffers, visit.memory = settled
+            for buffer, value in zip(model.buffers(), buffers, strict=True):
                 buffer.copy_(value)
         visit.is_replaying = True
         return loss.detach()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from fedlab_support import FedAvg, Federation, LocalTraining, Run, dirichlet, uniform
 from fedlab_support.engines import Faults
+from fedlab_support.methods import FedBN, FedRobust, HarmoFL
 from tests.probe import AwkwardNet, Probe
 from tests.tiny import tiny_data
 
@@ -36,6 +38,9 @@ METHODS = {
     "probe": Probe,
     "fails_once": FailsOnce,
     "counts_on_its_welcome": CountsOnItsWelcome,
+    "fedbn": partial(FedBN, unseen="average"),
+    "fedrobust": FedRobust,
+    "harmofl": HarmoFL,
 }
 
 

@@ -166,7 +166,11 @@ def test_a_recipe_that_makes_no_run_is_refused(recipe, settings, reason):
 
 # ---- the same run -------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("method", "cohort"), [("fedavg", 5), ("probe", 2), ("counts_on_its_welcome", 5)]
+    ("method", "cohort"),
+    [
+        *(("fedavg", 5), ("probe", 2), ("counts_on_its_welcome", 5)),
+        *(("fedbn", 3), ("harmofl", 3), ("fedrobust", 3)),
+    ],
 )
 def test_a_run_over_nodes_equals_a_local_one(method, cohort):
     settings = {"method": method, "cohort": cohort}

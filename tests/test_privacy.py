@@ -5,6 +5,7 @@ import runpy
 import sys
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from fedlab_support import (
 )
 from fedlab_support.engines import Faults
 from fedlab_support.messages import Message, nbytes
+from fedlab_support.methods import FedBN, FedRobust, FedSAM
 from fedlab_support.privacy import Privacy
 from tests.tiny import tiny_data
 
@@ -388,8 +390,32 @@ def test_only_parameters_may_travel(federation):
     assert run.private[0].weights["stages.0.1.num_batches_tracked"] > 0
 
 
+def test_fedbn_is_welcome_as_long_as_no_batchnorm_travels(federation):
+    normed = partial(small_cnn, norm="batch")
+    average = FedBN("equal", unseen="average")
+    with pytest.raises(ValueError, match="FedBN overrides report"):
+        a_run(federation, Privacy(), method=average, model=normed)
+    run = a_run(federation, Privacy(), TRAINING, FedBN("equal"), model=normed).step()
+    assert len(run.messages) == 4
+
+    @dataclass(frozen=True)
+    class Gossips(FedBN):
+        def report(self, model, visit):
+            return {"size": torch.tensor([float(len(visit.client.train))])}
+
+    run = a_run(federation, Privacy(), TRAINING, Gossips("equal"), model=normed)
+    with pytest.warns(UserWarning, match=r"report of \['size'\]; correct"):
+        run.step()
+    assert run.messages == []
+    assert run.wire.query("part == 'report'").empty, "nothing has left"
+
+
 @pytest.mark.parametrize(
-    "method", [FedAvg("equal"), FedAvgM("equal"), FedProx("equal"), FedSR("equal")]
+    "method",
+    [
+        *(FedAvg("equal"), FedAvgM("equal"), FedProx("equal"), FedSR("equal")),
+        *(FedSAM("equal"), FedRobust("equal")),
+    ],
 )
 def test_methods_that_only_change_training_or_the_server_are_welcome(
     federation, method

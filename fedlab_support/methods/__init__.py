@@ -2,10 +2,26 @@
 
 from .fedavg import FedAvg
 from .fedavgm import FedAvgM
+from .fedbn import FedBN
 from .feddg import FedDG
 from .fedfa import FedFA
 from .fedfa_plus import FedFAPlus
 from .fedprox import FedProx
+from .fedrobust import FedRobust
+from .fedsam import FedSAM
 from .fedsr import FedSR
+from .harmofl import HarmoFL
 
-__all__ = ["FedAvg", "FedAvgM", "FedDG", "FedFA", "FedFAPlus", "FedProx", "FedSR"]
+__all__ = [
+    "FedAvg",
+    "FedAvgM",
+    "FedBN",
+    "FedDG",
+    "FedFA",
+    "FedFAPlus",
+    "FedProx",
+    "FedRobust",
+    "FedSAM",
+    "FedSR",
+    "HarmoFL",
+]

@@ -44,9 +44,14 @@ class FedAvg:
         """What tables and curves call the method."""
         return type(self).__name__
 
+    @property
+    def says_only_weights(self) -> bool:
+        """Whether `report` is empty with these settings, though it is overridden."""
+        return type(self).report is FedAvg.report
+
     # ---- once, before round 1 -------------------------------------------------------
     def adapt(self, model: nn.Module) -> nn.Module:
-        """Which network is trained."""
+        """Which network is trained; ``model.image_shape`` is that of a picture."""
         return model
 
     def private_names(self, model: nn.Module) -> set[str]:

@@ -113,3 +113,34 @@ def insert(
     stage.add_module("added", nn.Sequential())
     for key, value in order.items():
         stage.added.add_module(key, value)
+
+
+class _WithEntry:
+    """A network whose ``entry`` acts on the pictures before anything else does."""
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Features of pictures (B, C, H, W)."""
+        return super().encode(self.entry(x))
+
+
+def insert_entry(model: nn.Module, name: str, layer: nn.Module) -> None:
+    """Let ``layer`` act on the pictures (B, C, H, W) ahead of all others; in place.
+
+    It lies at ``entry.<name>``, behind the layers that were added before; all weights
+    keep their names. For every network whose ``forward(x)`` is ``head(encode(x))``,
+    wherever its stages begin: the model gets a class of its own, a child of the one it
+    had and of the same name, as ``torch.nn.utils.parametrize`` does it.
+    Raises ValueError for a network without ``encode``, or a name that is taken.
+    """
+    if not hasattr(model, "encode"):
+        raise ValueError(
+            "a layer at the entry needs a network with encode(x) and head, as "
+            f"models.CNN has; found {type(model).__name__}"
+        )
+    if not isinstance(model, _WithEntry):
+        model.add_module("entry", nn.Sequential())
+        kind = type(model)
+        model.__class__ = type(kind.__name__, (_WithEntry, kind), {})
+    if name in dict(model.entry.named_children()):
+        raise ValueError(f"the entry has a layer {name!r} already")
+    model.entry.add_module(name, layer)

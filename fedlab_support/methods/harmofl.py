@@ -1,0 +1,121 @@
+"""HarmoFL: pictures of one amplitude for all clients, and sharpness-aware steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import expect
+from ..federation import Batch
+from ..messages import Message, Server, Tensors, weighted_mean
+from ..models.amplitude import AmplitudeNorm
+from ..models.stages import insert_entry
+from ..optimisers import SAM
+from ..training import LocalTraining, Visit
+from .fedavg import FedAvg
+
+LAYER = "entry.harmony"
+
+
+@dataclass(frozen=True)
+class HarmoFL(FedAvg):
+    """FedAvg on pictures whose Fourier amplitude is the federation's, with SAM's steps.
+
+    In a client's first round its amplitude follows its batches; the server's mean of
+    these is what everybody uses from then on. It goes up in that round and comes down
+    once to each client, of frequency 0 only with ``window="dc"``. ``alpha=0,
+    window="none"`` is FedAvg of the same weighting. FedFA+ calls it FedHarmo.
+
+    The paper replaces the whole amplitude: ``window="full"``, which takes all contrast
+    from the pictures. The authors' code replaces the brightness only, and its decay is
+    rounded to 0; we follow it in the first and the paper in the second. Its second
+    pass moves running statistics as well; here only the first does.
+
+    Source: Jiang, Wang, Dou, AAAI 2022; code at med-air/HarmoFL 63182fe.
+    """
+
+    weighting: str = "equal"  # as the authors' code averages
+    window: str = "dc"  # frequencies replaced: "dc", "full", or "none" as in FedAvg
+    decay: float = 0.1  # what a batch counts in the running amplitude, in 0…1
+    alpha: float = 0.05  # radius of the perturbation, SAM's rho, ≥ 0; 0 gives SGD
+
+    stackable: ClassVar[bool] = False
+    predicts_personally: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = ("dc", "full", "none")
+        expect(self, "window", f"one of {known}", self.window in known)
+        expect(self, "decay", "in 0…1", 0 <= self.decay <= 1)
+        expect(self, "alpha", "≥ 0 and finite", 0 <= self.alpha < math.inf)
+
+    def adapt(self, model: nn.Module) -> nn.Module:
+        """Put the amplitude layer ahead of the network."""
+        if self.window != "none":
+            layer = AmplitudeNorm(model.image_shape, whole=self.window == "full")
+            insert_entry(model, "harmony", layer)
+        return model
+
+    def private_names(self, model: nn.Module) -> set[str]:
+        """The layer's state, which travels on its own."""
+        return {name for name in model.state_dict() if name.startswith(f"{LAYER}.")}
+
+    def brief(self, server: Server, client_id: int) -> Tensors:
+        """The common amplitude, if there is one that this client has not got yet."""
+        memory = server.memory
+        if "amplitude" not in memory or client_id in memory["told"]:
+            return server.shared
+        return server.shared | {"amplitude": memory["amplitude"]}
+
+    def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
+        """Use the amplitude that was told, for good."""
+        if "amplitude" in visit.received.shared:
+            model.get_submodule(LAYER).fix(visit.received.shared["amplitude"])
+        return {}
+
+    def optimiser(self, named_params, training: LocalTraining) -> SAM:
+        """SAM of radius alpha."""
+        return SAM(super().optimiser(named_params, training), self.alpha)
+
+    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+        """The task's loss; until the amplitude is fixed it follows the batch first."""
+        if self.window != "none" and not visit.is_replaying:
+            layer = model.get_submodule(LAYER)
+            if not layer.is_fixed:
+                layer.observe(batch.x, self.decay)
+        return super().loss(model, batch, visit)
+
+    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+        """The client's own amplitude, as long as there is no common one."""
+        if self.window == "none" or (layer := model.get_submodule(LAYER)).is_fixed:
+            return {}
+        return {"amplitude": layer.amplitude}
+
+    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+        """Average weights and, once, amplitudes; note who knows the common one."""
+        after, memory = super().aggregate(server, messages), dict(server.memory)
+        if "amplitude" in memory:
+            now = memory["told"].new_tensor([m.client for m in messages])
+            memory["told"] = torch.cat([memory["told"], now]).unique()
+        elif self.window != "none":
+            said = [{"amplitude": m.report["amplitude"]} for m in messages]
+            memory = weighted_mean(said, self.weigh(server, messages))
+            memory["told"] = torch.tensor([], dtype=torch.int64)
+        return replace(after, memory=memory)
+
+    def evaluation_state(
+        self, server: Server, private: Tensors, client_id: int | None
+    ) -> Tensors:
+        """The server's weights and amplitude, the same for everybody."""
+        if "amplitude" not in server.memory:
+            return server.weights
+        state = {
+            "amplitude": server.memory["amplitude"],
+            "is_fixed": torch.tensor(True),
+        }
+        return server.weights | {f"{LAYER}.{name}": v for name, v in state.items()}

@@ -1,0 +1,63 @@
+"""One amplitude for all pictures: a layer ahead of the network."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.fft import fft2, ifft2
+
+
+class AmplitudeNorm(nn.Module):
+    """Gives pictures one common Fourier amplitude and leaves each its phase.
+
+    - ``image_shape``: (C, H, W) of the pictures.
+    - ``whole``: True: at all frequencies; False: at frequency 0 only, which shifts each
+      channel to one common brightness, up to its sign.
+
+    ``amplitude`` is the common one, (C, H, W), or (C, 1, 1) of frequency 0. Until
+    :meth:`observe` or :meth:`fix` was called, pictures stay as they are.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], whole: bool):
+        super().__init__()
+        channels, *size = image_shape
+        shape = (channels, *size) if whole else (channels, 1, 1)
+        self.whole = whole
+        self.register_buffer("amplitude", torch.zeros(shape))
+        self.register_buffer("num_batches", torch.tensor(0))
+        self.register_buffer("is_fixed", torch.tensor(False))
+
+    def spectrum(self, x: Tensor) -> Tensor:
+        """Of pictures (B, C, H, W), complex; only frequency 0 unless ``whole``."""
+        return fft2(x) if self.whole else x.sum((-2, -1), keepdim=True) + 0j
+
+    @torch.no_grad()
+    def observe(self, x: Tensor, decay: float) -> None:
+        """Let the amplitude follow a batch, which counts ``decay``; the first sets it.
+
+        The mean frequency is by far the largest: sums are in double precision.
+        """
+        mean = self.spectrum(x).abs().mean(0, dtype=torch.float64)
+        # A <- (1 - nu) A + nu mean |F x|
+        share = decay if self.num_batches else 1.0
+        self.amplitude.copy_(self.amplitude.double().lerp(mean, share))
+        self.num_batches += 1
+
+    @torch.no_grad()
+    def fix(self, amplitude: Tensor) -> None:
+        """Use this amplitude, and follow no batch any more."""
+        self.amplitude.copy_(amplitude)
+        self.is_fixed.fill_(True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pictures (B, C, H, W), as they are or with the common amplitude."""
+        spectrum = self.spectrum(x)
+        common = self.amplitude.to(x).expand(spectrum.shape)
+        # only the change is transformed back: F^-1(A e^(j phi) - F x)
+        change = torch.polar(common, spectrum.angle()) - spectrum
+        change = ifft2(change) if self.whole else change / x[0, 0].numel()
+        return torch.where(self.is_fixed | (self.num_batches > 0), x + change.real, x)
+
+    def extra_repr(self) -> str:
+        """What ``print(model)`` shows inside the brackets."""
+        return f"{tuple(self.amplitude.shape)}, whole={self.whole}"

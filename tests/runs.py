@@ -1,0 +1,122 @@
+"""Runs of methods on one small federation, and what tests compare of them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+
+from fedlab_support import FedAvg, Federation, LocalTraining, Run
+from fedlab_support.messages import Broadcast
+from fedlab_support.metrics import task
+from fedlab_support.partition import by_owner
+from fedlab_support.training import Visit
+from tests.crash import trace
+from tests.probe import AwkwardNet
+from tests.tiny import a_stream, tiny_data
+
+TRAINING = LocalTraining(lr=0.05, epochs=2, batch_size=8)
+
+Steady = partial(AwkwardNet, rate=0.0)  # BatchNorm, but no dropout
+
+
+def unequal(num: int = 90, channels: int = 2, val: float = 0.0) -> Federation:
+    """Five clients of unequal size; the first has no sample of class 0."""
+    data = tiny_data(num=num, channels=channels)
+    return Federation.build(data, by_owner(data), val=val)
+
+
+def with_a_single_picture() -> Federation:
+    """Two clients; the first has one picture."""
+    data, rows = tiny_data(num=20, test_share=0), np.arange(20)
+    return Federation.build(data, [rows[:1], rows[1:]])
+
+
+def a_run(method, federation, model=Steady, training=TRAINING, **settings) -> Run:
+    """A run on one worker that has not begun."""
+    return Run(method, federation, model, training, **{"workers": 1, **settings})
+
+
+def fitted(method, federation, rounds: int = 2, **settings) -> Run:
+    """A run after some rounds."""
+    run = a_run(method, federation, **settings)
+    run.fit(rounds, progress=False)
+    return run
+
+
+def distance(a: Run, b: Run) -> float:
+    """Largest difference of a weight that both servers hold."""
+    pairs = [(v, b.server.weights.get(n, v)) for n, v in a.server.weights.items()]
+    return max((x.double() - y.double()).abs().max().item() for x, y in pairs)
+
+
+def loss_falls(run: Run) -> bool:
+    """Whether the clients' mean loss ends well below where it began."""
+    train = run.history.table().query("split == 'train' and metric == 'loss'")
+    mean = train.groupby("round")["value"].mean()
+    return mean.iloc[-1] < 0.8 * mean.iloc[0]
+
+
+def same_to_the_bit(a: Run, b: Run) -> bool:
+    """Weights, memory, private state, history and traffic."""
+    return trace(a) == trace(b)
+
+
+def resumes(folder, method, federation, **settings) -> bool:
+    """Whether a run that was stopped after two of four rounds ends with the same bits.
+
+    Three clients in turn take part, so that some are new after the stop.
+    """
+
+    class Stops(Run):
+        def step(self, *args, **kwargs):
+            if self.server.round == 2:
+                raise KeyboardInterrupt
+            return super().step(*args, **kwargs)
+
+    def made(kind):
+        return kind(method, federation, Steady, TRAINING, Turns(), **settings)
+
+    with suppress(KeyboardInterrupt):
+        made(Stops).fit(4, False, folder)
+    again, once = made(Run), made(Run)
+    again.fit(4, False, folder)
+    once.fit(4, False)
+    return same_to_the_bit(again, once)
+
+
+class Turns:
+    """Clients 0, 1, 2, then 1, 2, 3, and so on."""
+
+    def __call__(self, roster, rng):
+        """Three that follow each other."""
+        first, num = int(roster.times_chosen.sum()) // 3, len(roster.ids)
+        return [int(roster.ids[(first + k) % num]) for k in range(3)]
+
+    def __repr__(self) -> str:
+        return "Turns()"
+
+
+def a_visit(federation=None, client: int = 0, memory=None, round: int = 1, **told):
+    """A visit outside of a run, with a stream of its own."""
+    return Visit(
+        None if federation is None else federation.client(client),
+        Broadcast(round, {}, told),
+        TRAINING,
+        task("classification"),
+        a_stream(),
+        memory={} if memory is None else memory,
+    )
+
+
+def bytes_by_part(run: Run) -> dict:
+    """Bytes of the whole run by direction and part."""
+    return run.wire.groupby(["direction", "part"]).bytes.sum().to_dict()
+
+
+def plain(federation, rounds: int = 2, weighting: str = "examples", **settings) -> Run:
+    """FedAvg after some rounds, and a check that it went anywhere."""
+    run = fitted(FedAvg(weighting), federation, rounds, **settings)
+    assert distance(run, a_run(FedAvg(), federation, **settings)) > 0.01, "no move"
+    return run
