@@ -7,6 +7,7 @@ from fedlab_support import FedAvg, FedAvgM, Federation, FedProx, LocalTraining, 
 from fedlab_support.engines.local import one_intra_op_thread
 from fedlab_support.federation import Client
 from fedlab_support.messages import Broadcast
+from fedlab_support.methods import FPL, FedMix
 from fedlab_support.metrics import task
 from fedlab_support.streams import Stream
 from fedlab_support.training import Learner, Visit, train_locally
@@ -59,6 +60,9 @@ NEUTRAL = {
     "FedProx": FedProx(mu=0.0),
     "FedProx, norm": FedProx(mu=0.0, penalty="norm"),
     "FedAvgM": FedAvgM(momentum=0.0, server_lr=1.0),
+    "FedMix": FedMix(share=0.0),
+    "NaiveMix": FedMix(share=0.0, naive=True),
+    "FPL": FPL(contrast_weight=0.0, consistency_weight=0.0),
 }
 
 
@@ -74,6 +78,9 @@ NEAR = {
     "FedProx": FedProx(mu=1e-6),
     "FedAvgM": FedAvgM(momentum=1e-6),
     "FedAvgM, rate": FedAvgM(momentum=0.0, server_lr=1 - 1e-6),
+    "FedMix": FedMix(share=1e-6),
+    "NaiveMix": FedMix(share=1e-6, naive=True),
+    "FPL": FPL(contrast_weight=1e-6, consistency_weight=1e-6),
 }
 
 
@@ -83,7 +90,10 @@ def test_near_the_neutral_setting_the_result_is_near(federation, name):
     assert 0 < distance(plain, fitted(NEAR[name], federation)) < 1e-3
 
 
-@pytest.mark.parametrize("method", [FedProx(mu=1.0), FedAvgM(momentum=0.5)])
+AWAY = [FedProx(mu=1.0), FedAvgM(momentum=0.5), FedMix(), FedMix(naive=True), FPL()]
+
+
+@pytest.mark.parametrize("method", AWAY)
 def test_away_from_it_the_result_differs(federation, method):
     assert distance(fitted(FedAvg(), federation), fitted(method, federation)) > 1e-3
 
