@@ -13,48 +13,60 @@ from .messages import Tensors
 
 
 def gather(
-    introductions: dict[int, Tensors], entries: str, groups: str | None = None
+    introductions: dict[int, Tensors],
+    entries: str,
+    groups: str | None = None,
+    beside: tuple[str, ...] = (),
 ) -> Tensors:
     """The server's bank out of what every client said.
 
     - ``entries``: name of the tensors that form the bank, (n_k, …) each.
     - ``groups``: name of the group of each entry, int64 (n_k,); None: each client is
-      one. All else that was said describes the entries and must be the same everywhere.
+      one.
+    - ``beside``: names of what else belongs to each entry, (n_k, …) each.
 
-    Returns ``entries`` (N, …), ``owner`` and ``group`` (N,). Raises ValueError when
-    entries differ in shape or description.
+    All else that was said describes the entries and must be the same everywhere.
+    Returns ``entries`` (N, …), ``owner`` and ``group`` (N,), and ``beside`` by its
+    names. Raises ValueError when entries differ in shape or description.
     """
-    for name in next(iter(introductions.values())).keys() - {entries, groups}:
-        kinds = {tuple(said[name].tolist()) for said in introductions.values()}
+    said, rows = list(introductions.values()), (entries, *beside)
+    for name in sorted(said[0].keys() - {groups}):
+        if name in rows:
+            kinds = {tuple(each[name].shape[1:]) for each in said}
+        else:
+            kinds = {tuple(each[name].tolist()) for each in said}
         if len(kinds) > 1:
             raise ValueError(
                 f"the entries of a bank must be of one {name}, found {sorted(kinds)}; "
                 "load the data with size="
             )
-    rows = [said[entries] for said in introductions.values()]
-    sizes = torch.tensor([len(part) for part in rows])
+    sizes = torch.tensor([len(each[entries]) for each in said])
     owner = torch.tensor(list(introductions)).repeat_interleave(sizes)
     group = owner
     if groups is not None:
-        group = torch.cat([said[groups] for said in introductions.values()]).to(owner)
-    return {"entries": torch.cat(rows), "owner": owner, "group": group}
+        group = torch.cat([each[groups] for each in said]).to(owner)
+    bank = {name: torch.cat([each[name] for each in said]) for name in rows}
+    return {"entries": bank.pop(entries), **bank, "owner": owner, "group": group}
 
 
 def others(bank: Tensors, client_id: int) -> Tensors:
-    """The entries of everybody else, by group, and the groups' sizes.
+    """The entries of everybody else, by group, what lies beside, and the groups' sizes.
 
     The last size is 0 and stands for any group that nobody here has. Raises ValueError
-    when there is nobody else.
+    when nobody else has an entry.
     """
-    theirs = bank["owner"] != client_id
-    if not theirs.any():
+    theirs = (bank["owner"] != client_id).nonzero()[:, 0]
+    if not len(theirs):
         raise ValueError(
-            "a bank needs at least two clients, found one; deal the data to more"
+            "a bank needs entries of at least two clients, found one; deal the data to "
+            "more"
         )
     group = bank["group"][theirs]
     sizes = group.bincount(minlength=int(bank["group"].max()) + 2)
-    entries = bank["entries"][theirs.to(bank["entries"].device)]
-    return {"entries": entries[group.argsort(stable=True)], "sizes": sizes}
+    order = theirs[group.argsort(stable=True)]
+    said = bank.keys() - {"owner", "group"}
+    rows = {name: bank[name][order.to(bank[name].device)] for name in sorted(said)}
+    return {**rows, "sizes": sizes}
 
 
 def draw(

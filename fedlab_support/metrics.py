@@ -114,6 +114,23 @@ def task(name: str) -> Task:
     return TASKS[name]
 
 
+def per_class(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Feature vectors, (R, D), that belong to one class each, and the classes, (R,).
+
+    Features (B, D) of pictures with classes (B,) as they are; of maps (B, D, h, w) with
+    masks (B, H, W) the mean over each class's part of each picture that has it.
+    """
+    if y.ndim == 1:
+        return features, y
+    classes = y.unique()
+    masks = (y[:, None] == classes[:, None, None]).to(features)
+    # on a coarser map a position belongs to a class as far as its pixels do
+    masks = F.adaptive_avg_pool2d(masks, features.shape[-2:])
+    area, sums = masks.sum((2, 3)), torch.einsum("bmhw,bdhw->bmd", masks, features)
+    found = area > 0
+    return sums[found] / area[found][:, None], classes[found.nonzero()[:, 1]]
+
+
 @dataclass(frozen=True)
 class Scores:
     """How each sample of one split fared: ``loss`` and ``score``, float (N,) each."""

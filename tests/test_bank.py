@@ -49,6 +49,35 @@ def test_unlike_pictures_are_refused_with_what_came_and_a_cure():
         gather(unlike, "styles")
 
 
+def test_entries_of_unlike_shapes_are_refused_though_nothing_describes_them():
+    unlike = {k: {"styles": torch.zeros(2, 3 + k)} for k in range(2)}
+    with pytest.raises(
+        ValueError, match=r"one styles, found \[\(3,\), \(4,\)\].*size="
+    ):
+        gather(unlike, "styles")
+
+
+def test_what_lies_beside_entries_stays_beside_them():
+    with_shares = {
+        k: {**each, "shares": 2 * each["styles"]} for k, each in LABELLED.items()
+    }
+    bank = gather(with_shares, "styles", "labels", beside=("shares",))
+    assert bank.keys() == {"entries", "shares", "owner", "group"}
+    assert torch.equal(bank["shares"], 2 * bank["entries"])
+    mine = others(bank, 5)
+    assert mine.keys() == {"entries", "shares", "sizes"}
+    assert torch.equal(mine["shares"], 2 * mine["entries"])
+    assert values(mine["entries"]) == values(
+        others(gather(LABELLED, "styles", "labels"), 5)["entries"]
+    )
+
+
+def test_who_has_no_entry_is_in_the_bank_without_one():
+    bank = gather({**PLAIN, 4: {**said([]), "styles": torch.zeros(0, 2)}}, "styles")
+    assert bank["owner"].tolist() == [2, 2, 2, 5, 7, 7]
+    assert values(others(bank, 4)["entries"]) == [20, 21, 22, 50, 70, 71]
+
+
 @pytest.mark.parametrize(
     ("me", "entries", "sizes"),
     [

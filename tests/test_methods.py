@@ -7,7 +7,7 @@ from fedlab_support import FedAvg, FedAvgM, Federation, FedProx, LocalTraining, 
 from fedlab_support.engines.local import one_intra_op_thread
 from fedlab_support.federation import Client
 from fedlab_support.messages import Broadcast
-from fedlab_support.methods import FedRobust, FedSAM, HarmoFL
+from fedlab_support.methods import FPL, FedMix, FedRobust, FedSAM, HarmoFL
 from fedlab_support.metrics import task
 from fedlab_support.streams import Stream
 from fedlab_support.training import Learner, Visit, train_locally
@@ -63,6 +63,9 @@ NEUTRAL = {
     "FedSAM": FedSAM(rho=0.0),
     "FedRobust": FedRobust(matrix_rate=0.0, shift_rate=0.0),
     "HarmoFL": HarmoFL(weighting="examples", window="none", alpha=0.0),
+    "FedMix": FedMix(share=0.0),
+    "NaiveMix": FedMix(share=0.0, naive=True),
+    "FPL": FPL(contrast_weight=0.0, consistency_weight=0.0),
 }
 
 
@@ -81,6 +84,9 @@ NEAR = {
     "FedSAM": FedSAM(rho=1e-6),
     "FedRobust": FedRobust(matrix_rate=1e-6, shift_rate=1e-6),
     "HarmoFL": HarmoFL(weighting="examples", window="none", alpha=1e-6),
+    "FedMix": FedMix(share=1e-6),
+    "NaiveMix": FedMix(share=1e-6, naive=True),
+    "FPL": FPL(contrast_weight=1e-6, consistency_weight=1e-6),
 }
 
 
@@ -90,9 +96,11 @@ def test_near_the_neutral_setting_the_result_is_near(federation, name):
     assert 0 < distance(plain, fitted(NEAR[name], federation)) < 1e-3
 
 
-@pytest.mark.parametrize(
-    "method", [FedProx(mu=1.0), FedAvgM(momentum=0.5), FedSAM(rho=0.5), HarmoFL()]
-)
+AWAY = [FedProx(mu=1.0), FedAvgM(momentum=0.5), FedSAM(rho=0.5), HarmoFL()]
+AWAY += [FedMix(), FedMix(naive=True), FPL()]
+
+
+@pytest.mark.parametrize("method", AWAY)
 def test_away_from_it_the_result_differs(federation, method):
     assert distance(fitted(FedAvg(), federation), fitted(method, federation)) > 1e-3
 

@@ -12,6 +12,7 @@ from fedlab_support.metrics import (
     Scores,
     alignment,
     drift,
+    per_class,
     per_group,
     task,
     uniformity,
@@ -228,3 +229,24 @@ def test_uniformity_of_one_vector_or_of_very_many_is_refused(count):
 def test_alignment_needs_a_partner_for_every_vector():
     with pytest.raises(ValueError, match=r"pairs.*\(12, 5\).*\(1, 5\)"):
         alignment(on_the_sphere(), on_the_sphere(1))
+
+
+# ---- features by class --------------------------------------------------------------
+def test_features_of_pictures_are_of_their_class_as_they_are():
+    z, y = torch.randn(3, 4), torch.tensor([1, 0, 1])
+    assert all(a is b for a, b in zip(per_class(z, y), (z, y), strict=True))
+
+
+@pytest.mark.parametrize("coarse", [1, 2])
+def test_features_of_maps_are_means_over_each_class_that_is_there(coarse):
+    stream = torch.Generator().manual_seed(0)
+    z = torch.randn(3, 5, 6 // coarse, 4 // coarse, generator=stream).requires_grad_()
+    y = torch.full((3, 6, 4), 2)
+    y[0, :3], y[1, 1:, 1:] = 7, 0  # the last picture has one class
+    rows, classes = per_class(z, y)
+    assert classes.tolist() == [2, 7, 0, 2, 2]
+    fine = z.repeat_interleave(coarse, 2).repeat_interleave(coarse, 3)
+    for row, c, i in zip(rows, classes, [0, 0, 1, 1, 2], strict=True):
+        torch.testing.assert_close(row, fine[i][:, y[i] == c].mean(1))
+    (gradient,) = torch.autograd.grad(rows.sum(), z)
+    assert gradient.isfinite().all()

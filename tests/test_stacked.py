@@ -25,6 +25,7 @@ from fedlab_support import (
 )
 from fedlab_support.engines import Faults, LocalEngine, StackedEngine
 from fedlab_support.engines.batched import BATCHED, batched_form
+from fedlab_support.methods import FPL, FedMix
 from fedlab_support.models import Dropout
 from fedlab_support.privacy import Privacy
 from tests.probe import AwkwardNet, Probe
@@ -215,6 +216,8 @@ class Noisy(nn.Sequential):
 REFUSED = [
     ({"method": FedDG()}, "FedDG says that its loss is not stackable"),
     ({"method": FedSR()}, "FedSR says"),
+    ({"method": FPL()}, "FPL says"),
+    ({"method": FedMix()}, "FedMix says"),
     ({"method": Silent()}, "Silent overrides loss and does not say"),
     ({"method": Child()}, "Child overrides loss and does not say"),
     ({"method": OwnWords()}, "OwnWords overrides brief"),

@@ -6,6 +6,7 @@ from .fedbn import FedBN
 from .feddg import FedDG
 from .fedfa import FedFA
 from .fedfa_plus import FedFAPlus
+from .fedmix import FedMix
 from .fedprox import FedProx
 from .fedrobust import FedRobust
 from .fedsam import FedSAM
@@ -19,6 +20,7 @@ __all__ = [
     "FedDG",
     "FedFA",
     "FedFAPlus",
+    "FedMix",
     "FedProx",
     "FedRobust",
     "FedSAM",

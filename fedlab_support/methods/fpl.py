@@ -1,0 +1,122 @@
+"""FPL: features stay near the class means of all clients, clustered by look."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..checks import expect
+from ..clustering import means_by_group
+from ..federation import Batch
+from ..messages import Message, Server, Tensors
+from ..metrics import per_class
+from ..training import Visit
+from .fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class FPL(FedAvg):
+    """FedAvg that also compares features with prototypes of every class.
+
+    A client says the mean feature of each of its classes. The server clusters them per
+    class, so that a look counts once however many clients share it, and tells the means
+    of the clusters. In a first round, or with both weights 0, training is that of
+    FedAvg. Networks with maps as features average them over each class's mask.
+
+    Prototypes are collected as in the authors' code, while the last epoch changes the
+    weights; ``exact=True`` measures the trained model. The distance to the clusters'
+    mean is averaged over dimensions as there (the paper sums). The mean feature of one
+    picture tells that picture's features: by default it is not said (the paper's is).
+
+    Source: Huang et al., CVPR 2023; code at 74201b3.
+    """
+
+    contrast_weight: float = 1.0  # of nearness by angle, ≥ 0; 0 leaves it out
+    consistency_weight: float = 1.0  # of the squared distance, ≥ 0; 0 leaves it out
+    temperature: float = 0.02  # of the contrast, > 0
+    min_count: int = 2  # pictures behind a prototype, ≥ 1; 1 as in the paper
+    exact: bool = False  # True: prototypes from one more pass over the data
+
+    stackable: ClassVar[bool] = False
+    needs_classes: ClassVar[bool] = True  # mixed labels belong to no prototype
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("contrast_weight", "consistency_weight"):
+            expect(self, name, "≥ 0 and finite", 0 <= getattr(self, name) < math.inf)
+        expect(self, "temperature", "> 0 and finite", 0 < self.temperature < math.inf)
+        is_count = isinstance(self.min_count, int) and self.min_count >= 1
+        expect(self, "min_count", "a whole number ≥ 1", is_count)
+
+    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+        """CE + a · contrast + b · consistency; CE where no prototypes are told."""
+        features = model.encode(batch.x)
+        parts = {"task_loss": visit.task.loss(model.head(features), batch.y)}
+        z, y = per_class(features, batch.y)
+        is_last = batch.epoch == visit.training.epochs - 1
+        if is_last and not self.exact and not visit.is_replaying:
+            self._collect(z.detach(), y, visit)
+        if told := visit.received.shared:
+            parts |= self.comparison(z, y, **told)
+        for name, part in parts.items():
+            visit.log(name, part)
+        return sum(parts.values())
+
+    def comparison(
+        self, z: Tensor, y: Tensor, prototypes: Tensor, classes: Tensor
+    ) -> Tensors:
+        """The weighted ``contrast`` and ``consistency`` of features, a scalar each.
+
+        - ``z``: (B, D), of classes ``y`` (B,). ``prototypes``: (J, D), of ``classes``
+          (J,). A sample whose class has none adds 0.
+        """
+        is_own, n = y[:, None] == classes, len(y)
+        known = is_own.any(1)
+        z, is_own = z[known], is_own[known]
+        unit, units = (F.normalize(v, dim=1, eps=1e-8) for v in (z, prototypes))
+        # a (log sum_P exp(cos(z, P)/tau) - log sum_{P of y} exp(cos(z, P)/tau))
+        scores = unit @ units.T / self.temperature
+        own = scores.masked_fill(~is_own, -math.inf)
+        contrast = self.contrast_weight * (scores.logsumexp(1) - own.logsumexp(1))
+        # b |z - U|² / D, with U the mean of the prototypes of y
+        mine = is_own.to(z)
+        unbiased = mine @ prototypes.to(z) / mine.sum(1, keepdim=True)
+        consistency = self.consistency_weight * (z - unbiased).square().mean(1)
+        return {"contrast": contrast.sum() / n, "consistency": consistency.sum() / n}
+
+    def _collect(self, z: Tensor, y: Tensor, visit: Visit) -> None:
+        """Add features (R, D) of classes (R,) to the sums that `report` takes away."""
+        num, kept = visit.client.train.store.data.num_classes, visit.memory
+        kept.setdefault("sums", z.new_zeros(num, z.shape[1], dtype=torch.float32))
+        kept.setdefault("counts", y.new_zeros(num))
+        kept["sums"].index_add_(0, y, z.float())
+        kept["counts"] += y.bincount(minlength=num)
+
+    @torch.no_grad()
+    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+        """Prototypes, (M', D), and their classes, (M',), of at least ``min_count``."""
+        batches = visit.client.train.batches(visit.training.batch_size)
+        for batch in batches if self.exact else ():
+            self._collect(*per_class(model.encode(batch.x), batch.y), visit)
+        sums, counts = visit.memory.pop("sums"), visit.memory.pop("counts")
+        said = (counts >= self.min_count).nonzero()[:, 0]
+        return {"prototypes": sums[said] / counts[said, None], "classes": said}
+
+    def check(self, tensors: Tensors) -> None:
+        """One prototype per class; ValueError otherwise."""
+        shape, classes = tensors["prototypes"].shape, tensors["classes"]
+        if len(shape) != 2 or shape[:1] != classes.shape:
+            raise ValueError(f"prototypes must be one (D,) per class, found {shape}")
+
+    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+        """FedAvg, and the means of each class's clusters of this round's prototypes."""
+        names, said = ("prototypes", "classes"), [m.report for m in messages]
+        rows = (torch.cat([report[name] for report in said]) for name in names)
+        told = dict(zip(names, means_by_group(*rows), strict=True))
+        return replace(super().aggregate(server, messages), shared=told)
