@@ -25,7 +25,7 @@ class Batch(NamedTuple):
     """Samples on their way through the model.
 
     - ``x``: float (B, C, H, W), normalised, on the device.
-    - ``y``: int64 (B,).
+    - ``y``: int64 (B,); class probabilities, float (B, M), where labels were mixed.
     - ``index``: int64 (B,), positions in the client's own data: the key for caches.
     - ``epoch``: number of the pass over the client's data, from 0.
     """

@@ -13,7 +13,10 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Classification:
-    """One class per picture: cross-entropy, and accuracy as a share in [0, 1]."""
+    """One class per picture: cross-entropy, and accuracy as a share in [0, 1].
+
+    Losses take class probabilities (B, M) in the place of classes (B,), too.
+    """
 
     metric: str = "accuracy"
 
@@ -24,6 +27,10 @@ class Classification:
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """Mean cross-entropy, a scalar, from logits (B, M) and classes (B,)."""
         return F.cross_entropy(output, y)
+
+    def soft(self, y: Tensor, num_classes: int) -> Tensor:
+        """Classes (B,) as probabilities, float (B, M), of which ``loss`` is linear."""
+        return F.one_hot(y, num_classes).to(torch.float32)
 
     def score(self, output: Tensor, y: Tensor) -> Tensor:
         """1 where the largest logit is the right class, else 0; float (B,)."""
