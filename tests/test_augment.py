@@ -30,8 +30,10 @@ from fedlab_support.messages import Broadcast
 from fedlab_support.methods.augment import DACSC, ManifoldMixup, MixStyle, Mixup, MoEx
 from fedlab_support.methods.augment.common import mixed_labels
 from fedlab_support.metrics import task
+from fedlab_support.models.frequency import CCNorm
 from fedlab_support.models.mixing import FeatureMixing, MomentExchange, Pairs
 from fedlab_support.models.stages import insert
+from fedlab_support.models.unet import small_unet
 from fedlab_support.partition import by_owner
 from fedlab_support.streams import current_layer_noise, numpy_stream
 from fedlab_support.training import Augmentation, Visit
@@ -278,6 +280,20 @@ def test_with_pictures_only_it_is_mixup_bit_for_bit(federation):
     assert distance(runs[0], fitted(federation, ManifoldMixup())) > 1e-3
 
 
+@pytest.mark.parametrize("stages", [(k,) for k in range(6)])
+def test_what_goes_past_a_stage_is_mixed_with_it(federation, monkeypatch, stages):
+    """At share 0 a U-Net's output is the partner's, its skip connections included."""
+    drawn(monkeypatch, 0.0, ORDER)
+    augment, visit = ManifoldMixup(stages=stages), a_visit(federation)
+    model = small_unet((2, 16, 16)).train()
+    x = features((6, 2, 16, 16)).detach()
+    plain, names = model(x), model.state_dict().keys()
+    augment.adapt(model)
+    seen = augment.apply(model, a_batch(federation)._replace(x=x), visit, rng())
+    torch.testing.assert_close(model(seen.x), plain[ORDER], rtol=1e-4, atol=1e-4)
+    assert model.state_dict().keys() == names
+
+
 @pytest.mark.parametrize("pairs", [the_pairs(1.0), the_pairs(0.3, torch.arange(6))])
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_nothing_mixed_gives_the_plain_loss(monkeypatch, federation, pairs, stage):
@@ -382,6 +398,15 @@ def test_content_norm_takes_the_place_and_the_names_of_batch_norm(federation):
     assert plain.weights.keys() <= found.weights.keys()
     with pytest.raises(ValueError, match="norm='batch'"):
         a_run(federation, DACSC(adjust_content=True), model=small_cnn)
+
+
+def test_a_unet_has_both_norms_in_its_encoder():
+    model = DACSC(adjust_content=True).adapt(small_unet((2, 16, 16)))
+    added = [len(getattr(stage, "added", ())) for stage in model.stages]
+    assert added == [1, 1, 1, 0, 0], "behind the first three stages"
+    kinds = [[type(m) for m in block.modules()] for block in model.blocks]
+    assert [CCNorm in found for found in kinds] == [False, True, True, False]
+    assert model(features((3, 2, 16, 16))).isfinite().all()
 
 
 # ---- any method ---------------------------------------------------------------------

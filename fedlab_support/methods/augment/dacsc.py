@@ -22,7 +22,8 @@ class DACSC(Augmentation):
 
     Part of the network, in evaluation too; its parameters are averaged like all others,
     4 (2C + 2) bytes per SCNorm and 8 per CCNorm each way. The paper has CCNorm in the
-    shortcuts of residual networks; here it replaces the BatchNorm of stages 2 and 3.
+    shortcuts of residual networks; here it replaces the BatchNorm of stages 2 and 3. A
+    ResNet's stage 1 is what comes before its blocks: ``stages=(2, 3, 4)`` is theirs.
 
     Source: Lee, Bae, Kim, CVPR 2023; code known from copies only.
     """
@@ -40,7 +41,8 @@ class DACSC(Augmentation):
     def adapt(self, model: nn.Module) -> nn.Module:
         """The network with its new layers; weights keep their names."""
         if self.adjust_content:
-            _replace_batch_norms(model.stages[1:3])
+            blocks = getattr(model, "blocks", ())  # a U-Net's stages are its poolings
+            _replace_batch_norms([*model.stages[1:3], *blocks[1:3]])
         stages = self.stages or range(1, len(model.stages[:SHALLOW]) + 1)
         return place(model, stages, lambda n: SCNorm(model.widths[n - 1]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,12 +13,15 @@ from ...checks import expect
 from ...federation import Batch
 from ...models.mixing import FeatureMixing, Pairs
 from ...training import Augmentation, Visit
-from .common import are_stages, mixed_labels, pair, place
+from .common import NAME, are_stages, mixed_labels, pair, place
 
 
 @dataclass(frozen=True)
 class ManifoldMixup(Augmentation):
     """Mixup of what one stage hands on, drawn anew for each batch, and of the labels.
+
+    What goes past the stage, as a U-Net's skip connections do, is mixed with it. A
+    ResNet's stage 1 is what comes before its blocks: ``stages=(0, 2, 3)`` is theirs.
 
     The official code trains with binary cross-entropy on the softmax; here it is the
     task's own loss on mixed labels, as in the paper.
@@ -44,7 +48,9 @@ class ManifoldMixup(Augmentation):
         return [stage for stage in self.stages if stage > 0]
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """One layer behind each stage that may be drawn."""
+        """One layer behind each stage that may be drawn, and one on each way past."""
+        for way in self._ways_past(model):
+            way.add_module(NAME, FeatureMixing())
         return place(model, self.hidden, lambda _: FeatureMixing())
 
     def apply(
@@ -58,5 +64,11 @@ class ManifoldMixup(Augmentation):
         k = self.stages[rng.integers(len(self.stages))]
         for stage in self.hidden:
             pair(model, stage, pairs if stage == k else None)
+        for number, way in enumerate(self._ways_past(model), 1):
+            way.get_submodule(NAME).pairs = pairs if number <= k else None
         x = pairs.mix(batch.x) if k == 0 else batch.x
         return batch._replace(x=x, y=mixed_labels(batch, pairs, visit))
+
+    def _ways_past(self, model: nn.Module) -> Sequence[nn.Sequential]:
+        """Where skip connections leave, up to the deepest stage that may be drawn."""
+        return getattr(model, "bypasses", ())[: max(self.stages)]

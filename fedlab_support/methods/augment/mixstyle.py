@@ -21,7 +21,8 @@ class MixStyle(Augmentation):
 
     Each stage draws whether it acts, its pairs, and one lambda ~ Beta(alpha, alpha) per
     picture; all passes of a step share the draw. Partners are random ones of the same
-    client, so the official code's cross-domain batches have no meaning here.
+    client, so the official code's cross-domain batches have no meaning here. A ResNet's
+    stage 1 is what comes before its blocks: ``stages=(2, 3)`` is the paper's.
 
     Source: Zhou, Yang, Qiao, Xiang, ICLR 2021; code at 16f7cf1.
     """
