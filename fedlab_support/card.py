@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import torch
 
 from .identity import architecture, name_of
@@ -12,7 +10,9 @@ from .metrics import task
 
 def describe(run) -> dict:
     """What made ``run``, as JSON values: two runs with the same are the same."""
+    training = dict(vars(run.training))
     asked = {
+        "augment": training.pop("augment"),
         "faults": run.faults,
         "deadline": run.job.deadline,
         "privacy": run.job.privacy,
@@ -28,7 +28,7 @@ def describe(run) -> dict:
         "held_out": list(run.federation.held_out_domains),
         "model": run.model_name,
         "architecture": architecture(run.model),
-        "training": asdict(run.training),
+        "training": training,
         "select": name_of(run.select),
         "seed": run.seed,
         "device": run.federation.store.device.type,
@@ -47,7 +47,7 @@ def headline(run) -> str:
 def in_words(run) -> str:
     """Method, model, training, selection and latest score, a line each."""
     floats = sum(run.server.weights[n].numel() for n in run.server.parameters)
-    chosen = {n: v for n, v in asdict(run.training).items() if v}
+    chosen = {n: v for n, v in vars(run.training).items() if v}
     settings = ", ".join(f"{name} {value}" for name, value in chosen.items())
     lines = [
         f"Run of {run.method!r}, seed {run.seed}, round {run.server.round}",

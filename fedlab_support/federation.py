@@ -25,7 +25,8 @@ class Batch(NamedTuple):
     """Samples on their way through the model.
 
     - ``x``: float (B, C, H, W), normalised, on the device.
-    - ``y``: int64 (B,), or masks (B, H, W).
+    - ``y``: int64 (B,), or masks (B, H, W); where labels were mixed, probabilities of
+      the M classes, float (B, M) or (B, M, H, W).
     - ``index``: int64 (B,), positions in the client's own data: the key for caches.
     - ``epoch``: number of the pass over the client's data, from 0.
     """

@@ -89,6 +89,8 @@ class Run:
     ):
         _check_pieces(method, model, select, seed, device)
         self.method, self.training = method, training or LocalTraining()
+        if self.training.augment is not None:
+            self.training.augment.check(method)
         self.federation = federation.on(device)
         self.select, self.seed = select or everyone(), int(seed)
         self.evaluate_every = int(evaluate_every)
@@ -132,6 +134,8 @@ class Run:
             model = factory(data.image_shape, data.num_classes)
             model.image_shape = data.image_shape  # for what the method may add
             model = self.method.adapt(model)
+            if self.training.augment is not None:
+                model = self.training.augment.adapt(model)
             example = self.federation.store.pictures(torch.tensor([0, 0])).cpu()
             refuse_global_noise(own_noise(model), example)
         return model.to(memory_format=torch.channels_last)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
@@ -25,6 +26,45 @@ PRECISIONS = ("float32", "tf32", "bf16")
 
 
 @dataclass(frozen=True)
+class Augmentation:
+    """What clients do to their pictures, features or labels while they train.
+
+    Independent of the method: given as ``LocalTraining(augment=…)``. Its layers lie
+    behind stages, ahead of those that the method added there. Each step draws once,
+    before the optimiser first asks for the loss, so that every pass of the step sees
+    the same; what is drawn acts in training only. This base class changes nothing.
+    """
+
+    @property
+    def mixes_labels(self) -> bool:
+        """Whether labels become class probabilities, float (B, M)."""
+        return False
+
+    def check(self, method) -> None:
+        """Raise ValueError when ``method`` cannot train with it."""
+        if self.mixes_labels and method.needs_classes:
+            raise ValueError(
+                f"{method!r} needs the one class of every picture, and {self!r} mixes "
+                "labels; take an augmentation that leaves labels alone, as MixStyle() "
+                "does, or switch off what needs classes in the method"
+            )
+
+    def adapt(self, model: nn.Module) -> nn.Module:
+        """The network with its layers; called after the method's ``adapt``."""
+        return model
+
+    def apply(
+        self, model: nn.Module, batch: Batch, visit: Visit, rng: np.random.Generator
+    ) -> Batch:
+        """The batch to train on in this step; its layers learn here what to do.
+
+        ``rng``: the stream (seed, augment, round, client); neutral settings draw
+        nothing from it.
+        """
+        return batch
+
+
+@dataclass(frozen=True)
 class LocalTraining:
     """How a client trains; the same for every method that is compared.
 
@@ -40,6 +80,7 @@ class LocalTraining:
     linear_weight_decay: float | None = None  # on linear layers; None: weight_decay
     precision: str = "float32"  # or "tf32" (GPU), or "bf16": steps under autocast
     compile: bool = False  # True: networks go through torch.compile
+    augment: Augmentation | None = None  # as in Mixup(); None: data as they are
 
     def __post_init__(self) -> None:
         _between("lr", self.lr, 0, math.inf)
@@ -53,6 +94,8 @@ class LocalTraining:
                 raise ValueError(f"{name} must be a whole number ≥ 1, found {value!r}")
         expect(self, "precision", f"one of {PRECISIONS}", self.precision in PRECISIONS)
         expect(self, "compile", "True or False", isinstance(self.compile, bool))
+        is_right = isinstance(self.augment, Augmentation | None)
+        expect(self, "augment", "None or an augmentation, as in Mixup()", is_right)
         if self.optimiser not in ("sgd", "adam"):
             raise ValueError(
                 f"optimiser must be 'sgd' or 'adam', found {self.optimiser!r}; a "
@@ -111,7 +154,8 @@ class Visit:
     - ``memory``: private, changed in place, kept only if the visit succeeds (also when
       the server then refuses the message: on a network the client would not know). A
       loss puts new tensors there and leaves the old ones as they are.
-    - ``cache``: recomputable tensors by ``batch.index``; may vanish at any time.
+    - ``cache``: recomputable tensors by ``batch.index``; may vanish at any time. With
+      an augmentation every step has its own: its pictures do not come again.
     - ``task``: ``task.loss(output, y)``, ``task.score(output, y)`` and
       ``task.soft(y, num_classes)``.
     - ``stream``: the method's own random numbers for this round and client; ``rng`` is
@@ -134,6 +178,11 @@ class Visit:
     def rng(self) -> torch.Generator:
         """The method's own generator (CPU)."""
         return self.stream.generator
+
+    @property
+    def num_classes(self) -> int:
+        """M, of the whole data set."""
+        return self.client.train.store.data.num_classes
 
     def log(self, name: str, value: Tensor) -> None:
         """Note a part of the loss; the history gets its mean over the steps."""
@@ -239,7 +288,8 @@ def train_locally(method, learner: Learner, visit: Visit, seed: int) -> None:
     size, epochs = visit.training.batch_size, visit.training.epochs
     samples, smallest = visit.client.train, learner.smallest_batch
     with layer_noise(noise):
-        for batch in samples.batches(size, epochs, order, smallest):
+        batches = samples.batches(size, epochs, order, smallest)
+        for batch in _augmented(batches, learner.model, visit, seed):
             take_step(method, learner.model, optimiser, batch, visit, noise)
             visit.check_deadline()
     if "loss" not in visit.logged:
@@ -250,6 +300,21 @@ def train_locally(method, learner: Learner, visit: Visit, seed: int) -> None:
     for _, parameter in learner.trained:
         parameter.grad = None  # as large as the model, and of no use any more
     refuse_divergence(sum(map(float, visit.logged["loss"])))
+
+
+def _augmented(
+    batches: Iterable[Batch], model: nn.Module, visit: Visit, seed: int
+) -> Iterator[Batch]:
+    """The batches as the augmentation makes them, each when its step begins."""
+    if (augment := visit.training.augment) is None:
+        yield from batches
+        return
+    rng = numpy_stream(seed, "augment", visit.received.round, visit.client.id)
+    kept = visit.cache
+    for batch in batches:
+        visit.cache = {}  # what is kept belongs to the pictures as they were
+        yield augment.apply(model, batch, visit, rng)
+    visit.cache = kept
 
 
 def refuse_divergence(loss: float) -> None:

@@ -49,6 +49,8 @@ def refusal(job: Job) -> str:
     for hook in ("optimiser", "brief"):
         if getattr(kind, hook) is not getattr(FedAvg, hook):
             return f"{kind.__name__} overrides {hook}, which is one client's own"
+    if job.training.augment is not None:
+        return f"{job.training.augment!r} acts on the batch of one client"
     if job.deadline is not None:
         return "a deadline is one client's own, and here all take the same time"
     frozen = frozen_modules(job.model)

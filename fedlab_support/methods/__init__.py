@@ -11,9 +11,11 @@ from .fedprox import FedProx
 from .fedrobust import FedRobust
 from .fedsam import FedSAM
 from .fedsr import FedSR
+from .fpl import FPL
 from .harmofl import HarmoFL
 
 __all__ = [
+    "FPL",
     "FedAvg",
     "FedAvgM",
     "FedBN",

@@ -33,6 +33,7 @@ class FedAvg:
     stackable: ClassVar[bool] = (
         True  # may the stacked engine train all clients at once?
     )
+    needs_classes: ClassVar[bool] = False  # each picture's one class, beside the task
     predicts_personally: ClassVar[bool] = True  # with private weights, if there are any
 
     def __post_init__(self) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
-from torch.fft import fft2, ifft2
+from torch import Tensor, fft, nn
 from torch.func import functional_call
 
 from ..bank import draw, gather, others
@@ -48,12 +47,16 @@ class FedDG(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        inside = "in [0, 0.5), or the window would be wider than the picture"
-        expect(self, "alpha", inside, 0 <= self.alpha < 0.5)
+        expect(self, "alpha", "in [0, 0.5), half a picture", 0 <= self.alpha < 0.5)
         expect(self, "mixing", "None or in 0…1", 0 <= (self.mixing or 0) <= 1)
         expect(self, "beta", "≥ 0 and finite", 0 <= self.beta < math.inf)
         expect(self, "clip", "> 0", self.clip > 0)
         expect(self, "bank_share", "in (0, 1]", 0 < self.bank_share <= 1)
+
+    @property
+    def needs_classes(self) -> bool:
+        """To look for foreign pictures of the same class."""
+        return self.match_label
 
     def window(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Rows (2b+1, 1) and columns (2b+1,) of the frequencies |u|, |v| ≤ b."""
@@ -64,7 +67,7 @@ class FedDG(FedAvg):
 
     def amplitudes(self, x: Tensor) -> Tensor:
         """Amplitudes of the window, (B, C, 2b+1, 2b+1), of pictures (B, C, H, W)."""
-        return fft2(x)[(..., *self.window(*x.shape[-2:]))].abs()
+        return fft.fft2(x)[(..., *self.window(*x.shape[-2:]))].abs()
 
     def restyle(self, x: Tensor, foreign: Tensor, mixing: Tensor) -> Tensor:
         """Mix the window's amplitudes of pictures with foreign ones, keep the phase.
@@ -75,13 +78,13 @@ class FedDG(FedAvg):
         Returns (B, C, H, W), not clipped to the range of pictures.
         """
         rows, columns = self.window(*x.shape[-2:])
-        spectrum = fft2(x)
+        spectrum = fft.fft2(x)
         low, share = spectrum[..., rows, columns], mixing.view(-1, 1, 1, 1)
         # inside: (1 - lambda) A + lambda A'; only the change is transformed back
         mixed = torch.polar((1 - share) * low.abs() + share * foreign, low.angle())
         change = torch.zeros_like(spectrum)
         change[..., rows, columns] = mixed - low
-        return x + ifft2(change).real
+        return x + fft.ifft2(change).real
 
     def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
         """Own amplitudes, (n, C, 2b+1, 2b+1), and labels only if they are used."""
@@ -123,8 +126,7 @@ class FedDG(FedAvg):
         bank, count, rng = visit.memory, len(batch.y), visit.rng
         wanted = batch.y if self.match_label else None
         foreign = bank["entries"][draw(bank["sizes"], count, rng, wanted)]
-        mixing = torch.rand(count, generator=rng)
-        if self.mixing is not None:
-            mixing.fill_(self.mixing)
+        drawn = torch.rand(count, generator=rng)
+        mixing = drawn if self.mixing is None else torch.full_like(drawn, self.mixing)
         t = self.restyle(batch.x, foreign.to(batch.x), mixing.to(batch.x))
         return visit.client.train.store.clip(t)

@@ -57,6 +57,11 @@ class FedSR(FedAvg):
         is_count = isinstance(num, int) and num >= 0
         expect(self, "num_samples", "a whole number ≥ 0", is_count)
 
+    @property
+    def needs_classes(self) -> bool:
+        """The references belong to classes."""
+        return self.cmi_weight > 0
+
     def adapt(self, model: nn.Module) -> nn.Module:
         """Put the Gaussian head in place of the linear one."""
         width, num_classes = model.head.in_features, model.head.out_features

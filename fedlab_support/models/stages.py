@@ -16,6 +16,8 @@ class Staged(nn.Module):
 
     - ``stages``: a list of them. Behind each, an ``nn.Sequential`` that hands on
       (B, C, H, W), C as in ``widths``, a layer may be added (see :func:`insert`).
+    - ``bypasses``, in a U-Net: one ``nn.Sequential`` for each skip connection, empty,
+      where a layer may be added.
     - ``neck``: from what the last stage hands on to features (B, D).
     - ``head``: from features to the output, (B, M) logits.
     """

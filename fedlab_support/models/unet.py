@@ -37,8 +37,9 @@ class UNet(Staged):
 
     Its stages are the poolings behind the encoder's ``blocks``, and the bottleneck: a
     layer that is added to one acts on the pooled map, and never on a skip connection,
-    which is what the stage received. ``encode`` gives the decoder's last map
-    (B, D, H, W); the head, a 1x1 convolution, turns it into logits (B, M, H, W).
+    which is what the stage received and has a place of its own in ``bypasses``.
+    ``encode`` gives the decoder's last map (B, D, H, W); the head, a 1x1 convolution,
+    turns it into logits (B, M, H, W).
 
     - ``image_shape``: (C, H, W); H and W multiples of 16, that is of 2 to the number
       of poolings. ``num_classes``: M, the background included.
@@ -64,6 +65,7 @@ class UNet(Staged):
         head = nn.Conv2d(widths[0], num_classes, 1)
         super().__init__(stages, widths, nn.ModuleList(decoder), head)
         self.blocks = nn.ModuleList(double(*pair, norm) for pair in encoder)
+        self.bypasses = nn.ModuleList(nn.Sequential() for _ in encoder)
         self._refuse(*sides)
 
     def _refuse(self, height: int, width: int) -> None:
@@ -80,9 +82,11 @@ class UNet(Staged):
         self._refuse(*x.shape[2:])
         *poolings, bottleneck = self.stages
         skips = []
-        for block, pool in zip(self.blocks, poolings, strict=True):
-            skips.append(block(x))
-            x = pool(skips[-1])
+        paths = zip(self.blocks, self.bypasses, poolings, strict=True)
+        for block, bypass, pool in paths:
+            x = block(x)
+            skips.append(bypass(x))
+            x = pool(x)
         x = bottleneck(x)
         for up in self.neck:
             x = up(x, skips.pop())

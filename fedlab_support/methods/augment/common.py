@@ -1,0 +1,60 @@
+"""What augmentations share: chance, soft labels, and where their layers lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from torch import Tensor, nn
+
+from ...federation import Batch
+from ...models.mixing import PairLayer, Pairs
+from ...models.stages import insert, stage_numbers
+from ...training import Visit, frozen_modules
+
+NAME = "augment"
+"""Of an augmentation's layer among those that were added to a stage."""
+
+
+def happens(p: float, rng: np.random.Generator) -> bool:
+    """True with probability ``p``; nothing is drawn for 0 and 1."""
+    return p > 0 and (p == 1 or rng.random() < p)
+
+
+def mixed_labels(batch: Batch, pairs: Pairs, visit: Visit) -> Tensor:
+    """The batch's labels as class probabilities, mixed by ``pairs``: float (B, M, …).
+
+    Cross-entropy is linear in them: lambda CE(y) + (1 - lambda) CE(y_pi).
+    """
+    return pairs.mix(visit.task.soft(batch.y, visit.num_classes))
+
+
+def place(
+    model: nn.Module, stages: Iterable[int], layer: Callable[[int], nn.Module]
+) -> nn.Module:
+    """Let ``layer(number)`` act first behind each of ``stages``; the model, in place.
+
+    Raises ValueError for a stage that the model lacks, and for a frozen one: what is
+    frozen stays in evaluation mode, where such layers do nothing.
+    """
+    for number in stage_numbers(model, stages):
+        insert(model, number, NAME, added := layer(number), first=True)
+        if any(module is added for module in frozen_modules(model)):
+            raise ValueError(
+                f"an augmentation acts in training, and stage {number} is frozen, "
+                "which never trains; choose stages that are trained"
+            )
+    return model
+
+
+def pair(model: nn.Module, stage: int, pairs: Pairs | None) -> None:
+    """Tell the layer behind ``stage`` who is mixed with whom; None: nobody."""
+    layer: PairLayer = model.stages[stage - 1].added.get_submodule(NAME)
+    layer.pairs = pairs
+
+
+def are_stages(numbers: object, first: int = 1) -> bool:
+    """Whether ``numbers`` are whole numbers ≥ ``first``, at least one."""
+    if not isinstance(numbers, tuple | list) or not numbers:
+        return False
+    return all(type(number) is int and number >= first for number in numbers)

@@ -1,0 +1,69 @@
+"""DAC-SC: normalise what features look like by their frequencies, keep the phase."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from ...checks import expect
+from ...models.frequency import CCNorm, SCNorm
+from ...training import Augmentation
+from .common import are_stages, place
+
+SHALLOW = 3
+"""SCNorm lies behind the first stages, as many as there are of these."""
+
+
+@dataclass(frozen=True)
+class DACSC(Augmentation):
+    """Put SCNorm behind the first stages, and CCNorm in place of BatchNorm if asked.
+
+    Part of the network, in evaluation too; its parameters are averaged like all others,
+    4 (2C + 2) bytes per SCNorm and 8 per CCNorm each way. The paper has CCNorm in the
+    shortcuts of residual networks; here it replaces the BatchNorm of stages 2 and 3. A
+    ResNet's stage 1 is what comes before its blocks: ``stages=(2, 3, 4)`` is theirs.
+
+    Source: Lee, Bae, Kim, CVPR 2023; code known from copies only.
+    """
+
+    stages: tuple[int, ...] | None = None  # with SCNorm; None: the first three
+    adjust_content: bool = False  # True: CCNorm for BatchNorm in stages 2 and 3
+
+    def __post_init__(self) -> None:
+        allowed = "None, or numbers of stages from 1, as in (1, 2)"
+        is_right = self.stages is None or are_stages(self.stages)
+        expect(self, "stages", allowed, is_right)
+        is_flag = isinstance(self.adjust_content, bool)
+        expect(self, "adjust_content", "True or False", is_flag)
+
+    def adapt(self, model: nn.Module) -> nn.Module:
+        """The network with its new layers; weights keep their names."""
+        if self.adjust_content:
+            blocks = getattr(model, "blocks", ())  # a U-Net's stages are its poolings
+            _replace_batch_norms([*model.stages[1:3], *blocks[1:3]])
+        stages = self.stages or range(1, len(model.stages[:SHALLOW]) + 1)
+        return place(model, stages, lambda n: SCNorm(model.widths[n - 1]))
+
+
+def _replace_batch_norms(stages: Sequence[nn.Module]) -> None:
+    """Put CCNorm in the place of every trained BatchNorm2d, by type, in place."""
+    found = [
+        (module, name, child)
+        for stage in stages
+        for module in stage.modules()
+        for name, child in module.named_children()
+        if type(child) is nn.BatchNorm2d and _is_trained(child)
+    ]
+    if not found:
+        raise ValueError(
+            "adjust_content replaces trained BatchNorm in stages 2 and 3, found none "
+            "there; take a network with norm='batch', or leave adjust_content out"
+        )
+    for module, name, norm in found:
+        setattr(module, name, CCNorm(norm))
+
+
+def _is_trained(module: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())

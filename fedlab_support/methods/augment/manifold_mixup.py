@@ -1,0 +1,74 @@
+"""Manifold mixup: blend features behind a stage that is drawn for each batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from ...checks import expect
+from ...federation import Batch
+from ...models.mixing import FeatureMixing, Pairs
+from ...training import Augmentation, Visit
+from .common import NAME, are_stages, mixed_labels, pair, place
+
+
+@dataclass(frozen=True)
+class ManifoldMixup(Augmentation):
+    """Mixup of what one stage hands on, drawn anew for each batch, and of the labels.
+
+    What goes past the stage, as a U-Net's skip connections do, is mixed with it. A
+    ResNet's stage 1 is what comes before its blocks: ``stages=(0, 2, 3)`` is theirs.
+
+    The official code trains with binary cross-entropy on the softmax; here it is the
+    task's own loss on mixed labels, as in the paper.
+
+    Source: Verma et al., ICML 2019; code at 870ef77.
+    """
+
+    alpha: float = 1.0  # of Beta, ≥ 0; 0: no mixing. The official code has 2
+    stages: tuple[int, ...] = (0, 1, 2)  # to draw from; 0, the pictures: Mixup
+
+    def __post_init__(self) -> None:
+        expect(self, "alpha", "≥ 0 and finite", 0 <= self.alpha < math.inf)
+        allowed = "numbers of stages, 0 for the pictures, as in (0, 1)"
+        expect(self, "stages", allowed, are_stages(self.stages, first=0))
+
+    @property
+    def mixes_labels(self) -> bool:
+        """Unless nothing is mixed at all."""
+        return self.alpha > 0
+
+    @property
+    def hidden(self) -> list[int]:
+        """The stages behind which a layer lies."""
+        return [stage for stage in self.stages if stage > 0]
+
+    def adapt(self, model: nn.Module) -> nn.Module:
+        """One layer behind each stage that may be drawn, and one on each way past."""
+        for way in self._ways_past(model):
+            way.add_module(NAME, FeatureMixing())
+        return place(model, self.hidden, lambda _: FeatureMixing())
+
+    def apply(
+        self, model: nn.Module, batch: Batch, visit: Visit, rng: np.random.Generator
+    ) -> Batch:
+        """h~_i = lambda h_i + (1 - lambda) h_pi(i) at stage k, and y~ alike."""
+        if not self.mixes_labels:
+            return batch
+        share = rng.beta(self.alpha, self.alpha)
+        pairs = Pairs.draw(batch.x, share, rng)
+        k = self.stages[rng.integers(len(self.stages))]
+        for stage in self.hidden:
+            pair(model, stage, pairs if stage == k else None)
+        for number, way in enumerate(self._ways_past(model), 1):
+            way.get_submodule(NAME).pairs = pairs if number <= k else None
+        x = pairs.mix(batch.x) if k == 0 else batch.x
+        return batch._replace(x=x, y=mixed_labels(batch, pairs, visit))
+
+    def _ways_past(self, model: nn.Module) -> Sequence[nn.Sequential]:
+        """Where skip connections leave, up to the deepest stage that may be drawn."""
+        return getattr(model, "bypasses", ())[: max(self.stages)]

@@ -1,0 +1,63 @@
+"""MoEx: exchange the moments of features, and give their owner a share of the label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from ...checks import expect
+from ...federation import Batch
+from ...models.mixing import MOMENTS, MomentExchange, Pairs
+from ...training import Augmentation, Visit
+from .common import happens, mixed_labels, pair, place
+
+
+@dataclass(frozen=True)
+class MoEx(Augmentation):
+    """Give the features of a picture the moments of another one's.
+
+    The loss is ``label_share`` CE(y) + (1 - ``label_share``) CE of the other's label.
+    The official CIFAR code has ``p=0.25, label_share=0.5``, and passes both pictures
+    forward, which moves running statistics twice; here there is one pass.
+
+    Source: Li, Wu, Lim, Belongie, Weinberger, CVPR 2021; code at 016571c.
+    """
+
+    p: float = 0.5  # share of the batches with an exchange, in 0…1; 0: none
+    label_share: float = 0.9  # of the picture's own label, in 0…1; 1 keeps labels
+    stage: int = 1  # behind which moments are exchanged
+    moments: str = "pono"  # over channels; or "in": positions; "ln": both
+    positive_only: bool = False  # True: moments of what is above 0, biased
+
+    def __post_init__(self) -> None:
+        expect(self, "p", "in 0…1", 0 <= self.p <= 1)
+        expect(self, "label_share", "in 0…1", 0 <= self.label_share <= 1)
+        is_number = type(self.stage) is int and self.stage >= 1
+        expect(self, "stage", "the number of a stage, from 1", is_number)
+        expect(self, "moments", f"one of {[*MOMENTS]}", self.moments in MOMENTS)
+        is_flag = isinstance(self.positive_only, bool)
+        expect(self, "positive_only", "True or False", is_flag)
+
+    @property
+    def mixes_labels(self) -> bool:
+        """Unless nothing is exchanged, or the other's label does not count."""
+        return self.p > 0 and self.label_share < 1
+
+    def adapt(self, model: nn.Module) -> nn.Module:
+        """One layer behind the stage."""
+        layer = MomentExchange(self.moments, self.positive_only)
+        return place(model, (self.stage,), lambda _: layer)
+
+    def apply(
+        self, model: nn.Module, batch: Batch, visit: Visit, rng: np.random.Generator
+    ) -> Batch:
+        """h~_i = sigma_pi(i) (h_i - mu_i) / sigma_i + mu_pi(i), labels by share."""
+        pairs = None
+        if happens(self.p, rng):
+            pairs = Pairs.draw(batch.x, self.label_share, rng)
+        pair(model, self.stage, pairs)
+        if pairs is None or not self.mixes_labels:
+            return batch
+        return batch._replace(y=mixed_labels(batch, pairs, visit))

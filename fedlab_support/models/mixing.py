@@ -1,0 +1,151 @@
+"""Layers that mix the samples of a batch, by pairs that are drawn once per step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+MOMENTS = {"pono": (1,), "in": (2, 3), "ln": (1, 2, 3)}
+"""What a mean and a deviation are taken over: channels, positions, or both."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Who is mixed with whom in one step.
+
+    - ``order``: int64 (B,), a permutation: the partner of each sample.
+    - ``share``: float (B,), in [0, 1]: what a sample itself counts, its partner the
+      rest.
+
+    A pass may show the batch in several forms, one after another: each is mixed in
+    itself, by the same pairs. ValueError for another number of samples.
+    """
+
+    order: Tensor
+    share: Tensor
+
+    @classmethod
+    def draw(cls, x: Tensor, share: float | np.ndarray, rng: np.random.Generator):
+        """Random pairs for a batch ``x``, (B, …); ``share``: one for all, or (B,)."""
+        shares = np.broadcast_to(share, len(x)).astype(np.float32)
+        order = torch.from_numpy(rng.permutation(len(x)))
+        return cls(order.to(x.device), torch.from_numpy(shares).to(x.device))
+
+    def partners(self, values: Tensor) -> Tensor:
+        """For each of ``values`` (B, …) that of its partner."""
+        size, starts = len(self.order), self._starts(values)
+        return values[(self.order + size * starts).flatten()]
+
+    def mix(self, values: Tensor) -> Tensor:
+        """Lambda v_i + (1 - lambda) v_pi(i), of the shape and type of ``values``."""
+        share = self.share.repeat(len(self._starts(values)))
+        share = share.view(-1, *[1] * (values.ndim - 1))
+        mixed = share * values + (1 - share) * self.partners(values)
+        return mixed.to(values.dtype)
+
+    def _starts(self, values: Tensor) -> Tensor:
+        """0, 1, … for each form of the batch in ``values``, (number of forms, 1)."""
+        times, rest = divmod(len(values), len(self.order))
+        if rest:
+            raise ValueError(
+                f"expected the batch of {len(self.order)} samples, once or several "
+                f"times, so that each finds its partner; found {len(values)} samples. "
+                "Show the network whole batches, or train without this augmentation"
+            )
+        return torch.arange(times, device=self.order.device)[:, None]
+
+
+def moments(h: Tensor, over: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
+    """Mean and sqrt(variance + eps), unbiased, of ``h`` along the axes ``over``."""
+    variance, mean = torch.var_mean(h, over, keepdim=True)
+    return mean, (variance + eps).sqrt()
+
+
+def positive_moments(
+    h: Tensor, over: tuple[int, ...], eps: float
+) -> tuple[Tensor, Tensor]:
+    """Mean and sqrt(variance + eps), biased, of what is above 0; 0 where nothing is."""
+    count = (h > 0).sum(over, keepdim=True).clamp(min=1)
+    mean = h.relu().sum(over, keepdim=True) / count
+    second = h.relu().square().sum(over, keepdim=True) / count
+    return mean, ((second - mean.square()).clamp(min=0) + eps).sqrt()
+
+
+def wide(h: Tensor) -> Tensor:
+    """Float32 at least, in which moments and frequencies are safe."""
+    return h.to(torch.promote_types(h.dtype, torch.float32))
+
+
+class PairLayer(nn.Module):
+    """Acts in training only, and only while an augmentation gives it ``pairs``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs: Pairs | None = None
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Features of the shape and type of ``h`` (B, …); computed in float32."""
+        if self.pairs is None or not self.training:
+            return h
+        return self.mixed(wide(h), self.pairs).to(h.dtype)
+
+    def mixed(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """What becomes of ``h`` by ``pairs``."""
+        raise NotImplementedError
+
+
+class FeatureMixing(PairLayer):
+    """Mixes whole features: h_i becomes lambda h_i + (1 - lambda) h_pi(i)."""
+
+    def mixed(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """Gradients reach both partners."""
+        return pairs.mix(h)
+
+
+class StyleMixing(PairLayer):
+    """Mixes each channel's mean and deviation with the partner's, (B, C, H, W)."""
+
+    EPS = 1e-6
+
+    def mixed(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """Moments are constants for the gradient; maps of one position stay."""
+        if h.shape[2] * h.shape[3] == 1:
+            return h
+        mu, sigma = moments(h.detach(), MOMENTS["in"], self.EPS)
+        # (x - mu) / sigma · (lambda sigma + (1 - lambda) sigma_pi) + mixed mu
+        return (h - mu) / sigma * pairs.mix(sigma) + pairs.mix(mu)
+
+
+class MomentExchange(PairLayer):
+    """Gives features (B, C, H, W) the moments of the partner's.
+
+    ``kind``: a key of ``MOMENTS``. Raises ValueError for features that have one value
+    per mean.
+    """
+
+    EPS = 1e-5
+
+    def __init__(self, kind: str, positive_only: bool):
+        super().__init__()
+        self.over = MOMENTS[kind]
+        self.moments = positive_moments if positive_only else moments
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Refuses the features in any mode, so before the first training, too."""
+        if math.prod(h.shape[axis] for axis in self.over) < 2:
+            raise ValueError(
+                "a deviation needs two values, found one in features "
+                f"{tuple(h.shape)} along the axes {self.over}; choose another stage "
+                f"or other moments out of {sorted(MOMENTS)}"
+            )
+        return super().forward(h)
+
+    def mixed(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """Gradients reach both partners."""
+        mu, sigma = self.moments(h, self.over, self.EPS)
+        # sigma_pi (h - mu) / sigma + mu_pi
+        return pairs.partners(sigma) * (h - mu) / sigma + pairs.partners(mu)
