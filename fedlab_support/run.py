@@ -204,7 +204,7 @@ class Run:
 
     def show_weights(self) -> None:
         """Let ``model`` hold the server's weights."""
-        self.model.eval()
+        self._shown.eval()
         self._shown.load(self.server.weights)
 
     def _start(self) -> None:

@@ -250,13 +250,13 @@ class StackedEngine(LocalEngine):
             """What one client measures before training."""
             job.load(learner, told.weights, own[i].weights)
             visit = job.visit(told, i, own[i].memory, self.caches.of(i))
-            return visit, copies(method.arrive(learner.model.eval(), visit))
+            return visit, copies(method.arrive(learner.eval(), visit))
 
         def report(learner: Learner, i: int) -> tuple[Visit, Tensors]:
             """What one client says besides its weights."""
             (visit, said), (state, _) = arrived[i], trained[i]
             job.load(learner, told.weights, state)
-            return visit, said | copies(method.report(learner.model.eval(), visit))
+            return visit, said | copies(method.report(learner.eval(), visit))
 
         def answer(i: int) -> Answer:
             """One client's message, and what it keeps."""
