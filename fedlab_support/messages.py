@@ -82,6 +82,62 @@ def copies(tensors: Tensors) -> Tensors:
     return {name: value.detach().clone() for name, value in tensors.items()}
 
 
+Form = tuple[tuple[str, torch.Size], ...]
+"""Names and shapes of what lies one after another in a row."""
+
+
+class Packed(dict):
+    """Named tensors whose floating ones are views of one ``row`` (P,), in their order.
+
+    What is done to the row is done to all of them at once. Entries are not replaced;
+    ``packed | other`` is a plain dictionary.
+    """
+
+    def __init__(self, row: Tensor, form: Form, tensors: Tensors):
+        super().__init__(tensors)
+        self.row, self.form = row, form
+
+
+def pack(tensors: Tensors) -> Tensors:
+    """Copies that share nothing with a model: packed if all floats are of one type."""
+    floats = {n: v.detach() for n, v in tensors.items() if v.is_floating_point()}
+    if len({(v.dtype, v.device) for v in floats.values()}) != 1:
+        return copies(tensors)
+    form = tuple([(name, value.shape) for name, value in floats.items()])
+    row = torch.cat([value.flatten() for value in floats.values()])
+    views = unpack(row, form)
+    if len(views) < len(tensors):
+        views = {n: views[n] if n in views else v.clone() for n, v in tensors.items()}
+    return Packed(row, form, views)
+
+
+def pack_each(stack: Tensors) -> list[Tensors]:
+    """One dictionary per client, from tensors (K, …); packed as by :func:`pack`."""
+    kinds = {(v.dtype, v.device) for v in stack.values() if v.is_floating_point()}
+    if len(kinds) != 1 or not all(v.is_floating_point() for v in stack.values()):
+        columns = [value.clone().unbind() for value in stack.values()]
+        return [
+            dict(zip(stack, own, strict=True)) for own in zip(*columns, strict=True)
+        ]
+    form = tuple([(name, value.shape[1:]) for name, value in stack.items()])
+    rows = torch.cat([value.flatten(1) for value in stack.values()], 1)
+    columns = [values.unbind() for values in unpack(rows, form).values()]
+    return [
+        Packed(row, form, zip(stack, own, strict=True))
+        for row, *own in zip(rows.unbind(), *columns, strict=True)
+    ]
+
+
+def unpack(row: Tensor, form: Form) -> Tensors:
+    """The named parts of a row (P,), or of several (K, P): views."""
+    parts = row.split_with_sizes([shape.numel() for _, shape in form], -1)
+    before = row.shape[:-1]
+    return {
+        name: part.view(before + shape)
+        for (name, shape), part in zip(form, parts, strict=True)
+    }
+
+
 def nbytes(tensors: Tensors) -> int:
     """Bytes of the raw values of named tensors; names and framing are not counted."""
     return sum([v.numel() * v.element_size() for v in tensors.values()])
@@ -109,6 +165,19 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
         raise ValueError(
             f"weights must be finite, ≥ 0 and not all 0, found {shares.tolist()}"
         )
+    shares = (shares / shares.sum()).tolist()
+    forms = {getattr(tree, "form", None) for tree in trees}
+    if len(forms) == 1 and None not in forms:
+        return unpack(_folded([tree.row for tree in trees], shares), forms.pop())
+    _refuse_unlike(trees)
+    return {
+        name: _folded([tree[name] for tree in trees], shares)
+        for name, first in trees[0].items()
+        if first.is_floating_point()
+    }
+
+
+def _refuse_unlike(trees: Sequence[Tensors]) -> None:
     for tree in trees[1:]:
         if missing := sorted(trees[0].keys() ^ tree.keys()):
             raise ValueError(
@@ -120,12 +189,6 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
                     f"{name!r} must have one shape, found {tuple(value.shape)} beside "
                     f"{tuple(trees[0][name].shape)}"
                 )
-    shares = (shares / shares.sum()).tolist()
-    mean = {}
-    for name, first in trees[0].items():
-        if first.is_floating_point():
-            mean[name] = _folded([tree[name] for tree in trees], shares)
-    return mean
 
 
 def _folded(values: list[Tensor], shares: list[float]) -> Tensor:
@@ -198,6 +261,8 @@ def expect_tensors(what: str, tensors: Tensors) -> None:
 
 def refuse_nan(tensors: Tensors) -> None:
     """Raise ValueError when a value is NaN or infinite; the name is given."""
+    if isinstance(tensors, Packed) and math.isfinite(tensors.row.sum()):
+        return
     for name, value in tensors.items():
         # The sum is cheap and finite unless some value is not, or it overflows.
         if not value.is_floating_point() or math.isfinite(value.sum()):

@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..federation import Batch, Store, positions
-from ..messages import Broadcast, Message, Tensors, copies
+from ..messages import Broadcast, Message, Tensors, copies, pack_each
 from ..methods import FedAvg
 from ..metrics import task
 from ..models import Dropout
@@ -254,21 +254,20 @@ class StackedEngine(LocalEngine):
 
         def report(learner: Learner, i: int) -> tuple[Visit, Tensors]:
             """What one client says besides its weights."""
-            (visit, said), (state, _) = arrived[i], trained[i]
-            job.load(learner, told.weights, state)
+            (visit, said), (weights, state, _) = arrived[i], trained[i]
+            job.load(learner, weights, state)
             return visit, said | copies(method.report(learner.eval(), visit))
 
         def answer(i: int) -> Answer:
             """One client's message, and what it keeps."""
-            state, metrics = trained[i]
+            weights, state, metrics = trained[i]
             refuse_divergence(metrics["loss"])
             kept, report = own[i].memory, {}
             if self.speaks:
                 visit, report = said[i]
                 kept, metrics = copies(visit.memory), metrics | visit.logged_means()
-            kept = PrivateState({n: state[n].clone() for n in job.private_names}, kept)
+            kept = PrivateState(state, kept)
             kept.refuse_nan()
-            weights = {n: state.get(n, value) for n, value in told.weights.items()}
             size = int(job.federation.sizes[i])
             return job.protect(Message(i, size, weights, report, metrics), told), kept
 
@@ -286,26 +285,35 @@ class StackedEngine(LocalEngine):
 
     def _train(
         self, ids: list[int], told: Broadcast, own: dict[int, PrivateState]
-    ) -> dict[int, tuple[Tensors, dict[str, float]]]:
-        """Trained state and mean logged values of every client."""
+    ) -> dict[int, tuple[Tensors, Tensors, dict[str, float]]]:
+        """Weights, private state and mean logged values of every client."""
         job, form, settings = self.job, self.form, self.job.training
         device = job.federation.store.device
         plan = Plan([self._batches(told.round, i) for i in ids], device)
         visit = Visit(None, told, settings, None, Stream(job.seed, "method"))
-        stack = {name: self._rows(name, ids, told, own) for name in self.trained}
-        rows = {name: parameter.data for name, parameter in stack.items()}
-        optimiser = job.method.optimiser(list(stack.items()), settings)
-        form.hold(stack)
         with tf32(job), intra_op_threads(self.threads):
+            stack = {name: self._rows(name, ids, told, own) for name in self.trained}
+            rows = {name: parameter.data for name, parameter in stack.items()}
+            optimiser = job.method.optimiser(list(stack.items()), settings)
+            form.hold(stack)
             for step, active in enumerate(plan.active):
                 narrow(stack, optimiser, active)
                 batch, share = plan.batch(step, job.federation.store)
                 visit.task = PerClient(task(job.federation.data.task), share)
                 take_step(form, form.model, optimiser, batch, visit, visit.stream)
+            form.hold(dict.fromkeys(stack))
+            del stack, optimiser  # gradients and momentum are of no use any more
+            for name, value in told.weights.items():
+                if name not in rows:
+                    rows[name] = value.expand(len(ids), *value.shape)
+            weights = pack_each({name: rows[name] for name in told.weights})
         means = {name: plan.means(values) for name, values in visit.logged.items()}
-        each = {name: values.unbind() for name, values in rows.items()}
         return {
-            i: ({n: r[k] for n, r in each.items()}, {n: m[k] for n, m in means.items()})
+            i: (
+                weights[k],
+                {name: rows[name][k].clone() for name in job.private_names},
+                {name: values[k] for name, values in means.items()},
+            )
             for k, i in enumerate(ids)
         }
 
