@@ -107,7 +107,7 @@ class Samples:
     def batch(self, index: np.ndarray, epoch: int = 0) -> Batch:
         """The samples at positions ``index`` (B,) of this client's data."""
         rows = torch.from_numpy(self.rows[index]).to(self.store.device)
-        x, y = self.store.pictures(rows), self.store.labels[rows]
+        x, y = self.store.pictures(rows), self.store.labels.index_select(0, rows)
         return Batch(x, y, torch.from_numpy(index).to(self.store.device), epoch)
 
     def whole(self) -> Batch:

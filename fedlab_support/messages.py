@@ -82,60 +82,40 @@ def copies(tensors: Tensors) -> Tensors:
     return {name: value.detach().clone() for name, value in tensors.items()}
 
 
-Form = tuple[tuple[str, torch.Size], ...]
-"""Names and shapes of what lies one after another in a row."""
-
-
-class Packed(dict):
-    """Named tensors whose floating ones are views of one ``row`` (P,), in their order.
+class Row(dict):
+    """Named tensors that are views of one ``row`` (P,), one after another.
 
     What is done to the row is done to all of them at once. Entries are not replaced;
-    ``packed | other`` is a plain dictionary.
+    ``tensors | other`` is a plain dictionary. ``form``: their names and shapes.
     """
 
-    def __init__(self, row: Tensor, form: Form, tensors: Tensors):
+    def __init__(self, row: Tensor, form: tuple, tensors: Iterable):
         super().__init__(tensors)
         self.row, self.form = row, form
 
 
-def pack(tensors: Tensors) -> Tensors:
-    """Copies that share nothing with a model: packed if all floats are of one type."""
-    floats = {n: v.detach() for n, v in tensors.items() if v.is_floating_point()}
-    if len({(v.dtype, v.device) for v in floats.values()}) != 1:
-        return copies(tensors)
-    form = tuple([(name, value.shape) for name, value in floats.items()])
-    row = torch.cat([value.flatten() for value in floats.values()])
-    views = unpack(row, form)
-    if len(views) < len(tensors):
-        views = {n: views[n] if n in views else v.clone() for n, v in tensors.items()}
-    return Packed(row, form, views)
+def unstack(stack: Tensors, num: int) -> list[Tensors]:
+    """A dictionary for each of ``num`` clients, copies out of tensors (num, …).
 
-
-def pack_each(stack: Tensors) -> list[Tensors]:
-    """One dictionary per client, from tensors (K, …); packed as by :func:`pack`."""
-    kinds = {(v.dtype, v.device) for v in stack.values() if v.is_floating_point()}
-    if len(kinds) != 1 or not all(v.is_floating_point() for v in stack.values()):
-        columns = [value.clone().unbind() for value in stack.values()]
-        return [
-            dict(zip(stack, own, strict=True)) for own in zip(*columns, strict=True)
-        ]
+    Each is a :class:`Row` where all are floats of one type.
+    """
+    kinds = {value.dtype for value in stack.values()}
+    if len(kinds) != 1 or not kinds.pop().is_floating_point:
+        return [{n: v[k].clone() for n, v in stack.items()} for k in range(num)]
     form = tuple([(name, value.shape[1:]) for name, value in stack.items()])
     rows = torch.cat([value.flatten(1) for value in stack.values()], 1)
-    columns = [values.unbind() for values in unpack(rows, form).values()]
+    columns = [values.unbind() for values in parts(rows, form).values()]
     return [
-        Packed(row, form, zip(stack, own, strict=True))
+        Row(row, form, zip(stack, own, strict=True))
         for row, *own in zip(rows.unbind(), *columns, strict=True)
     ]
 
 
-def unpack(row: Tensor, form: Form) -> Tensors:
+def parts(row: Tensor, form: tuple) -> Tensors:
     """The named parts of a row (P,), or of several (K, P): views."""
-    parts = row.split_with_sizes([shape.numel() for _, shape in form], -1)
-    before = row.shape[:-1]
-    return {
-        name: part.view(before + shape)
-        for (name, shape), part in zip(form, parts, strict=True)
-    }
+    sizes = [shape.numel() for _, shape in form]
+    cut = zip(form, row.split_with_sizes(sizes, -1), strict=True)
+    return {name: part.view(row.shape[:-1] + shape) for (name, shape), part in cut}
 
 
 def nbytes(tensors: Tensors) -> int:
@@ -168,7 +148,7 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
     shares = (shares / shares.sum()).tolist()
     forms = {getattr(tree, "form", None) for tree in trees}
     if len(forms) == 1 and None not in forms:
-        return unpack(_folded([tree.row for tree in trees], shares), forms.pop())
+        return parts(_folded([tree.row for tree in trees], shares), forms.pop())
     _refuse_unlike(trees)
     return {
         name: _folded([tree[name] for tree in trees], shares)
@@ -261,7 +241,7 @@ def expect_tensors(what: str, tensors: Tensors) -> None:
 
 def refuse_nan(tensors: Tensors) -> None:
     """Raise ValueError when a value is NaN or infinite; the name is given."""
-    if isinstance(tensors, Packed) and math.isfinite(tensors.row.sum()):
+    if isinstance(tensors, Row) and math.isfinite(tensors.row.sum()):
         return
     for name, value in tensors.items():
         # The sum is cheap and finite unless some value is not, or it overflows.

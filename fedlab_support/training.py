@@ -16,7 +16,7 @@ from torch.optim import Adam, Optimizer
 
 from .checks import expect
 from .federation import Batch, Client
-from .messages import Broadcast, Message, Tensors, copies, pack, refuse_nan
+from .messages import Broadcast, Message, Tensors, copies, refuse_nan
 from .metrics import Classification
 from .optimisers import FusedSGD
 from .streams import Stream, layer_noise, numpy_stream
@@ -207,9 +207,13 @@ class Learner:
             table[key].copy_(initial)
 
     def copies(self, names) -> Tensors:
-        """Contiguous copies of the named parts of the model's state."""
+        """Copies of the named parts of the model's state."""
         found = {name: self._held[name] for name in names}
-        return pack({name: table[key] for name, (table, key) in found.items()})
+        form = torch.contiguous_format
+        return {
+            name: table[key].detach().clone(memory_format=form)
+            for name, (table, key) in found.items()
+        }
 
     def train(self) -> nn.Module:
         """The model, in training mode but for what is frozen."""

@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..federation import Batch, Store, positions
-from ..messages import Broadcast, Message, Tensors, copies, pack_each
+from ..messages import Broadcast, Message, Tensors, copies, unstack
 from ..methods import FedAvg
 from ..metrics import task
 from ..models import Dropout
@@ -306,12 +306,15 @@ class StackedEngine(LocalEngine):
             for name, value in told.weights.items():
                 if name not in rows:
                     rows[name] = value.expand(len(ids), *value.shape)
-            weights = pack_each({name: rows[name] for name in told.weights})
+            weights, private = (
+                unstack({name: rows[name] for name in names}, len(ids))
+                for names in (told.weights, job.private_names)
+            )
         means = {name: plan.means(values) for name, values in visit.logged.items()}
         return {
             i: (
                 weights[k],
-                {name: rows[name][k].clone() for name in job.private_names},
+                private[k],
                 {name: values[k] for name, values in means.items()},
             )
             for k, i in enumerate(ids)
