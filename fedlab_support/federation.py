@@ -58,15 +58,16 @@ class Store:
 
     @cached_property
     def _ready(self) -> Tensor | None:
-        """All pictures normalised, if they are few; made when the first is needed."""
-        is_small = self.images.numel() <= READY_VALUES
-        return self._normalised(slice(None)) if is_small else None
+        """All pictures normalised, (N, H, W, C), if they are few; made when needed."""
+        if self.images.numel() > READY_VALUES:
+            return None
+        return self._normalised(slice(None)).permute(0, 2, 3, 1)
 
     def pictures(self, rows: Tensor) -> Tensor:
         """Normalised pictures, float32 (B, C, H, W), channels last."""
         if self._ready is None:
             return self._normalised(rows)
-        return self._ready[rows].contiguous(memory_format=torch.channels_last)
+        return self._ready.index_select(0, rows).permute(0, 3, 1, 2)
 
     def _normalised(self, rows: Tensor | slice) -> Tensor:
         x = self.images[rows].to(torch.float32, memory_format=torch.channels_last)
@@ -74,7 +75,7 @@ class Store:
 
     def targets(self, rows: Tensor) -> Tensor:
         """Classes (B,) or masks (B, H, W), int64."""
-        return self.labels[rows].long()
+        return self.labels.index_select(0, rows).long()
 
     def clip(self, x: Tensor) -> Tensor:
         """Normalised pictures (B, C, H, W) cut to what uint8 pictures can be."""
@@ -133,7 +134,9 @@ class Samples:
             # many small batches are made in one go, and then cut
             x, y, index, _ = self.batch(np.concatenate([each for each, _ in block]))
             cuts = [len(each) for each, _ in block]
-            parts = zip(*(part.split(cuts) for part in (x, y, index)), strict=True)
+            parts = zip(
+                *(part.split_with_sizes(cuts) for part in (x, y, index)), strict=True
+            )
             for part, (_, epoch) in zip(parts, block, strict=True):
                 yield Batch(*part, epoch)
 

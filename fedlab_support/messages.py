@@ -82,6 +82,42 @@ def copies(tensors: Tensors) -> Tensors:
     return {name: value.detach().clone() for name, value in tensors.items()}
 
 
+class Row(dict):
+    """Named tensors that are views of one ``row`` (P,), one after another.
+
+    What is done to the row is done to all of them at once. Entries are not replaced;
+    ``tensors | other`` is a plain dictionary. ``form``: their names and shapes.
+    """
+
+    def __init__(self, row: Tensor, form: tuple, tensors: Iterable):
+        super().__init__(tensors)
+        self.row, self.form = row, form
+
+
+def unstack(stack: Tensors, num: int) -> list[Tensors]:
+    """A dictionary for each of ``num`` clients, copies out of tensors (num, …).
+
+    Each is a :class:`Row` where all are floats of one type.
+    """
+    kinds = {value.dtype for value in stack.values()}
+    if len(kinds) != 1 or not kinds.pop().is_floating_point:
+        return [{n: v[k].clone() for n, v in stack.items()} for k in range(num)]
+    form = tuple([(name, value.shape[1:]) for name, value in stack.items()])
+    rows = torch.cat([value.flatten(1) for value in stack.values()], 1)
+    columns = [values.unbind() for values in parts(rows, form).values()]
+    return [
+        Row(row, form, zip(stack, own, strict=True))
+        for row, *own in zip(rows.unbind(), *columns, strict=True)
+    ]
+
+
+def parts(row: Tensor, form: tuple) -> Tensors:
+    """The named parts of a row (P,), or of several (K, P): views."""
+    sizes = [shape.numel() for _, shape in form]
+    cut = zip(form, row.split_with_sizes(sizes, -1), strict=True)
+    return {name: part.view(row.shape[:-1] + shape) for (name, shape), part in cut}
+
+
 def nbytes(tensors: Tensors) -> int:
     """Bytes of the raw values of named tensors; names and framing are not counted."""
     return sum([v.numel() * v.element_size() for v in tensors.values()])
@@ -109,6 +145,19 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
         raise ValueError(
             f"weights must be finite, ≥ 0 and not all 0, found {shares.tolist()}"
         )
+    shares = (shares / shares.sum()).tolist()
+    forms = {getattr(tree, "form", None) for tree in trees}
+    if len(forms) == 1 and None not in forms:
+        return parts(_folded([tree.row for tree in trees], shares), forms.pop())
+    _refuse_unlike(trees)
+    return {
+        name: _folded([tree[name] for tree in trees], shares)
+        for name, first in trees[0].items()
+        if first.is_floating_point()
+    }
+
+
+def _refuse_unlike(trees: Sequence[Tensors]) -> None:
     for tree in trees[1:]:
         if missing := sorted(trees[0].keys() ^ tree.keys()):
             raise ValueError(
@@ -120,12 +169,6 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
                     f"{name!r} must have one shape, found {tuple(value.shape)} beside "
                     f"{tuple(trees[0][name].shape)}"
                 )
-    shares = (shares / shares.sum()).tolist()
-    mean = {}
-    for name, first in trees[0].items():
-        if first.is_floating_point():
-            mean[name] = _folded([tree[name] for tree in trees], shares)
-    return mean
 
 
 def _folded(values: list[Tensor], shares: list[float]) -> Tensor:
@@ -206,6 +249,8 @@ def expect_tensors(what: str, tensors: Tensors) -> None:
 
 def refuse_nan(tensors: Tensors) -> None:
     """Raise ValueError when a value is NaN or infinite; the name is given."""
+    if isinstance(tensors, Row) and math.isfinite(tensors.row.sum()):
+        return
     for name, value in tensors.items():
         # The sum is cheap and finite unless some value is not, or it overflows.
         if not value.is_floating_point() or math.isfinite(value.sum()):

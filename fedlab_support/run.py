@@ -210,7 +210,7 @@ class Run:
 
     def show_weights(self) -> None:
         """Let ``model`` hold the weights of a client never seen."""
-        self.model.eval()
+        self._shown.eval()
         self._shown.load(self._state_of(None))
 
     def _start(self) -> None:

@@ -29,7 +29,9 @@ def sequence(
     seed: int, purpose: str, round: int = 0, client: int = 0
 ) -> np.random.SeedSequence:
     """The seed sequence of one stream; all four arguments are ≥ 0."""
-    return np.random.SeedSequence((seed, PURPOSES.index(purpose), round, client))
+    key = (seed, PURPOSES.index(purpose), round, client)
+    is_short = min(key) >= 0 and max(key) < 2**32
+    return np.random.SeedSequence(np.array(key, np.uint32) if is_short else key)
 
 
 def numpy_stream(

@@ -233,6 +233,7 @@ class Learner:
         self.trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
         self.smallest_batch = 2 if any(m not in self.frozen for m in norms) else 1
+        self._modes = {mode: self._flags(mode) for mode in (True, False)}
         self._held, self._unsaved = {}, []  # tables of the modules, not tensors
         for prefix, module in model.named_modules(remove_duplicate=False):
             for table in (module._parameters, module._buffers):
@@ -265,11 +266,26 @@ class Learner:
             for name, (table, key) in found.items()
         }
 
-    def train(self) -> None:
-        """Training mode for all but what is frozen."""
-        self.model.train()
+    def train(self) -> nn.Module:
+        """The model, in training mode but for what is frozen."""
+        return self._switch(True)
+
+    def eval(self) -> nn.Module:
+        """The model, in evaluation mode."""
+        return self._switch(False)
+
+    def _flags(self, is_training: bool) -> list[tuple[dict, bool]]:
+        """The attributes of every module, and what a mode makes of its flag."""
+        self.model.train(is_training)
         for module in self.frozen:
             module.train(False)
+        return [(vars(module), module.training) for module in self.model.modules()]
+
+    def _switch(self, is_training: bool) -> nn.Module:
+        # noted once, and set past Module.__setattr__, which is slow
+        for attributes, flag in self._modes[is_training]:
+            attributes["training"] = flag
+        return self.model
 
 
 def train_locally(method, learner: Learner, visit: Visit, seed: int) -> None:
@@ -376,11 +392,9 @@ def visit_client(
     The learner holds the weights as received. Returns what the client says and what it
     keeps. Any exception means that the visit failed and leaves no trace.
     """
-    model = learner.model.eval()
-    report = method.arrive(model, visit)
+    report = method.arrive(learner.eval(), visit)
     train_locally(method, learner, visit, seed)
-    model.eval()
-    report = {**report, **method.report(model, visit)}
+    report = {**report, **method.report(learner.eval(), visit)}
     kept = PrivateState(learner.copies(private_names), copies(visit.memory))
     kept.refuse_nan()
     message = Message(

@@ -138,5 +138,5 @@ def malformed(message: Message, way: str, rng: np.random.Generator):
         "no examples": replace(message, num_examples=0),
         "too many examples": replace(message, num_examples=10**15),
         "other sender": replace(message, client=message.client + 1),
-        "no message": message.weights,
+        "no message": weights,
     }[way]

@@ -113,7 +113,7 @@ class LocalEngine:
             self.job.load(learner, broadcast.weights)
             cache = self.caches.of(client_id)
             visit = self.job.visit(broadcast, client_id, {}, cache)
-            said = copies(self.job.method.introduce(learner.model.eval(), visit))
+            said = copies(self.job.method.introduce(learner.eval(), visit))
             own = learner.copies(self.job.private_names)
             kept = PrivateState(own, copies(visit.memory))
             kept.refuse_nan()
@@ -163,7 +163,7 @@ class LocalEngine:
             samples = questions[number].samples
             self.job.load(learner, questions[number].weights)
             part = Samples(samples.store, samples.rows[start:stop])
-            return self._scores(learner.model.eval(), part, size, round, start // size)
+            return self._scores(learner.eval(), part, size, round, start // size)
 
         found = self._each(evaluate, pieces, forgiving=False)
         parts: list[list[Scores]] = [[] for _ in questions]

@@ -13,7 +13,7 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..federation import Batch, Store, positions
-from ..messages import Broadcast, Message, Tensors, copies
+from ..messages import Broadcast, Message, Tensors, copies, unstack
 from ..methods import FedAvg
 from ..metrics import Task, task
 from ..models import Dropout
@@ -255,25 +255,24 @@ class StackedEngine(LocalEngine):
             """What one client measures before training."""
             job.load(learner, told.weights, own[i].weights)
             visit = job.visit(told, i, own[i].memory, self.caches.of(i))
-            return visit, copies(method.arrive(learner.model.eval(), visit))
+            return visit, copies(method.arrive(learner.eval(), visit))
 
         def report(learner: Learner, i: int) -> tuple[Visit, Tensors]:
             """What one client says besides its weights."""
-            (visit, said), (state, _) = arrived[i], trained[i]
-            job.load(learner, told.weights, state)
-            return visit, said | copies(method.report(learner.model.eval(), visit))
+            (visit, said), (weights, state, _) = arrived[i], trained[i]
+            job.load(learner, weights, state)
+            return visit, said | copies(method.report(learner.eval(), visit))
 
         def answer(i: int) -> Answer:
             """One client's message, and what it keeps."""
-            state, metrics = trained[i]
+            weights, state, metrics = trained[i]
             refuse_divergence(metrics["loss"])
             kept, report = own[i].memory, {}
             if self.speaks:
                 visit, report = said[i]
                 kept, metrics = copies(visit.memory), metrics | visit.logged_means()
-            kept = PrivateState({n: state[n].clone() for n in job.private_names}, kept)
+            kept = PrivateState(state, kept)
             kept.refuse_nan()
-            weights = {n: state.get(n, value) for n, value in told.weights.items()}
             size = int(job.federation.sizes[i])
             return job.protect(Message(i, size, weights, report, metrics), told), kept
 
@@ -291,26 +290,38 @@ class StackedEngine(LocalEngine):
 
     def _train(
         self, ids: list[int], told: Broadcast, own: dict[int, PrivateState]
-    ) -> dict[int, tuple[Tensors, dict[str, float]]]:
-        """Trained state and mean logged values of every client."""
+    ) -> dict[int, tuple[Tensors, Tensors, dict[str, float]]]:
+        """Weights, private state and mean logged values of every client."""
         job, form, settings = self.job, self.form, self.job.training
         device = job.federation.store.device
         plan = Plan([self._batches(told.round, i) for i in ids], device)
         visit = Visit(None, told, settings, None, Stream(job.seed, "method"))
-        stack = {name: self._rows(name, ids, told, own) for name in self.trained}
-        rows = {name: parameter.data for name, parameter in stack.items()}
-        optimiser = job.method.optimiser(list(stack.items()), settings)
-        form.hold(stack)
         with tf32(job), intra_op_threads(self.threads):
+            stack = {name: self._rows(name, ids, told, own) for name in self.trained}
+            rows = {name: parameter.data for name, parameter in stack.items()}
+            optimiser = job.method.optimiser(list(stack.items()), settings)
+            form.hold(stack)
             for step, active in enumerate(plan.active):
                 narrow(stack, optimiser, active)
                 batch, share = plan.batch(step, job.federation.store)
                 visit.task = PerClient(task(job.federation.data.task), share)
                 take_step(form, form.model, optimiser, batch, visit, visit.stream)
+            form.hold(dict.fromkeys(stack))
+            del stack, optimiser  # gradients and momentum are of no use any more
+            for name, value in told.weights.items():
+                if name not in rows:
+                    rows[name] = value.expand(len(ids), *value.shape)
+            weights, private = (
+                unstack({name: rows[name] for name in names}, len(ids))
+                for names in (told.weights, job.private_names)
+            )
         means = {name: plan.means(values) for name, values in visit.logged.items()}
-        each = {name: values.unbind() for name, values in rows.items()}
         return {
-            i: ({n: r[k] for n, r in each.items()}, {n: m[k] for n, m in means.items()})
+            i: (
+                weights[k],
+                private[k],
+                {name: values[k] for name, values in means.items()},
+            )
             for k, i in enumerate(ids)
         }
 
