@@ -5,13 +5,28 @@ The names below are all that notebooks use; nothing else is promised.
 
 from importlib import import_module
 
-from . import history, metrics
+from . import history, metrics, models
 from .data import available, load, rotated
 from .engines import Faults
 from .engines.flower_local import LocalFlower
 from .federation import Federation, leave_one_domain_out
 from .messages import weighted_mean
-from .methods import FedAvg, FedAvgM, FedDG, FedProx, FedSR
+from .methods import (
+    FPL,
+    FedAvg,
+    FedAvgM,
+    FedBN,
+    FedDG,
+    FedFA,
+    FedFAPlus,
+    FedMix,
+    FedProx,
+    FedRobust,
+    FedSAM,
+    FedSR,
+    HarmoFL,
+    augment,
+)
 from .models import report_cnn, small_cnn
 from .partition import by_domain, by_owner, dirichlet, iid, leave_out, shards
 from .privacy import Privacy
@@ -53,18 +68,27 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "FPL",
     "Faults",
     "FedAvg",
     "FedAvgM",
+    "FedBN",
     "FedDG",
+    "FedFA",
+    "FedFAPlus",
+    "FedMix",
     "FedProx",
+    "FedRobust",
+    "FedSAM",
     "FedSR",
     "Federation",
+    "HarmoFL",
     "LiveTraining",
     "LocalFlower",
     "LocalTraining",
     "Privacy",
     "Run",
+    "augment",
     "availability",
     "available",
     "by_domain",
@@ -80,6 +104,7 @@ __all__ = [
     "leave_out",
     "load",
     "metrics",
+    "models",
     "plots",
     "power_of_choice",
     "rehearse",

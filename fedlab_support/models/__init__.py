@@ -1,9 +1,11 @@
 """Networks that keep the contract ``stages``, ``encode``, ``head``."""
 
 from .alexnet import AlexNet, alexnet, small_alexnet
+from .augmentation import FeatureAugmentation, modulation
 from .cnn import CNN, report_cnn, small_cnn
 from .densenet import DenseNet, densenet100
 from .gaussian import GaussianHead
+from .histogram import soft_bins, soft_histogram, symmetric_kl
 from .noise import Dropout
 from .resnet import ResNet, resnet18, resnet50
 from .swin import Swin, swin_tiny
@@ -14,18 +16,23 @@ __all__ = [
     "AlexNet",
     "DenseNet",
     "Dropout",
+    "FeatureAugmentation",
     "GaussianHead",
     "ResNet",
     "Swin",
     "UNet",
     "alexnet",
     "densenet100",
+    "modulation",
     "report_cnn",
     "resnet18",
     "resnet50",
     "small_alexnet",
     "small_cnn",
     "small_unet",
+    "soft_bins",
+    "soft_histogram",
     "swin_tiny",
+    "symmetric_kl",
     "unet",
 ]
