@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,11 +16,12 @@ from fedlab_support.federation import Batch
 from fedlab_support.messages import Broadcast
 from fedlab_support.methods import FedMix
 from fedlab_support.metrics import task
+from fedlab_support.models import small_unet
 from fedlab_support.partition import by_owner, iid
 from fedlab_support.training import Visit
 from tests.probe import AwkwardNet, LookTwice
 from tests.test_contract import same
-from tests.tiny import a_stream, tiny_data
+from tests.tiny import a_stream, tiny_data, tiny_masks
 
 TRAINING = LocalTraining(lr=0.05, epochs=2, batch_size=8)
 B, M = 5, 3
@@ -243,35 +243,26 @@ def test_the_pictures_of_the_batch_stay_as_they_are():
 
 
 def test_masks_are_mixed_as_shares_of_the_classes_in_each_pixel():
-    stream = torch.Generator().manual_seed(0)
-    x = torch.randn(3, 1, 6, 6, generator=stream)
-    y = torch.randint(0, 2, (3, 6, 6), generator=stream)
-    batch = Batch(x, y, torch.arange(3), 0)
-    data = SimpleNamespace(num_classes=2)
-    mine = SimpleNamespace(store=SimpleNamespace(data=data), batches=lambda _: [batch])
-    visit = a_visit()
-    visit.client = SimpleNamespace(train=FakeSamples(mine, 3))
-    said = FedMix().introduce(None, visit)
-    assert said["labels"].shape == (1, 2, 6, 6)
-    torch.testing.assert_close(said["labels"][0, 1], y.float().mean(0))
-    torch.testing.assert_close(said["labels"].sum(1), torch.ones(1, 6, 6))
-    FedMix().check(said)
-    model, share = nn.Conv2d(1, 2, 3, padding=1), 0.2
-    visit.memory = {"entries": said["pictures"], "labels": said["labels"]}
-    FedMix(share=share).loss(model, batch, visit)
-    log_p = model((1 - share) * x).log_softmax(1)
-    expected = -share * (said["labels"] * log_p).sum(1).mean()
-    assert visit.logged_means()["foreign_loss"] == pytest.approx(expected.item())
+    data = tiny_masks(num=80, size=16)
+    federation = Federation.build(data, by_owner(data))
+    for method in (FedMix(share=0.2, group_size=5), FedMix(share=0.2, naive=True)):
+        run = fitted(federation, method, model=small_unet)
+        assert run.history.events().empty and len(run.messages) == 5
+        assert distance(run, a_run(federation, method, model=small_unet)) > 1e-3
+    said = run.server.memory["labels"]
+    for k in range(5):
+        masks = federation.client(k).train.whole().y
+        torch.testing.assert_close(said[k, 1], masks.float().mean(0))
+    torch.testing.assert_close(said.sum(1), torch.ones(5, 16, 16))
 
-
-class FakeSamples:
-    """Samples whose labels are masks, until data sets have some."""
-
-    def __init__(self, mine, num):
-        self.store, self.batches, self.num = mine.store, mine.batches, num
-
-    def __len__(self):
-        return self.num
+    model, share, dice = run.model.eval(), 0.2, task("segmentation")
+    batch = federation.client(1).train.batch(np.arange(3))
+    bank = run.server.memory["entries"][:1], said[:1]
+    loss, logged = parts_of(FedMix(share=share), model, batch, bank, dice)
+    output = model((1 - share) * batch.x)
+    foreign = share * dice.loss(output, said[:1].expand_as(output))
+    assert logged["foreign_loss"] == pytest.approx(foreign.item(), rel=1e-5)
+    assert loss.item() == pytest.approx(sum(logged.values()), rel=1e-5)
 
 
 # ---- what clients say once ----------------------------------------------------------

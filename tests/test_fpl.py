@@ -18,11 +18,12 @@ from fedlab_support.federation import Batch
 from fedlab_support.messages import Broadcast, Message, Server
 from fedlab_support.methods import FPL
 from fedlab_support.metrics import task
+from fedlab_support.models import small_unet
 from fedlab_support.partition import by_owner, iid
 from fedlab_support.training import Visit
 from tests.probe import AwkwardNet, LookTwice
 from tests.test_contract import same
-from tests.tiny import a_stream, tiny_data
+from tests.tiny import a_stream, tiny_data, tiny_masks
 
 TRAINING = LocalTraining(lr=0.05, epochs=2, batch_size=8)
 D = 128  # features of the small network
@@ -537,6 +538,23 @@ def test_masks_give_one_feature_per_class_and_picture():
     kinds = torch.tensor([0, 0, 0, 1, 1])
     terms = slow(rows, kinds, *report.values(), method.temperature)
     assert (loss - plain).item() == pytest.approx(sum(terms).item(), rel=1e-4)
+
+
+def test_masks_give_prototypes_of_ground_and_organ_in_a_run():
+    data = tiny_masks(num=80, size=16)
+    federation = Federation.build(data, by_owner(data))
+    one, two = (
+        fitted(federation, FPL(temperature=0.5), 2, model=small_unet, workers=workers)
+        for workers in (1, 2)
+    )
+    assert same(one, two) and one.history.events().empty
+    assert one.server.shared["classes"].unique().tolist() == [0, 1]
+    width = small_unet(data.image_shape, 2).head.in_channels
+    assert one.messages[4].report["prototypes"].shape == (2, width)
+    logged = one.history.table().query("split == 'train' and metric == 'contrast'")
+    assert (logged["value"] > 0).all() and len(logged) == 5
+    plain = fitted(federation, FedAvg(), rounds=2, model=small_unet)
+    assert distance(plain, one) > 1e-4
 
 
 # ---- what cannot be had -------------------------------------------------------------

@@ -32,7 +32,8 @@ class FedMix(FedAvg):
     is expanded around the own pictures (needs second derivatives). The paper has
     ``share`` 0.2 for FEMNIST, 0.05 for CIFAR-10, 0.1 for CIFAR-100; NaiveMix 0.2, 0.1,
     0.1. A public reimplementation divides the expansion's last term by the batch size;
-    the paper does not.
+    the paper does not. Of masks the mean is a share of each class in each pixel; Dice
+    is not linear in it, as the paper's split of the label is, but nearly.
 
     Source: Yoon, Shin, Hwang, Yang, ICLR 2021.
     """
@@ -55,7 +56,7 @@ class FedMix(FedAvg):
         expect(self, "group_size", allowed, size is None or is_size)
 
     def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
-        """Mean pictures, (G, C, H, W), and labels, (G, M), of random, even groups.
+        """Mean pictures, (G, C, H, W), and labels, (G, M, …), of random, even groups.
 
         G is n / ``group_size``, rounded up, or what leaves ``smallest_group`` to each.
         """
@@ -74,9 +75,9 @@ class FedMix(FedAvg):
         for x, y, index, _ in mine.batches(size):
             # (1/M) sum_j x_j and (1/M) sum_j onehot(y_j), over the pictures of a group
             part = share.to(x)[index]
-            onehot = F.one_hot(y, num_classes).movedim(-1, 1).to(x)
+            target = visit.task.soft(y, num_classes).to(x)
             pictures = pictures + torch.einsum("bg,b...->g...", part, x)
-            labels = labels + torch.einsum("bg,b...->g...", part, onehot)
+            labels = labels + torch.einsum("bg,b...->g...", part, target)
         return {"pictures": pictures[:num], "labels": labels[:num]}
 
     def check(self, tensors: Tensors) -> None:
