@@ -11,7 +11,7 @@ from torch.fft import fft2
 
 from fedlab_support import FedAvg, LocalTraining, small_cnn, uniform
 from fedlab_support.methods import FedSAM, FedSR, HarmoFL
-from fedlab_support.models import CNN
+from fedlab_support.models import CNN, small_unet
 from fedlab_support.models.amplitude import AmplitudeNorm
 from fedlab_support.models.stages import insert_entry
 from tests.probe import AwkwardNet
@@ -165,21 +165,18 @@ class Half(nn.Module):
         return x / 2
 
 
-@pytest.mark.parametrize("make", [small_cnn, AwkwardNet])
+@pytest.mark.parametrize("make", [small_cnn, AwkwardNet, small_unet])
 def test_a_layer_at_the_entry_sees_the_pictures_first(make):
-    model = make((2, 8, 8), 4).eval()
+    model = make((2, 32, 32), 4).eval()
     untouched, names = copy.deepcopy(model), list(model.state_dict())
     insert_entry(model, "halved", Half())
-    x = pictures((2, 8, 8)).float()
+    x = pictures((2, 32, 32)).float()
     for changed in (model, copy.deepcopy(model), copy.deepcopy(model).train().eval()):
         assert torch.equal(changed.encode(x), untouched.encode(x / 2))
         assert torch.equal(changed(x), untouched(x / 2)), "once, not twice"
     assert list(model.state_dict()) == names
-    assert isinstance(model, type(untouched)) or not isinstance(make, type)
+    assert isinstance(model, type(untouched))
     assert type(model).__name__ == type(untouched).__name__
-    assert torch.equal(
-        make((2, 8, 8), 4).eval()(x).isfinite().all(), torch.tensor(True)
-    )
 
 
 def test_layers_at_the_entry_act_in_the_order_they_were_added():
