@@ -41,13 +41,15 @@ class Privacy:
         expect(self, "clip", "> 0 and finite", 0 < self.clip < math.inf)
         expect(self, "noise", "≥ 0 and finite", 0 <= self.noise < math.inf)
 
-    def check(self, method, base: type, server: Server) -> None:
+    def check(self, method, base: type, model, server: Server) -> None:
         """Raise ValueError when clients would say more than their noisy step.
 
-        ``base``: FedAvg, whose own hooks say nothing; ``server``: as before round 1.
+        ``base``: FedAvg, whose own hooks say nothing; ``model`` and ``server``: as
+        before round 1.
         """
         name = type(method).__name__
-        asked = [h for h in TELLING if h != "report" or not method.says_only_weights]
+        silent = ("arrive", "report") if method.report_form(model) == {} else ()
+        asked = [hook for hook in TELLING if hook not in silent]
         telling = [h for h in asked if getattr(type(method), h) != getattr(base, h)]
         if telling:
             raise ValueError(
@@ -80,7 +82,7 @@ class Privacy:
         if message.report:
             raise ValueError(
                 "privacy covers a client's weights and no more, found a report of "
-                f"{sorted(message.report)}; correct the method's says_only_weights"
+                f"{sorted(message.report)}; correct the method's report_form"
             )
         steps = {n: message.weights[n].double() - v for n, v in received.items()}
         length = math.sqrt(sum(step.square().sum().item() for step in steps.values()))

@@ -101,7 +101,7 @@ class Run:
         self._shown = Learner(self.model)
         self.server, own = _initial_state(method, self.model)
         if privacy is not None:
-            privacy.check(method, FedAvg, self.server)
+            privacy.check(method, FedAvg, self.model, self.server)
         self.job = Job(
             method,
             self.model,

@@ -44,11 +44,6 @@ class FedBN(FedAvg):
         known = ("batch", "average", "adapt")
         expect(self, "unseen", f"one of {known}", self.unseen in known)
 
-    @property
-    def says_only_weights(self) -> bool:
-        """Whether no BatchNorm travels, not even to be averaged."""
-        return self.unseen == "batch"
-
     def adapt(self, model: nn.Module) -> nn.Module:
         """Let every BatchNorm count its batches from 0, also where it is pretrained."""
         for norm in batch_norms(model).values():
@@ -64,6 +59,10 @@ class FedBN(FedAvg):
 
     def report(self, model: nn.Module, visit: Visit) -> Tensors:
         """Own scale and shift, and statistics, if clients never seen need them."""
+        return self.report_form(model)
+
+    def report_form(self, model: nn.Module) -> Tensors:
+        """The model's own: nothing, its parameters, or its whole state."""
         own = {"batch": {}, "adapt": dict(model.named_parameters())}
         state = own.get(self.unseen, model.state_dict())
         names = self.private_names(model) & state.keys()
