@@ -18,7 +18,7 @@ Row = tuple[str, str, float, str, int]
 def measure(
     engine: Engine,
     federation: Federation,
-    client_ids: Sequence[int],
+    client_ids: np.ndarray,
     state_of: Callable[[int | None], Tensors],
     round: int,
     is_personal: bool,
@@ -27,8 +27,8 @@ def measure(
 
     - ``test`` and ``held_out``: over all samples and per domain, with the weights of a
       client never seen, ``state_of(None)``.
-    - ``val``: per client of ``client_ids``, on what it keeps back, with the weights
-      that it uses; the metric is called ``personal_…`` where these are its own.
+    - ``val``: per client of ``client_ids``, which ascend, on what it keeps back, with
+      the weights that it uses; where these are its own the metric is ``personal_…``.
     """
     metric = task(federation.data.task).metric
     for split in ("test", "held_out"):
@@ -40,8 +40,9 @@ def measure(
             names = federation.data.domain_names
             for name, what, value in per_group(scores, metric, samples.domain, names):
                 yield split, what, value, name, -1
-    ids = np.asarray(client_ids)
-    clients = [federation.client(i) for i in ids[federation.num_val[ids] > 0]]
+    owners = federation.with_val
+    place = np.searchsorted(client_ids, owners).clip(max=len(client_ids) - 1)
+    clients = [federation.client(i) for i in owners[client_ids[place] == owners]]
     metric = f"personal_{metric}" if is_personal else metric
     if clients and (is_personal or not engine.holds_clients):
         questions = [

@@ -252,6 +252,11 @@ class Federation:
         """Training samples per client, int (K,)."""
         return np.diff(self.starts) - self.num_val
 
+    @cached_property
+    def with_val(self) -> np.ndarray:
+        """Clients that keep samples back, in ascending sequence, int."""
+        return np.flatnonzero(self.num_val)
+
     def train_rows(self, id: int) -> np.ndarray:
         """Rows of the store that client ``id`` trains on, int (N,)."""
         return self.rows[self.starts[id] + self.num_val[id] : self.starts[id + 1]]

@@ -103,7 +103,8 @@ def unstack(stack: Tensors, num: int) -> list[Tensors]:
     if len(kinds) != 1 or not kinds.pop().is_floating_point:
         return [{n: v[k].clone() for n, v in stack.items()} for k in range(num)]
     form = tuple([(name, value.shape[1:]) for name, value in stack.items()])
-    rows = torch.cat([value.flatten(1) for value in stack.values()], 1)
+    flat = [value.reshape(num, value.numel() // num) for value in stack.values()]
+    rows = torch.cat(flat, 1)
     columns = [values.unbind() for values in parts(rows, form).values()]
     return [
         Row(row, form, zip(stack, own, strict=True))

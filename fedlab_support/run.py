@@ -255,10 +255,17 @@ class Run:
             record_query(record, self.server, dict(zip(ids, losses, strict=True)))
             return dict(zip(ids, losses, strict=True))
 
-        sizes = self.federation.sizes[self.clients]
-        chosen = self.times_chosen[self.clients]
+        sizes = self._of_clients(self.federation.sizes)
+        chosen = self._of_clients(self.times_chosen)
         lasting = partial(numpy_stream, self.seed, "select", 0)
         return Roster(self.clients, sizes, chosen, self.reports, ask_loss, lasting)
+
+    def _of_clients(self, column: np.ndarray) -> np.ndarray:
+        """The entries of the run's clients, not to be written to."""
+        is_whole = len(self.clients) == len(column)
+        entries = column.view() if is_whole else column[self.clients]
+        entries.flags.writeable = False
+        return entries
 
     def _cohort(self, chosen: Sequence[int]) -> list[int]:
         cohort = sorted({int(i) for i in chosen})

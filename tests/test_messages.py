@@ -6,8 +6,10 @@ import torch
 
 from fedlab_support.messages import (
     Message,
+    Row,
     nbytes,
     refuse_nan,
+    unstack,
     validate,
     weighted_mean,
 )
@@ -123,6 +125,68 @@ def test_weights_that_cannot_be_shares_are_refused(weights):
 def test_one_weight_per_tree_is_needed(num_trees, weights):
     with pytest.raises(ValueError, match=f"{len(weights)} weights for {num_trees}"):
         weighted_mean([tree(0)] * num_trees, weights)
+
+
+# ---- many clients in one stack ------------------------------------------------------
+def stack(num: int = 5, **changes) -> dict[str, torch.Tensor]:
+    """Tensors (K, …) of several clients, all floats."""
+    names = ("fc.weight", "fc.bias", "gate")
+    trees = [tree(k, scale=10.0**k) for k in range(num)]
+    return {name: torch.stack([t[name] for t in trees]) for name in names} | changes
+
+
+def test_rows_of_a_stack_are_its_clients_tensors_and_share_nothing_with_it():
+    whole = stack()
+    rows = unstack(whole, 5)
+    assert all(type(row) is Row and list(row) == list(whole) for row in rows)
+    for k, row in enumerate(rows):
+        assert torch.equal(row.row, torch.cat([v.flatten() for v in row.values()]))
+        for name, value in row.items():
+            assert value.shape == whole[name][k].shape
+            assert torch.equal(value, whole[name][k])
+    whole["gate"][2] = 7.0
+    rows[3]["fc.bias"][0] = 9.0
+    assert rows[2]["gate"] != 7 and whole["fc.bias"][3, 0] != 9
+    assert rows[3].row[12] == 9 and rows[4].row[12] != 9
+    assert type(rows[0] | {"gate": torch.zeros(())}) is dict
+
+
+@pytest.mark.parametrize(
+    "other", [{"n": torch.arange(5)}, {"half": torch.ones(5, 2).half()}]
+)
+def test_tensors_of_several_types_make_plain_dictionaries(other):
+    whole = stack(**other)
+    for k, own in enumerate(unstack(whole, 5)):
+        assert type(own) is dict
+        for name, value in own.items():
+            assert value.dtype == whole[name].dtype
+            assert torch.equal(value, whole[name][k])
+    assert unstack({}, 2) == [{}, {}] and unstack({}, 0) == []
+    assert type(unstack({"n": torch.arange(5)}, 5)[0]) is dict
+
+
+def test_the_mean_of_rows_is_that_of_plain_dictionaries_bit_for_bit():
+    rows, weights = unstack(stack(), 5), [5, 3, 2, 9, 1]
+    plain = weighted_mean([dict(row) for row in rows], weights)
+    for some in (rows, [dict(rows[0]), *rows[1:]]):
+        mean = weighted_mean(some, weights)
+        assert list(mean) == list(plain)
+        for name, value in mean.items():
+            assert value.shape == plain[name].shape and torch.equal(value, plain[name])
+    with pytest.raises(ValueError, match="'fc.weight' differs"):
+        weighted_mean([*rows[:2], *unstack({"fc.bias": torch.ones(1, 3)}, 1)], [1] * 3)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_value_in_a_row_that_is_not_finite_is_refused_by_name(bad):
+    whole = stack()
+    whole["fc.bias"][1, 2] = bad
+    rows = unstack(whole, 5)
+    for k in (0, 2, 3, 4):
+        refuse_nan(rows[k])
+    with pytest.raises(ValueError, match=r"'fc\.bias' holds NaN"):
+        refuse_nan(rows[1])
+    refuse_nan(unstack({"w": torch.full((1, 3), 3e38)}, 1)[0])
 
 
 # ---- checking -----------------------------------------------------------------------

@@ -484,6 +484,17 @@ def test_a_rehearsal_checks_and_leaves_out_nobody_it_should_have():
         rehearse(power_of_choice(1, 4), [3, 1, 2])
 
 
+def test_a_selection_cannot_write_into_what_the_run_and_the_federation_hold(federation):
+    def select(roster, rng):
+        for column in (roster.sizes, roster.times_chosen):
+            with pytest.raises(ValueError, match="read-only"):
+                column[0] = 5
+        return [0]
+
+    run = Run(FedAvg(), federation, AwkwardNet, select=select, workers=1).step().step()
+    assert run.times_chosen[0] == 2 and run.times_chosen.sum() == 2
+
+
 class Breaks(FedAvg):
     """Predicts what is not finite for the pictures of client 2: they are white."""
 

@@ -223,6 +223,27 @@ def test_training_moves_what_travels_and_leaves_the_rest_bit_for_bit():
     assert still == set(frozen_modules(model))
 
 
+class Stubborn(nn.Linear):
+    """A layer that decides itself what training mode is."""
+
+    def train(self, mode: bool = True):
+        return super().train(False)
+
+
+def test_a_worker_switches_modes_as_the_model_itself_does():
+    model = PartlyFrozen()
+    model.stubborn, model.away = Stubborn(2, 2), nn.Dropout()
+    learner = Learner(model)
+    still = {*frozen_modules(model), model.stubborn}
+    for hook in (lambda: None, model.eval, model.train, model.away.train):
+        hook()
+        assert learner.train() is model
+        assert {m for m in model.modules() if not m.training} == still
+        hook()
+        assert learner.eval() is model
+        assert not any(module.training for module in model.modules())
+
+
 # ---- loading and copying ------------------------------------------------------------
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_a_copy_brings_another_model_to_the_same_state(layout):
