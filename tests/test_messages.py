@@ -173,7 +173,7 @@ def test_the_mean_of_rows_is_that_of_plain_dictionaries_bit_for_bit():
         assert list(mean) == list(plain)
         for name, value in mean.items():
             assert value.shape == plain[name].shape and torch.equal(value, plain[name])
-    with pytest.raises(ValueError, match="'fc.weight' differs"):
+    with pytest.raises(ValueError, match=r"'fc\.weight' differs"):
         weighted_mean([*rows[:2], *unstack({"fc.bias": torch.ones(1, 3)}, 1)], [1] * 3)
 
 

@@ -2,6 +2,7 @@
 
     make bench                  # or: python -m tests.benchmarks.bench
     make bench DEVICE=cuda      # stacked against local on a GPU
+    python -m tests.benchmarks.bench --tiny    # the tiny job alone, unwatched
 
 Contestants stand in one process and take turns round by round, so that noise of the
 machine hits all of them; peak memory is that of a process of its own. Compare ratios
@@ -221,6 +222,16 @@ def on_cpu(num_rounds: int) -> dict:
     return {"plain_over_floor": plain, "rows": both, "goals": goals}
 
 
+def print_tiny(num_rounds: int) -> None:
+    """How many times faster than plain PyTorch on tiny-many, by nothing but medians."""
+    rounds = {name: CONTESTANTS[name](TINY_MANY) for name in ON_CPU[TINY_MANY]}
+    times = seconds(rounds, 5 * num_rounds)
+    for name, values in times.items():
+        middle = statistics.median(values)
+        faster = statistics.median(times["plain PyTorch"]) / middle
+        print(f"{name:20} {1000 * middle:8.1f} ms {faster:7.2f}")
+
+
 def on_gpu(num_rounds: int, device: str) -> dict:
     """Stacked against local, and bf16 against one plain loop, on a GPU."""
     import pandas as pd
@@ -309,6 +320,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--memory", nargs=2, metavar=("JOB", "CONTESTANT"))
     parser.add_argument("--beside", type=int, metavar="CLIENTS")
     parser.add_argument("--first-round", action="store_true")
@@ -325,6 +337,8 @@ def main() -> None:
         data = run.federation.data
         arrays = (data.images, data.labels, data.domain, data.owner, data.is_test)
         print(_bytes("VmRSS") - sum(array.nbytes for array in arrays))
+    elif chosen.tiny:
+        print_tiny(chosen.rounds)
     elif chosen.first_round:
         run = FEMNIST_100.run().step(evaluate=False)
         began = time.perf_counter()
