@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -61,6 +59,9 @@ def means_by_group(
 
 def _linked(points: Tensor, distance: str) -> Tensor:
     """Connected components of the graph with edges {i, nearest of i}, int64 (n,)."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     nearest = _nearest(points, distance).cpu().numpy()
     num = len(nearest)
     graph = coo_array(([1] * num, (range(num), nearest)), (num, num))

@@ -58,3 +58,13 @@ def test_a_module_without_a_layer_is_found(copy: Path):
     done = lint(copy)
     assert done.returncode != 0
     assert "utils" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_is_slow_to_import_waits_until_it_is_needed():
+    slow = ("matplotlib", "opacus", "pandas", "scipy", "sklearn", "timm", "torchvision")
+    program = f"import sys, fedlab_support; print(sys.modules.keys() & {set(slow)!r})"
+    command, env = [sys.executable, "-c", program], {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, env=os.environ | env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()", "imported at once; 26 MB more for SciPy"
