@@ -31,8 +31,8 @@ class FusedSGD:
         with torch.no_grad():
             for group in self.param_groups:
                 params = [p for p in group["params"] if p.grad is not None]
-                old = [p for p in params if p in self.state]
                 new = [p for p in params if p not in self.state]
+                old = [p for p in params if p in self.state] if new else params
                 for some, is_first in ((old, False), (new, True)):
                     if some:
                         self._move(some, group, is_first)

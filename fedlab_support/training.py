@@ -250,10 +250,10 @@ class Learner:
 
         Buffers that the state dict leaves out start anew.
         """
-        for tree in trees:
-            for name, value in tree.items():
-                table, key = self._held[name]
-                table[key].copy_(value)
+        state = {name: value for tree in trees for name, value in tree.items()}
+        held = [table[key] for table, key in map(self._held.__getitem__, state)]
+        if state:
+            torch._foreach_copy_(held, list(state.values()))
         for table, key, initial in self._unsaved:
             table[key].copy_(initial)
 
