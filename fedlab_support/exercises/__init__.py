@@ -4,6 +4,7 @@ from fedlab_support.exercises.catalogue import check
 from fedlab_support.exercises.checking import Exercise, Result
 from fedlab_support.exercises.leak import leaky_local_update
 from fedlab_support.exercises.lookahead import report_meta_step
+from fedlab_support.exercises.noisy_means import shift_means
 from fedlab_support.exercises.positions import select_by_position
 from fedlab_support.exercises.resuming import cohorts_from_one_stream
 
@@ -15,4 +16,5 @@ __all__ = [
     "leaky_local_update",
     "report_meta_step",
     "select_by_position",
+    "shift_means",
 ]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from fedlab_support.exercises.alignment import (
+    check_histogram_distance,
+    check_modulation,
+)
 from fedlab_support.exercises.availability import check_availability
 from fedlab_support.exercises.averaging import check_weighted_average
 from fedlab_support.exercises.believing import check_believed
@@ -12,12 +16,14 @@ from fedlab_support.exercises.counting import (
     check_bank_bytes,
     check_bytes_of_asking,
     check_bytes_per_round,
+    check_fedfa_bytes,
 )
 from fedlab_support.exercises.design import check_comparison
 from fedlab_support.exercises.divergence import check_cmi
 from fedlab_support.exercises.frequencies import check_low_frequencies
 from fedlab_support.exercises.leak import check_local_update
 from fedlab_support.exercises.lookahead import check_meta_step
+from fedlab_support.exercises.noisy_means import check_noisy_means
 from fedlab_support.exercises.padding import check_client_losses
 from fedlab_support.exercises.positions import check_wrong_clients
 from fedlab_support.exercises.resuming import check_cohorts
@@ -40,6 +46,12 @@ CHAPTER_03 = (
     Exercise("low_frequencies", check_low_frequencies),
     Exercise("meta_step", check_meta_step),
 )
+CHAPTER_04 = (
+    Exercise("modulation", check_modulation),
+    Exercise("histogram_distance", check_histogram_distance),
+    Exercise("fedfa_bytes", check_fedfa_bytes),
+    Exercise("noisy_means", check_noisy_means),
+)
 CHAPTER_08 = (
     Exercise("believed", check_believed),
     Exercise("client_losses", check_client_losses),
@@ -48,7 +60,13 @@ CHAPTER_08 = (
 )
 EXERCISES = {
     exercise.name: exercise
-    for exercise in (*CHAPTER_01, *CHAPTER_02, *CHAPTER_03, *CHAPTER_08)
+    for exercise in (
+        *CHAPTER_01,
+        *CHAPTER_02,
+        *CHAPTER_03,
+        *CHAPTER_04,
+        *CHAPTER_08,
+    )
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import NamedTuple
 
@@ -67,6 +67,17 @@ def check_bank_bytes(
     names = "num_pictures channels height width alpha"
     _check_cases(answer, names, cases, _bank)
     return "the window is counted, once for every channel of every picture"
+
+
+def check_fedfa_bytes(answer: object, widths: Sequence[int], bins: int) -> str:
+    """Check what FedFA+ adds to a round of one client, down and up.
+
+    answer: a number of bytes, or a function of the two that returns one.
+    widths: channels of the stages. bins: L.
+    """
+    cases = [(widths, bins), ((3, 5), 4), ((8, 16, 40), 6)]
+    _check_cases(answer, "widths bins", cases, _statistics)
+    return "moments, variances and both histograms are counted"
 
 
 def _check_cases(
@@ -187,3 +198,21 @@ def _bank(pictures: int, channels: int, height: int, width: int, alpha: float) -
     ]
     advice = "Count the frequencies of one window first, then channels, pictures, bytes"
     return Count(size(window), found, advice)
+
+
+def _statistics(widths: Sequence[int], bins: int) -> Count:
+    channels, last = sum(widths), widths[-1]
+    layers, table = 2 * 4 * channels, 4 * bins * last  # of each direction
+    found = [
+        (2 * layers + 2 * 4 * bins * channels, "only one stage is aligned"),
+        (layers + table, "this is one direction; what comes back?"),
+        (2 * layers, "FedFA's part is there; what does the alignment say?"),
+        (2 * table, "the histograms are there; what do the layers say?"),
+        (layers + 2 * table, "a layer has statistics of two kinds: means, and …?"),
+        (2 * layers + table, "the mean histogram comes back to the clients, too"),
+        (2 * layers + 2 * 4 * bins, "a histogram is said for every channel"),
+        (4 * layers + 2 * table, "V goes down, the moments go up: who says both?"),
+        ((layers + table) / 2, "these are numbers, not bytes"),
+    ]
+    advice = "Write down what one layer says and hears, then what one histogram is; "
+    return Count(2 * (layers + table), found, advice + "only then add the layers up")

@@ -5,6 +5,7 @@ from fedlab_support.plots.curves import learning_curves
 from fedlab_support.plots.domains import accuracy_by_domain
 from fedlab_support.plots.drift import drift_picture
 from fedlab_support.plots.export import save_figure, save_table
+from fedlab_support.plots.features import bins_picture, scatter_panels
 from fedlab_support.plots.federation import clients_by_classes, contact_sheet
 from fedlab_support.plots.frequency import gaussian_picture, restyle_picture
 from fedlab_support.plots.methods import method_map
@@ -18,6 +19,7 @@ from fedlab_support.plots.scaling import (
     price_of_privacy,
     seconds_by_engine,
 )
+from fedlab_support.plots.settings import accuracy_by_setting
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -37,6 +39,8 @@ __all__ = [
     "Picture",
     "accuracy_by_client",
     "accuracy_by_domain",
+    "accuracy_by_setting",
+    "bins_picture",
     "budget_picture",
     "clients_by_classes",
     "compare_bars",
@@ -53,6 +57,7 @@ __all__ = [
     "restyle_picture",
     "save_figure",
     "save_table",
+    "scatter_panels",
     "seconds_by_engine",
     "style",
     "wire_picture",
