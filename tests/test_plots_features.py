@@ -126,3 +126,9 @@ def test_what_cannot_be_shown_is_refused():
     shares = pd.DataFrame({"bin": [1, 2], "soft": 0.5, "hard": 0.5})
     with pytest.raises(ValueError, match=r"found \(3, 4\)"):
         plots.bins_picture(np.zeros(4), np.zeros((3, 4)), shares)
+
+
+def test_small_differences_do_not_fill_the_axis():
+    (axis,) = plots.accuracy_by_setting(outcomes(SETTINGS[:2], 1)).axes
+    low, high = axis.get_xlim()
+    assert high - low >= 6

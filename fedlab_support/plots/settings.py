@@ -19,6 +19,9 @@ from fedlab_support.plots.style import (
     style,
 )
 
+NARROWEST = 6.0
+"""Least range of an axis in per cent, so that luck does not look like a finding."""
+
 ROLES = {"FedAvg": "baseline", "FedFA": "ours", "FedFA+": "ours"}
 
 
@@ -58,6 +61,10 @@ def accuracy_by_setting(
         axis.set_yticks(range(len(data)), data[by].astype(str))
         axis.set(ylim=(len(data) - 0.5, -0.5), xlabel=unit)
         axis.margins(x=0.1)
+        if unit.endswith("(%)"):
+            low, high = axis.get_xlim()
+            more = max(0.0, NARROWEST - (high - low)) / 2
+            axis.set_xlim(low - more, high + more)
         axis.tick_params(axis="y", length=0)
         axis.grid(axis="x")
     return figure
