@@ -18,6 +18,12 @@ from fedlab_support.exercises.divergence import check_cmi
 from fedlab_support.exercises.frequencies import check_low_frequencies
 from fedlab_support.exercises.leak import check_local_update
 from fedlab_support.exercises.lookahead import check_meta_step
+from fedlab_support.exercises.overlap import (
+    check_dice,
+    check_released_dice,
+    check_shifted_dice,
+    check_soft_dice,
+)
 from fedlab_support.exercises.padding import check_client_losses
 from fedlab_support.exercises.positions import check_wrong_clients
 from fedlab_support.exercises.resuming import check_cohorts
@@ -40,6 +46,12 @@ CHAPTER_03 = (
     Exercise("low_frequencies", check_low_frequencies),
     Exercise("meta_step", check_meta_step),
 )
+CHAPTER_04B = (
+    Exercise("dice", check_dice),
+    Exercise("shifted_dice", check_shifted_dice),
+    Exercise("released_dice", check_released_dice),
+    Exercise("soft_dice", check_soft_dice),
+)
 CHAPTER_08 = (
     Exercise("believed", check_believed),
     Exercise("client_losses", check_client_losses),
@@ -48,7 +60,7 @@ CHAPTER_08 = (
 )
 EXERCISES = {
     exercise.name: exercise
-    for exercise in (*CHAPTER_01, *CHAPTER_02, *CHAPTER_03, *CHAPTER_08)
+    for exercise in (*CHAPTER_01, *CHAPTER_02, *CHAPTER_03, *CHAPTER_04B, *CHAPTER_08)
 }
 
 

@@ -18,6 +18,12 @@ from fedlab_support.plots.scaling import (
     price_of_privacy,
     seconds_by_engine,
 )
+from fedlab_support.plots.segmentation import (
+    brightness_by_site,
+    outline_sheet,
+    score_by_amount,
+    threshold_picture,
+)
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -37,6 +43,7 @@ __all__ = [
     "Picture",
     "accuracy_by_client",
     "accuracy_by_domain",
+    "brightness_by_site",
     "budget_picture",
     "clients_by_classes",
     "compare_bars",
@@ -47,13 +54,16 @@ __all__ = [
     "grid_heatmap",
     "learning_curves",
     "method_map",
+    "outline_sheet",
     "participation_picture",
     "png",
     "price_of_privacy",
     "restyle_picture",
     "save_figure",
     "save_table",
+    "score_by_amount",
     "seconds_by_engine",
     "style",
+    "threshold_picture",
     "wire_picture",
 ]
