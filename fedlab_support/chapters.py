@@ -47,7 +47,7 @@ def find_chapters(wanted: Sequence[str] = (), folder: Path = NOTEBOOKS) -> list[
     wanted:  names or their beginnings: ``01``, ``01_fedavg``; none means all.
     Raises ValueError when there is no chapter, or none with a wanted name.
     """
-    chapters = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+    chapters = sorted(folder.glob("[0-9][0-9]*_*.ipynb"))  # 04b comes after 04
     names = [chapter.stem for chapter in chapters]
     if not chapters:
         raise ValueError(
@@ -182,7 +182,7 @@ def _run_all(plan: dict[Path, Parameters], build: Path, again: bool) -> int:
     """Run chapter by chapter with one line each; a failure does not stop the rest."""
     num_failed = 0
     for chapter, params in plan.items():
-        print(f"{chapter.stem:<22}", end="", flush=True)
+        print(f"{chapter.stem:<24}", end="", flush=True)
         began = time.time()
         if not again and is_current(chapter, params, build):
             print("        ok, unchanged since its last run", flush=True)

@@ -70,6 +70,14 @@ def test_chapters_are_found_by_the_beginning_of_their_names(course: Path):
         chapters.find_chapters((), course / "profiles")
 
 
+def test_a_second_part_comes_after_the_first(course: Path):
+    for name in ("01b_more", "02_next"):
+        write_chapter(course / f"{name}.ipynb", PARAMETERS)
+    names = [c.stem for c in chapters.find_chapters((), course)]
+    assert names == ["00_tour", "01_other", "01b_more", "02_next"]
+    assert chapters.find_chapters(["01b"], course)[0].stem == "01b_more"
+
+
 def test_profiles_have_one_section_per_chapter(course: Path):
     assert chapters.profile("smoke", "00_tour", course) == {"seed": 3}
     assert chapters.profile("smoke", "01_other", course) == {}

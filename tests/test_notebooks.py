@@ -8,11 +8,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from fedlab_support.chapters import NOTEBOOKS, profile
+from fedlab_support.chapters import NOTEBOOKS, find_chapters, profile
 from fedlab_support.execution import check, execute, hidden_errors, missing_figures
 from fedlab_support.pages import export_html
 
-CHAPTERS = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+CHAPTERS = find_chapters()
 PROFILES = sorted(file.stem for file in NOTEBOOKS.glob("profiles/*.yaml"))
 SMOKE_SECONDS = 30  # what the plan promises
 SLOW_MACHINE = 5  # a busy one may take this many times as long; so may Flower

@@ -5,6 +5,7 @@ from fedlab_support.exercises.checking import Exercise, Result
 from fedlab_support.exercises.leak import leaky_local_update
 from fedlab_support.exercises.lookahead import report_meta_step
 from fedlab_support.exercises.noisy_means import shift_means
+from fedlab_support.exercises.overlap import dice_of_a_batch
 from fedlab_support.exercises.positions import select_by_position
 from fedlab_support.exercises.resuming import cohorts_from_one_stream
 
@@ -13,6 +14,7 @@ __all__ = [
     "Result",
     "check",
     "cohorts_from_one_stream",
+    "dice_of_a_batch",
     "leaky_local_update",
     "report_meta_step",
     "select_by_position",

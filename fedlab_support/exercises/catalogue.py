@@ -24,6 +24,12 @@ from fedlab_support.exercises.frequencies import check_low_frequencies
 from fedlab_support.exercises.leak import check_local_update
 from fedlab_support.exercises.lookahead import check_meta_step
 from fedlab_support.exercises.noisy_means import check_noisy_means
+from fedlab_support.exercises.overlap import (
+    check_dice,
+    check_released_dice,
+    check_shifted_dice,
+    check_soft_dice,
+)
 from fedlab_support.exercises.padding import check_client_losses
 from fedlab_support.exercises.positions import check_wrong_clients
 from fedlab_support.exercises.resuming import check_cohorts
@@ -52,6 +58,12 @@ CHAPTER_04 = (
     Exercise("fedfa_bytes", check_fedfa_bytes),
     Exercise("noisy_means", check_noisy_means),
 )
+CHAPTER_04B = (
+    Exercise("dice", check_dice),
+    Exercise("shifted_dice", check_shifted_dice),
+    Exercise("released_dice", check_released_dice),
+    Exercise("soft_dice", check_soft_dice),
+)
 CHAPTER_08 = (
     Exercise("believed", check_believed),
     Exercise("client_losses", check_client_losses),
@@ -65,6 +77,7 @@ EXERCISES = {
         *CHAPTER_02,
         *CHAPTER_03,
         *CHAPTER_04,
+        *CHAPTER_04B,
         *CHAPTER_08,
     )
 }

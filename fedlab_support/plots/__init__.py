@@ -19,6 +19,12 @@ from fedlab_support.plots.scaling import (
     price_of_privacy,
     seconds_by_engine,
 )
+from fedlab_support.plots.segmentation import (
+    brightness_by_site,
+    outline_sheet,
+    score_by_amount,
+    threshold_picture,
+)
 from fedlab_support.plots.settings import accuracy_by_setting
 from fedlab_support.plots.style import (
     COLOURS,
@@ -41,6 +47,7 @@ __all__ = [
     "accuracy_by_domain",
     "accuracy_by_setting",
     "bins_picture",
+    "brightness_by_site",
     "budget_picture",
     "clients_by_classes",
     "compare_bars",
@@ -51,6 +58,7 @@ __all__ = [
     "grid_heatmap",
     "learning_curves",
     "method_map",
+    "outline_sheet",
     "participation_picture",
     "png",
     "price_of_privacy",
@@ -58,7 +66,9 @@ __all__ = [
     "save_figure",
     "save_table",
     "scatter_panels",
+    "score_by_amount",
     "seconds_by_engine",
     "style",
+    "threshold_picture",
     "wire_picture",
 ]
