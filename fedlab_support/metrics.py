@@ -67,6 +67,12 @@ class Classification(Task):
         return (output.argmax(1) == _hard(y)).to(torch.float32)
 
 
+def dice(found: Tensor, true: Tensor) -> Tensor:
+    """Dice of each mask, (B,), from bool masks (B, H, W); 1 where both are empty."""
+    both, each = (found & true).sum((1, 2)), found.sum((1, 2)) + true.sum((1, 2))
+    return torch.where(each == 0, 1.0, 2 * both / each)
+
+
 SMOOTH = 1.0
 """Pixels added to both sides of the soft Dice: a picture without foreground has one."""
 
@@ -96,9 +102,7 @@ class Segmentation(Task):
 
     def score(self, output: Tensor, y: Tensor) -> Tensor:
         """Dice of the pixels called foreground, (B,); 1 where both masks are empty."""
-        found, true = ((each == 1).flatten(1) for each in (output.argmax(1), _hard(y)))
-        both, each = (found & true).sum(1), found.sum(1) + true.sum(1)
-        return torch.where(each == 0, 1.0, 2 * both / each)
+        return dice(output.argmax(1) == 1, _hard(y) == 1)
 
 
 TASKS: dict[str, Task] = {

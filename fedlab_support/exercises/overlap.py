@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedlab_support.exercises.checking import Wrong, call, name_mistake
 from fedlab_support.exercises.tensors import expect_tensor, is_near
+from fedlab_support.metrics import dice
 
 HEIGHT, WIDTH = 9, 7
 
@@ -22,13 +23,6 @@ def _blocks(*corners: tuple[int, int, int, int]) -> Tensor:
     for mask, (top, bottom, left, right) in zip(masks, corners, strict=True):
         mask[top:bottom, left:right] = True
     return masks
-
-
-def _per_slice(found: Tensor, true: Tensor) -> Tensor:
-    """Dice of each slice, 1 where both masks are empty."""
-    both = (found & true).sum((1, 2))
-    each = found.sum((1, 2)) + true.sum((1, 2))
-    return torch.where(each == 0, 1.0, 2 * both / each)
 
 
 def check_dice(answer: Callable[[Tensor, Tensor], float]) -> str:
@@ -50,7 +44,7 @@ def check_dice(answer: Callable[[Tensor, Tensor], float]) -> str:
 
 
 def _check_dice(value: object, found: Tensor, true: Tensor, words: str) -> None:
-    each = _per_slice(found, true)
+    each = dice(found, true)
     if isinstance(value, Tensor) and value.shape == each.shape:
         raise Wrong("there is one number per slice; which one is reported?")
     if isinstance(value, Tensor) and value.ndim == 0:
@@ -69,7 +63,7 @@ def _check_dice(value: object, found: Tensor, true: Tensor, words: str) -> None:
 
 def _dice_mistakes(found: Tensor, true: Tensor) -> list[tuple[float, str]]:
     """What typical mistakes give, and a hint for each."""
-    each, is_empty = _per_slice(found, true), ~(found | true).any(2).any(1)
+    each, is_empty = dice(found, true), ~(found | true).any(2).any(1)
     both, sizes = (found & true).sum().item(), (found.sum() + true.sum()).item()
     over_union = each / (2 - each)
     per_slice = "one Dice over all pixels of all slices: how much does a small organ "
@@ -84,7 +78,7 @@ def _dice_mistakes(found: Tensor, true: Tensor) -> list[tuple[float, str]]:
         (each.where(is_empty, each / 2).mean(), "a perfect mask would get one half"),
         ((found == true).float().mean(), "this is the share of right pixels; a mask "
          "without any foreground would look good"),
-        (((each + _per_slice(~found, ~true)) / 2).mean(), "the ground is averaged in, "
+        (((each + dice(~found, ~true)) / 2).mean(), "the ground is averaged in, "
          "as in the released code; asked is the foreground's Dice"),
     ]  # fmt: skip
     return [(float(value), hint) for value, hint in values]

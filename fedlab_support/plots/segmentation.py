@@ -48,7 +48,8 @@ def outline_sheet(
 
     images:      uint8 (N, C, H, W); the middle one of three channels is shown.
     true, found: masks, 1 is foreground, (N, H, W); an empty mask has no outline.
-    notes:       one per image, written into its lower left corner.
+    notes:       one per image, in its lower left corner; by default the Dice of what
+                 was found.
     columns, titles, row_labels, title, width: as for ``contact_sheet``.
     Raises ValueError for masks or notes that do not fit the images.
     """
@@ -62,6 +63,9 @@ def outline_sheet(
         )
     if notes is not None and len(notes) != len(images):
         raise ValueError(f"expected {len(images)} notes, found {len(notes)}")
+    if notes is None and found is not None:
+        pairs = zip(found, true, strict=True)
+        notes = [f"{100 * _dice(f == 1, t == 1):.0f} %" for f, t in pairs]
     middle = images.shape[1] // 2
     shown = images[:, middle : middle + 1]
     figure = contact_sheet(shown, columns, titles, row_labels, title=title, width=width)
