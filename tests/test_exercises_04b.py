@@ -1,4 +1,4 @@
-"""Exercises of chapter 04b: Dice, what it makes of size, bytes, and its soft form."""
+"""Exercises of chapter 04b: Dice, what it makes of size, as released, and soft."""
 
 from itertools import chain
 
