@@ -81,8 +81,10 @@ GIVEN = {
     "bytes_per_round": COUNTS,
     "bytes_of_asking": ASKED,
     "bank_bytes": BANK,
+    "fedfa_bytes": {"widths": [64, 192, 384, 256, 256], "bins": 8},
+    "released_dice": {"pixels": 4096, "true": 300, "found": 500, "both": 200},
 }
-VALUES = ("comparison", "believed")  # exercises that no function answers
+VALUES = ("comparison", "believed", "shifted_dice")  # answered by no function
 FUNCTIONS = [name for name in catalogue.EXERCISES if name not in VALUES]
 
 
@@ -114,7 +116,7 @@ def test_an_answer_that_raises_is_explained_without_the_solution(name):
 
 
 def test_every_exercise_stands_in_one_chapter():
-    numbers = ("01", "02", "03", "08")
+    numbers = ("01", "02", "03", "04", "04B", "08")
     chapters = [getattr(catalogue, f"CHAPTER_{number}") for number in numbers]
     names = [exercise.name for chapter in chapters for exercise in chapter]
     assert len(set(names)) == len(names) == len(catalogue.EXERCISES)
@@ -123,7 +125,7 @@ def test_every_exercise_stands_in_one_chapter():
 def test_an_unknown_name_or_missing_numbers_fail_at_once():
     with pytest.raises(ValueError, match="unknown exercise 'sum'"):
         check("sum", 3)
-    for name in ("bytes_per_round", "bytes_of_asking", "bank_bytes"):
+    for name in ("bytes_per_round", "bytes_of_asking", "bank_bytes", "fedfa_bytes"):
         with pytest.raises(TypeError, match=next(iter(GIVEN[name]))):
             check(name, 3)
 
