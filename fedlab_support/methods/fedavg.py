@@ -30,9 +30,7 @@ class FedAvg:
 
     weighting: str = "examples"  # or "equal": each client counts the same
 
-    stackable: ClassVar[bool] = (
-        True  # may the stacked engine train all clients at once?
-    )
+    stackable: ClassVar[bool] = True  # may the stacked engine train it?
     needs_classes: ClassVar[bool] = False  # each picture's one class, beside the task
     predicts_personally: ClassVar[bool] = True  # with private weights, if there are any
 
