@@ -46,8 +46,8 @@ def fitted(method, federation, rounds: int = 2, **settings) -> Run:
 
 
 def distance(a: Run, b: Run) -> float:
-    """Largest difference of a weight that both servers hold."""
-    pairs = [(v, b.server.weights.get(n, v)) for n, v in a.server.weights.items()]
+    """Largest difference of a weight of ``a``'s server, which ``b``'s must hold."""
+    pairs = [(v, b.server.weights[n]) for n, v in a.server.weights.items()]
     return max((x.double() - y.double()).abs().max().item() for x, y in pairs)
 
 

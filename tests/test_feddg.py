@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -17,14 +16,15 @@ from fedlab_support.federation import Batch
 from fedlab_support.messages import Broadcast
 from fedlab_support.methods import feddg
 from fedlab_support.metrics import task
-from fedlab_support.partition import by_owner, iid
+from fedlab_support.partition import iid
 from fedlab_support.training import Visit, take_step
+from tests import runs
 from tests.probe import AwkwardNet, LookTwice
+from tests.runs import TRAINING, Steady, distance, unequal
 from tests.test_contract import same
 from tests.test_methods_reference import FLOAT64, case, vectors
 from tests.tiny import a_stream, tiny_data
 
-TRAINING = LocalTraining(lr=0.05, epochs=2, batch_size=8)
 WIDE = 0.2  # of 8 pixels: b = 1, a window of 3x3
 
 
@@ -33,18 +33,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def federation():
-    """Five clients of unequal size; the first has no sample of class 0."""
-    data = tiny_data(num=90, channels=2)
-    return Federation.build(data, by_owner(data))
+    return unequal()
 
 
-Steady = partial(AwkwardNet, rate=0.0)  # BatchNorm, but no dropout
-
-
-def a_run(federation, method=None, training=TRAINING, model=Steady, **settings) -> Run:
-    method = method or FedDG(alpha=WIDE)
-    settings = {"workers": 1, **settings}
-    return Run(method, federation, model, training, **settings)
+def a_run(federation, method=None, model=Steady, **settings) -> Run:
+    return runs.a_run(method or FedDG(alpha=WIDE), federation, model, **settings)
 
 
 def fitted(federation, method=None, rounds=2, **settings) -> Run:
@@ -57,11 +50,6 @@ def begun(federation, method=None, **settings) -> Run:
     """A run after a short round: all clients have their bank, one has trained."""
     settings = {"training": LocalTraining(), "select": lambda *_: [0], **settings}
     return a_run(federation, method, **settings).step(evaluate=False)
-
-
-def distance(a: Run, b: Run) -> float:
-    pairs = [(v, b.server.weights[n]) for n, v in a.server.weights.items()]
-    return max((x.double() - y.double()).abs().max().item() for x, y in pairs)
 
 
 def pictures(shape, num: int = 4, seed: int = 0, dtype=torch.float64) -> torch.Tensor:

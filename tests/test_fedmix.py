@@ -19,11 +19,12 @@ from fedlab_support.metrics import task
 from fedlab_support.models import small_unet
 from fedlab_support.partition import by_owner, iid
 from fedlab_support.training import Visit
+from tests import runs
 from tests.probe import AwkwardNet, LookTwice
+from tests.runs import TRAINING, distance, unequal
 from tests.test_contract import same
 from tests.tiny import a_stream, tiny_data, tiny_masks
 
-TRAINING = LocalTraining(lr=0.05, epochs=2, batch_size=8)
 B, M = 5, 3
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -31,14 +32,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def federation():
-    """Five clients of unequal size; the first has no sample of class 0."""
-    data = tiny_data(num=90, channels=2)
-    return Federation.build(data, by_owner(data))
+    return unequal()
 
 
-def a_run(federation, method=None, training=TRAINING, model=small_cnn, **settings):
-    settings = {"workers": 1, **settings}
-    return Run(method or FedMix(), federation, model, training, **settings)
+def a_run(federation, method=None, model=small_cnn, **settings) -> Run:
+    return runs.a_run(method or FedMix(), federation, model, **settings)
 
 
 def fitted(federation, method=None, rounds=2, **settings) -> Run:
@@ -51,11 +49,6 @@ def begun(federation, method=None, **settings) -> Run:
     """A run after a short round: all clients have their bank, one has trained."""
     settings = {"training": LocalTraining(), "select": lambda *_: [0], **settings}
     return a_run(federation, method, **settings).step(evaluate=False)
-
-
-def distance(a: Run, b: Run) -> float:
-    pairs = [(v, b.server.weights[n]) for n, v in a.server.weights.items()]
-    return max((x.double() - y.double()).abs().max().item() for x, y in pairs)
 
 
 # ---- the loss, in double precision --------------------------------------------------

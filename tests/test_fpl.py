@@ -21,11 +21,12 @@ from fedlab_support.metrics import task
 from fedlab_support.models import small_unet
 from fedlab_support.partition import by_owner, iid
 from fedlab_support.training import Visit
+from tests import runs
 from tests.probe import AwkwardNet, LookTwice
+from tests.runs import TRAINING, distance, unequal
 from tests.test_contract import same
 from tests.tiny import a_stream, tiny_data, tiny_masks
 
-TRAINING = LocalTraining(lr=0.05, epochs=2, batch_size=8)
 D = 128  # features of the small network
 TEMPERATURES = (0.02, 0.5)
 
@@ -34,25 +35,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def federation():
-    """Five clients of unequal size; the first has no sample of class 0."""
-    data = tiny_data(num=90, channels=2)
-    return Federation.build(data, by_owner(data))
+    return unequal()
 
 
-def a_run(federation, method=None, training=TRAINING, model=small_cnn, **settings):
-    settings = {"workers": 1, **settings}
-    return Run(method or FPL(), federation, model, training, **settings)
+def a_run(federation, method=None, model=small_cnn, **settings) -> Run:
+    return runs.a_run(method or FPL(), federation, model, **settings)
 
 
 def fitted(federation, method=None, rounds=3, **settings) -> Run:
     run = a_run(federation, method, **settings)
     run.fit(rounds, progress=False)
     return run
-
-
-def distance(a: Run, b: Run) -> float:
-    pairs = [(v, b.server.weights[n]) for n, v in a.server.weights.items()]
-    return max((x.double() - y.double()).abs().max().item() for x, y in pairs)
 
 
 def a_visit(federation=None, client: int = 2, shared=None, training=TRAINING) -> Visit:
@@ -239,7 +232,7 @@ def test_a_client_says_the_mean_feature_of_classes_with_enough_pictures(
 ):
     still = replace(TRAINING, lr=0.0)  # then the last epoch is as good as any pass
     method = FPL(min_count=least, exact=exact)
-    run = a_run(federation, method, still).step(evaluate=False)
+    run = a_run(federation, method, training=still).step(evaluate=False)
     left_out = 0
     for message in run.messages:
         expected = means(federation, run.model, message.client, least)
@@ -302,7 +295,9 @@ def test_prototypes_are_those_of_the_last_epoch_while_weights_move(
 def test_exact_prototypes_are_those_of_the_trained_model(federation):
     training = replace(TRAINING, lr=0.2)
     for model in (small_cnn, AwkwardNet):
-        run = a_run(federation, FPL(exact=True), training, model).step(evaluate=False)
+        run = a_run(federation, FPL(exact=True), model, training=training).step(
+            evaluate=False
+        )
         trained = copy.deepcopy(run.model)
         for message in run.messages:
             trained.load_state_dict(message.weights, strict=False)
@@ -310,7 +305,7 @@ def test_exact_prototypes_are_those_of_the_trained_model(federation):
             torch.testing.assert_close(
                 message.report["prototypes"], torch.stack(list(expected.values()))
             )
-        moving = a_run(federation, FPL(), training, model).step(evaluate=False)
+        moving = a_run(federation, FPL(), model, training=training).step(evaluate=False)
         one, other = (r.messages[3].report["prototypes"] for r in (run, moving))
         assert (one - other).abs().max() > 1e-3
 

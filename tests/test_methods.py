@@ -12,6 +12,7 @@ from fedlab_support.metrics import task
 from fedlab_support.streams import Stream
 from fedlab_support.training import Learner, Visit, train_locally
 from tests.probe import AwkwardNet
+from tests.runs import distance
 from tests.tiny import tiny_data
 
 TRAINING = LocalTraining(lr=0.1, epochs=2, batch_size=8, momentum=0.9)
@@ -48,11 +49,6 @@ def linear(image_shape, num_classes):
 def assert_equal(a: Run, b: Run):
     for name, value in a.server.weights.items():
         assert torch.equal(value, b.server.weights[name]), name
-
-
-def distance(a: Run, b: Run) -> float:
-    pairs = [(v, b.server.weights[n]) for n, v in a.server.weights.items()]
-    return max((x.double() - y.double()).abs().max().item() for x, y in pairs)
 
 
 # ---- the neutral setting gives FedAvg, bit for bit, by the ordinary path -------------
