@@ -81,6 +81,14 @@ class Store:
         """Normalised pictures (B, C, H, W) cut to what uint8 pictures can be."""
         return x.clamp(-self.shift, 255 * self.scale - self.shift)
 
+    def shown(self, x: Tensor) -> Tensor:
+        """Normalised pictures (B, C, H, W) as colours in 0…1, cut to that."""
+        return ((x + self.shift) / (255 * self.scale)).clamp(0, 1)
+
+    def normalised(self, colours: Tensor) -> Tensor:
+        """Colours in 0…1, (B, C, H, W), as networks get pictures."""
+        return colours * (255 * self.scale) - self.shift
+
 
 @dataclass(frozen=True, eq=False)
 class Samples:

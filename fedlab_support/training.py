@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Adam, Optimizer
 
 from .checks import expect
-from .federation import Batch, Client
+from .federation import Batch, Client, Samples
 from .messages import Broadcast, Message, Tensors, copies, refuse_nan
 from .metrics import Task
 from .optimisers import FusedSGD
@@ -188,6 +188,24 @@ class Visit:
         """Note a part of the loss; the history gets its mean over the steps."""
         if not self.is_replaying:
             self.logged.setdefault(name, []).append(value.detach())
+
+    @torch.no_grad()
+    def mean_loss(
+        self, predict: Callable[[Tensor], Tensor], samples: Samples
+    ) -> Tensor:
+        """Mean of the task's loss on samples of the client, a float64 scalar.
+
+        ``predict``: from pictures to output; a model in evaluation mode. Raises
+        ValueError without samples.
+        """
+        if not len(samples):
+            raise ValueError(
+                f"expected samples of client {self.client.id} to measure a loss on, "
+                "found none; Federation.build(…, val=0.1) keeps a tenth back"
+            )
+        batches = samples.batches(self.training.batch_size)
+        losses = [self.task.losses(predict(b.x), b.y) for b in batches]
+        return torch.cat(losses).double().mean()
 
     def check_deadline(self) -> None:
         """Raise TimeoutError when the visit has taken too long."""

@@ -235,6 +235,19 @@ def test_a_batch_is_normalised_and_belongs_to_its_labels(channels):
         assert np.array_equal(batch.y.numpy(), data.labels[rows])
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_colours_and_normalised_pictures_are_each_others_inverse(channels):
+    own = samples(7, channels)
+    x = own.whole().x
+    colours = own.store.shown(x)
+    assert np.abs(colours.numpy() * 255 - own.store.data.images[own.rows]).max() < 1e-3
+    assert (own.store.normalised(colours) - x).abs().max() < 1e-5
+    beyond = own.store.shown(
+        own.store.normalised(torch.tensor([-0.5, 1.5]).view(2, 1, 1, 1))
+    )
+    assert beyond.flatten(1).T.tolist() == [[0, 1]] * channels
+
+
 def test_a_batch_has_the_promised_types_and_layout():
     batch = next(samples(5, channels=3).batches(4))
     assert batch.x.shape == (4, 3, 8, 8)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.optim import Adam
 
 from fedlab_support.federation import Federation
@@ -24,6 +25,7 @@ from fedlab_support.training import (
     train_locally,
     trained_names,
 )
+from tests.runs import Steady, a_visit, unequal
 from tests.tiny import a_stream, tiny_data
 
 NAN, INF = math.nan, math.inf
@@ -221,6 +223,21 @@ def test_training_moves_what_travels_and_leaves_the_rest_bit_for_bit():
     assert moved == set(trained_names(model))
     still = {m for m in model.modules() if not m.training}
     assert still == set(frozen_modules(model))
+
+
+def test_the_mean_loss_of_a_client_is_that_of_all_its_samples_at_once():
+    federation = unequal(val=0.3)
+    visit, model = a_visit(federation, client=3), Steady((2, 8, 8), 4).eval()
+    for samples in (visit.client.train, visit.client.val):
+        whole = samples.whole()
+        expected = F.cross_entropy(model(whole.x), whole.y).item()
+        found = visit.mean_loss(model, samples)
+        assert found.item() == pytest.approx(expected, rel=1e-5)
+        assert (found.dtype, found.shape) == (torch.float64, ())
+        assert not found.requires_grad
+    nothing = a_visit(unequal(), client=1)
+    with pytest.raises(ValueError, match=r"client 1.*none.*val=0\.1"):
+        nothing.mean_loss(model, nothing.client.val)
 
 
 class Stubborn(nn.Linear):
