@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--build", type=Path, default=BUILD, metavar="FOLDER")
     chosen = parser.parse_args(arguments)
     try:
-        given = dict(_assignment(text) for text in chosen.set)
+        given = dict(assignment(text) for text in chosen.set)
         plan = {
             chapter: profile(chosen.profile, chapter.stem, chosen.notebooks) | given
             for chapter in find_chapters(chosen.chapters, chosen.notebooks)
@@ -170,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _run_all(plan, chosen.build, chosen.again)
 
 
-def _assignment(text: str) -> tuple[str, Any]:
+def assignment(text: str) -> tuple[str, Any]:
     """Read ``name=value``, the value as YAML: 3, 0.1, true, [1, 5], femnist."""
     name, sign, value = text.partition("=")
     if not sign:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -390,11 +391,23 @@ def _rows(frame: pd.DataFrame) -> list[tuple]:
     return list(zip(*columns, strict=True))
 
 
-def _write(path: Path, text: str) -> None:
-    """Write beside the target and rename: a killed run leaves no half file."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside ``path`` to write to, which then takes its place.
+
+    Nothing half-written is ever at ``path``, after a kill or on a full disk either.
+    """
     unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8", newline="")
-    os.replace(unfinished, path)
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8", newline="")
 
 
 def _read(path: Path, columns: dict[str, str]) -> pd.DataFrame:

@@ -333,7 +333,6 @@ def test_leaf_refuses_a_wrong_count(tmp_path):
 @pytest.mark.parametrize("paper", [255, 0])
 def test_hub_parquet_is_split_per_writer(tmp_path, paper):
     pd = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow", reason="pyarrow reads the hub's parquet files")
     folder = tmp_path / "official" / "femnist_hub" / "data"
     folder.mkdir(parents=True)
     rows = []

@@ -1,0 +1,256 @@
+"""Sweeps: grids are checked, cells run once, kills and failures lose nothing."""
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedlab_support import sweep as sweeping
+from fedlab_support.history import TABLE, History
+from fedlab_support.sweep import SweepError, axis, main, plan, sweep
+from tests.test_chapters import write_chapter
+
+CHAPTER = """
+    seeds: list = [0]  # of the runs
+    lr: float = 0.1  # learning rate
+    fail: bool = False  # stop in the middle
+    runs_dir: str = "runs"  # finished runs
+    figures_dir: str = "figures"  # exported figures
+"""
+WORK = """
+    from pathlib import Path
+    from fedlab_support.history import History
+    for seed in seeds:
+        home = Path(runs_dir, f"run{seed}")
+        history = History("a run", "A", seed)
+        history.add(1, "test", "accuracy", seed + lr)
+        history.save(home)
+        (home / "made_by.json").write_text("{}")
+    """
+FAIL = "assert not fail, 'as asked'"
+
+
+@pytest.fixture
+def chapter(tmp_path: Path) -> Path:
+    """A chapter that "trains" by writing a number."""
+    return write_chapter(tmp_path / "notebooks" / "01_small.ipynb", CHAPTER, WORK, FAIL)
+
+
+def saved(out: Path) -> pd.DataFrame:
+    return pd.read_csv(out / "table.csv", keep_default_na=False)
+
+
+def in_process(notebook, out, params, *_):
+    """Stands in for papermill: what the chapter above would do."""
+    runs = notebook.parent / params["runs_dir"]
+    for seed in params.get("seeds", [0]):
+        history = History("a run", "A", seed)
+        history.add(1, "test", "accuracy", seed + params.get("lr", 0.1))
+        history.save(runs / f"run{seed}")
+        (runs / f"run{seed}" / "made_by.json").write_text("{}")
+
+
+# ---- before anything runs -----------------------------------------------------------
+def test_an_axis_is_a_name_and_yaml_values():
+    assert axis("seed=0,1") == ("seed", [0, 1])
+    assert axis("lr=0.1,1.0e-3") == ("lr", [0.1, 0.001])
+    assert axis("epochs=[1, 5],[1]") == ("epochs", [[1, 5], [1]])
+    assert axis("method=FedAvg,FedFA+") == ("method", ["FedAvg", "FedFA+"])
+    for wrong in ("seed", "seed="):
+        with pytest.raises(ValueError, match="seed=0,1,2"):
+            axis(wrong)
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ({"lrate": [0.1]}, "lrate"),
+        ({"lr": ["fast"]}, "lr to be float"),
+        ({"lr": []}, "'lr' needs different values"),
+        ({"lr": [0.1, 0.1]}, "'lr' needs different values"),
+    ],
+)
+def test_a_grid_that_does_not_fit_is_refused_before_anything_is_written(
+    chapter, tmp_path, grid, words
+):
+    with pytest.raises(ValueError, match=words):
+        sweep(chapter, grid, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_chapter_without_parameters_or_runs_is_refused(tmp_path):
+    bare = write_chapter(tmp_path / "bare.ipynb")
+    with pytest.raises(ValueError, match="one cell tagged 'parameters'"):
+        plan(bare, {"lr": [0.1]}, {}, tmp_path)
+    idle = write_chapter(tmp_path / "idle.ipynb", "lr: float = 0.1")
+    with pytest.raises(ValueError, match="'runs_dir'"):
+        plan(idle, {"lr": [0.1]}, {}, tmp_path)
+
+
+def test_the_singular_of_a_list_sets_a_list_of_one(chapter, tmp_path):
+    cells = plan(chapter, {"seed": [0, 3]}, {"lr": 0.5}, tmp_path)
+    assert [cell.params["seeds"] for cell in cells] == [[0], [3]]
+    assert [cell.name for cell in cells] == ["seed=0", "seed=3"]
+    assert all(cell.params["lr"] == 0.5 for cell in cells)
+    assert all(os.sep not in cell.folder.name for cell in cells)
+
+
+def test_every_cell_has_a_folder_of_its_own_whatever_its_values(chapter, tmp_path):
+    values = [[1], ["1"], ["a/b"], ["a b"], ["x" * 300], ["x" * 301]]
+    cells = plan(chapter, {"seeds": values}, {}, tmp_path)
+    names = [cell.folder.name for cell in cells]
+    assert len(set(names)) == len(values)
+    assert max(map(len, names)) < 100
+    assert all(cell.folder.parent == tmp_path for cell in cells)
+
+
+# ---- running ------------------------------------------------------------------------
+@pytest.mark.slow
+def test_all_runs_of_all_cells_stand_in_one_tidy_table(chapter, tmp_path):
+    out = tmp_path / "out"
+    table = sweep(chapter, {"lr": [0.1, 0.2], "seed": [0, 1]}, out=out, jobs=2)
+    assert list(table) == [*TABLE, "lr", "settings"]
+    assert table["value"].tolist() == pytest.approx([0.1, 1.1, 0.2, 1.2])
+    assert table["seed"].tolist() == [0, 1, 0, 1]
+    assert table["settings"].tolist() == ["run0", "run1"] * 2
+    pd.testing.assert_frame_equal(pd.read_parquet(out / "table.parquet"), table)
+    assert saved(out)["value"].tolist() == table["value"].tolist()
+    assert (out / "lr-0.1_seed-0" / "notebook.ipynb").exists()
+
+
+def test_a_cell_that_is_done_is_not_run_again_until_something_changes(
+    chapter, tmp_path, monkeypatch
+):
+    run = []
+
+    def counted(notebook, out, params, *_):
+        run.append(params["seeds"])
+        in_process(notebook, out, params)
+
+    monkeypatch.setattr(sweeping, "execute", counted)
+    first = sweep(chapter, {"seed": [0, 1]}, out=tmp_path / "out")
+    again = sweep(chapter, {"seed": [0, 1, 2]}, out=tmp_path / "out")
+    assert run == [[0], [1], [2]]
+    pd.testing.assert_frame_equal(again.iloc[:2], first)
+    write_chapter(chapter, CHAPTER, WORK, "'changed'")
+    (tmp_path / "out" / "seed-0" / "runs" / "run9").mkdir()
+    sweep(chapter, {"seed": [0]}, out=tmp_path / "out")
+    assert run[3:] == [[0]]
+    assert not (tmp_path / "out" / "seed-0" / "runs" / "run9").exists()
+
+
+@pytest.mark.slow
+def test_a_cell_that_fails_is_named_with_its_reason_and_the_rest_goes_on(
+    chapter, tmp_path, capsys
+):
+    out = tmp_path / "out"
+    with pytest.raises(SweepError) as caught:
+        sweep(chapter, {"fail": [True, False]}, out=out)
+    assert "cells that failed: 1" in str(caught.value)
+    assert re.search(r"fail=True: cell \d: AssertionError: as asked", str(caught.value))
+    assert caught.value.table["fail"].tolist() == [False]
+    assert len(saved(out)) == 1
+    assert "FAILED" in capsys.readouterr().out
+    assert (out / "fail-True" / "notebook.failed.ipynb").exists()
+
+
+def test_a_disk_that_fills_up_leaves_nothing_half_done(chapter, tmp_path, monkeypatch):
+    out, room = tmp_path / "out", [1]
+
+    def until_full(notebook, out, params, *_):
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        room.pop()
+        in_process(notebook, out, params)
+
+    monkeypatch.setattr(sweeping, "execute", until_full)
+    with pytest.raises(SweepError, match=r"seed=1.*No space left"):
+        sweep(chapter, {"seed": [0, 1]}, out=out)
+    room.extend([1, 1])
+    before = saved(out)
+
+    def nothing_fits(self, path, **_):
+        path.write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(pd.DataFrame, "to_csv", nothing_fits)
+        with pytest.raises(OSError, match="No space left"):
+            sweep(chapter, {"seed": [0]}, out=out)
+    pd.testing.assert_frame_equal(saved(out), before)
+    assert not list(out.glob("*.unfinished"))
+    assert len(sweep(chapter, {"seed": [0, 1]}, out=out)) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_said_at_once(chapter, tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    (chapter.parent / "profiles").mkdir()
+    (chapter.parent / "profiles" / "smoke.yaml").write_text("01_small: {}\n")
+    given = [str(chapter), "--profile", "smoke", "--grid", "seed=0"]
+    with pytest.raises(SystemExit):
+        main([*given, "--out", str(tmp_path / "file" / "out")])
+    assert "file" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*given[:-1], "sed=0"])
+    assert "['sed']" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_other_executors_give_the_same_table(chapter, tmp_path):
+    here = sweep(chapter, {"seed": [0, 1]}, out=tmp_path / "threads")
+    with ProcessPoolExecutor(2) as pool:
+        there = sweep(chapter, {"seed": [0, 1]}, out=tmp_path / "pool", executor=pool)
+    pd.testing.assert_frame_equal(here, there)
+
+
+@pytest.mark.slow
+def test_a_cluster_of_dask_gives_the_same_table(chapter, tmp_path):
+    distributed = pytest.importorskip("distributed", reason="extra `dask`")
+    here = sweep(chapter, {"seed": [0, 1]}, out=tmp_path / "threads")
+    with distributed.Client(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as c:
+        there = sweep(
+            chapter, {"seed": [0, 1]}, out=tmp_path / "dask", executor=c.get_executor()
+        )
+    pd.testing.assert_frame_equal(here, there)
+
+
+@pytest.mark.slow
+def test_twelve_cells_killed_twice_end_with_the_table_of_an_undisturbed_sweep(
+    chapter, tmp_path, monkeypatch
+):
+    (chapter.parent / "profiles").mkdir()
+    (chapter.parent / "profiles" / "smoke.yaml").write_text("01_small: {}\n")
+    command = [sys.executable, "-m", "fedlab_support.sweep", str(chapter)]
+    command += ["--profile", "smoke", "--jobs", "2"]
+    command += ["--grid", "seed=0,1,2,3", "lr=0.1,0.2,0.3", "--out"]
+
+    def ended(num: int) -> int:
+        return len(list((tmp_path / "killed").glob("*/done.json"))) >= num
+
+    for wanted in (2, 6):
+        process = subprocess.Popen(
+            [*command, str(tmp_path / "killed")], start_new_session=True
+        )
+        while not ended(wanted):
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not (tmp_path / "killed" / "table.csv").exists()
+    subprocess.run([*command, str(tmp_path / "killed")], check=True)
+    monkeypatch.setattr(sweeping, "execute", in_process)
+    grid = {"seed": [0, 1, 2, 3], "lr": [0.1, 0.2, 0.3]}
+    sweep(chapter, grid, out=tmp_path / "undisturbed")
+    killed, undisturbed = saved(tmp_path / "killed"), saved(tmp_path / "undisturbed")
+    pd.testing.assert_frame_equal(killed, undisturbed)
+    assert len(killed) == 12
