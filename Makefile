@@ -1,7 +1,7 @@
 # `make help` lists the targets. All that they make lands in .venv and build.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install lab run test unit bench lint format clean
+.PHONY: help install lab run student instructor test unit bench lint format clean
 
 PYTHON ?= python3
 PROFILE ?= laptop
@@ -41,6 +41,12 @@ lab: $(INSTALLED)  ## open JupyterLab on the tour (JUPYTER_ARGS="--no-browser")
 
 run: $(INSTALLED)  ## execute every chapter into build/ (PROFILE=laptop RUN_ARGS="…")
 	@$(BIN)/python -m fedlab_support.chapters --profile $(PROFILE) $(RUN_ARGS)
+
+student: $(INSTALLED)  ## chapters without solutions, in build/student
+	@$(BIN)/python -m fedlab_support.editions student
+
+instructor: $(INSTALLED)  ## chapters with solutions unfolded, in build/instructor
+	@$(BIN)/python -m fedlab_support.editions instructor
 
 test: lint  ## all tests, chapters at smoke size included (PYTEST_ARGS="…")
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -70,11 +70,13 @@ def execute(
     out: Path,
     params: Parameters,
     cell_seconds: int | None = None,
+    cwd: Path | None = None,
 ) -> None:
     """Execute a copy of a chapter in a process of its own and save it as ``out``.
 
     params:        checked first; nothing runs when one is wrong (ValueError).
     cell_seconds:  the longest a single cell may take; None is no limit.
+    cwd:           where it runs; None: where it lies.
     Raises ChapterError when a cell fails or an error was hidden in a widget or a
     thread; the copy then lies at ``<name>.failed.ipynb``, and ``out`` is untouched.
     """
@@ -85,7 +87,7 @@ def execute(
         copy = Path(home) / out.name
         command = [sys.executable, "-m", "papermill", str(notebook.resolve())]
         command += [str(copy.resolve()), "--kernel", "python3"]
-        command += ["--cwd", str(notebook.resolve().parent)]
+        command += ["--cwd", str((cwd or notebook.parent).resolve())]
         command += ["--parameters_yaml", yaml.safe_dump(params)]
         command += ["--no-progress-bar", "--log-level", "WARNING"]
         if cell_seconds is not None:

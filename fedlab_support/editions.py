@@ -1,0 +1,183 @@
+"""Editions of the chapters for a class, and what a class handed in.
+
+    python -m fedlab_support.editions student --out build/student
+    python -m fedlab_support.editions instructor --out build/instructor
+    python -m fedlab_support.editions grade handed_in/*.ipynb --profile smoke
+
+The *student* edition has no solutions: no cells tagged ``solution``, nothing between
+``### BEGIN SOLUTION`` and ``### END SOLUTION``, as nbgrader and otter read them too. It
+runs from top to bottom: an exercise that is not done is "not attempted". The
+*instructor* edition shows every solution unfolded. *Grading* executes what came back
+and makes one table of all checks; a file's name begins with its chapter's, as in
+``01_fedavg_ada.ipynb``. It runs code that others wrote: do that where it does no harm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import papermill
+from nbconvert.preprocessors import TagRemovePreprocessor
+from nbformat import NotebookNode
+
+from .chapters import BUILD, NOTEBOOKS, find_chapters, profile
+from .execution import ChapterError, Parameters, execute
+
+MARKED = re.compile(
+    r"(?ms)^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION[ \t]*$"
+)
+ABOUT_SOLUTIONS = "The solution is the next cell; unfold it when you have tried."
+MARKS = {"✔": True, "✘": False, "…": None}
+"""Before the name of an exercise in what a check shows."""
+
+
+def student(notebook: NotebookNode) -> NotebookNode:
+    """The notebook without solutions; changed in place.
+
+    Raises ValueError for a marker of a solution without its partner, with the cell.
+    """
+    removal = TagRemovePreprocessor(remove_cell_tags={"solution"}, enabled=True)
+    notebook, _ = removal.preprocess(notebook, {})
+    for cell in notebook.cells:
+        cell.source = MARKED.sub(r"\1...", cell.source)
+        if cell.cell_type == "markdown":
+            cell.source = cell.source.replace(ABOUT_SOLUTIONS, "").rstrip()
+        if "### BEGIN SOLUTION" in cell.source or "### END SOLUTION" in cell.source:
+            raise ValueError(
+                f"cell {cell.id}: a marker of a solution has no partner; write both "
+                "### BEGIN SOLUTION and ### END SOLUTION, each on a line of its own"
+            )
+    return notebook
+
+
+def instructor(notebook: NotebookNode) -> NotebookNode:
+    """The notebook with every solution unfolded; changed in place."""
+    for cell in notebook.cells:
+        if "solution" in cell.metadata.get("tags", []):
+            cell.metadata.pop("jupyter", None)
+    return notebook
+
+
+EDITIONS: dict[str, Callable[[NotebookNode], NotebookNode]] = {
+    "student": student,
+    "instructor": instructor,
+}
+
+
+def write(edition: str, out: Path, chapters: Sequence[Path]) -> list[Path]:
+    """Write chapters in an edition to ``out/notebooks``; their paths.
+
+    What they show and read from ``figures`` is copied beside them.
+    """
+    written = []
+    for chapter in chapters:
+        target = out / "notebooks" / chapter.name
+        notebook = EDITIONS[edition](nbformat.read(chapter, as_version=4))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, target)
+        shown = chapter.parent.parent / "figures" / chapter.stem
+        if shown.is_dir():
+            shutil.copytree(shown, out / "figures" / chapter.stem, dirs_exist_ok=True)
+        written.append(target)
+    profiles = chapters[0].parent / "profiles"
+    shutil.copytree(profiles, out / "notebooks" / "profiles", dirs_exist_ok=True)
+    return written
+
+
+def answers(executed: NotebookNode) -> dict[str, tuple[bool | None, str]]:
+    """What the checks of an executed notebook said: exercise → (passed, message).
+
+    ``passed`` is None where the exercise was not attempted; of several checks of one
+    exercise the last counts.
+    """
+    found = {}
+    for cell in executed.cells:
+        for output in cell.get("outputs", []):
+            text = output.get("data", {}).get("text/plain", "")
+            mark, _, rest = text.partition(" ")
+            name, colon, message = rest.partition(": ")
+            if "fl-exercise" in output.get("data", {}).get("text/html", "") and colon:
+                found[name] = (MARKS[mark], message)
+    return found
+
+
+def grade(files: Sequence[Path], profile_name: str, out: Path) -> pd.DataFrame:
+    """Execute notebooks that were handed in; a table with one row per check.
+
+    Columns: file, chapter, exercise, passed ("yes", "no", "not attempted"), message. A
+    notebook that does not run to its end has one row, with the reason as message.
+    """
+    words, rows = {True: "yes", False: "no", None: "not attempted"}, []
+    for file in files:
+        (chapter,) = find_chapters([_chapter_of(file)])
+        try:
+            params = profile(profile_name, chapter.stem) | _homes(file, out)
+            execute(file, out / file.name, params, cwd=NOTEBOOKS)
+        except (ChapterError, ValueError) as error:
+            rows.append((file.name, chapter.stem, "", "no", f"stopped: {error}"))
+            continue
+        said = answers(nbformat.read(out / file.name, as_version=4))
+        rows += [
+            (file.name, chapter.stem, name, words[passed], message)
+            for name, (passed, message) in said.items()
+        ]
+    columns = ["file", "chapter", "exercise", "passed", "message"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _homes(file: Path, out: Path) -> Parameters:
+    """Folders of its own for what a notebook writes, as far as it lets one choose."""
+    homes = {"figures_dir": "figures", "runs_dir": "runs"}
+    known = papermill.inspect_notebook(str(file))
+    return {
+        name: os.path.relpath(out / part / file.stem, NOTEBOOKS)
+        for name, part in homes.items()
+        if name in known
+    }
+
+
+def _chapter_of(file: Path) -> str:
+    """The chapter whose name the file's begins with; ValueError if there is none."""
+    names = [chapter.stem for chapter in find_chapters()]
+    fitting = [name for name in names if file.stem.startswith(name)]
+    if not fitting:
+        raise ValueError(
+            f"expected a file named after one of {names}, found {file.name}; call it "
+            f"{names[0]}_<somebody>.ipynb"
+        )
+    return max(fitting, key=len)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write an edition, or grade; return 1 when something cannot be done."""
+    parser = argparse.ArgumentParser(prog="python -m fedlab_support.editions")
+    parser.add_argument("what", choices=[*EDITIONS, "grade"])
+    parser.add_argument("files", nargs="*", type=Path, help="handed in, to be graded")
+    parser.add_argument("--chapters", nargs="+", default=(), metavar="01")
+    parser.add_argument("--profile", default="smoke", help="size at which to grade")
+    parser.add_argument("--out", type=Path, help="folder; default: build/<what>")
+    chosen = parser.parse_args(arguments)
+    out = chosen.out or BUILD / chosen.what
+    try:
+        if chosen.what != "grade":
+            for file in write(chosen.what, out, find_chapters(chosen.chapters)):
+                print(file)
+            return 0
+        table = grade(chosen.files, chosen.profile, out)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    table.to_csv(out / "grades.csv", index=False)
+    print(table.to_string(index=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

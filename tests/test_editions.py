@@ -1,0 +1,145 @@
+"""Editions: students get no solution, teachers see all; grades are what checks said."""
+
+import shutil
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from fedlab_support import editions
+from fedlab_support.chapters import NOTEBOOKS, find_chapters, profile
+from fedlab_support.editions import answers, grade, instructor, main, student, write
+from fedlab_support.execution import execute
+
+CHAPTERS = find_chapters()
+each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+MARKED = """
+def f(x):
+    ### BEGIN SOLUTION
+    y = x + 1
+    return y
+    ### END SOLUTION
+
+f(1)
+"""
+
+
+def one_cell(source: str, tags=()):
+    return new_notebook(cells=[new_code_cell(source, metadata={"tags": list(tags)})])
+
+
+def read(chapter: Path):
+    return nbformat.read(chapter, as_version=4)
+
+
+# ---- students -----------------------------------------------------------------------
+def test_what_stands_between_markers_becomes_three_dots_at_its_indent():
+    (cell,) = student(one_cell(MARKED)).cells
+    assert cell.source == "\ndef f(x):\n    ...\n\nf(1)\n"
+
+
+@pytest.mark.parametrize("sign", ["### BEGIN SOLUTION", "### END SOLUTION"])
+def test_a_marker_without_its_partner_is_refused(sign):
+    notebook = one_cell(f"x = 1\n{sign}\ny = 2")
+    with pytest.raises(ValueError, match=f"{notebook.cells[0].id}.*no partner"):
+        student(notebook)
+
+
+@each_chapter
+def test_a_student_sees_no_solution_and_everything_else(chapter):
+    whole, without = read(chapter), student(read(chapter))
+    solved = [c for c in whole.cells if "solution" in c.metadata.get("tags", [])]
+    assert len(without.cells) == len(whole.cells) - len(solved)
+    kept = {cell.id for cell in without.cells}
+    assert kept == {c.id for c in whole.cells} - {c.id for c in solved}
+    text = "\n".join(cell.source for cell in without.cells)
+    assert "SOLUTION" not in text
+    assert "solution is the next cell" not in text
+    for cell in solved:
+        inside = cell.source.partition("### BEGIN SOLUTION\n")[2]
+        inside = inside.partition("### END SOLUTION")[0]
+        lines = [line.strip() for line in inside.splitlines() if len(line) > 30]
+        assert not any(line in text for line in lines if line.startswith("return"))
+
+
+@pytest.mark.slow
+@each_chapter
+def test_the_student_edition_runs_from_top_to_bottom(chapter, tmp_path):
+    (copy,) = write("student", tmp_path, [chapter])
+    out = tmp_path / "executed.ipynb"
+    execute(copy, out, profile("smoke", chapter.stem))
+    said = answers(read(out))
+    assert {passed for passed, _ in said.values()} <= {None}
+    if any("exercises.check" in cell.source for cell in read(chapter).cells):
+        assert said
+
+
+# ---- teachers -----------------------------------------------------------------------
+@each_chapter
+def test_an_instructor_sees_every_cell_unfolded(chapter):
+    notebook = instructor(read(chapter))
+    assert [c.source for c in notebook.cells] == [c.source for c in read(chapter).cells]
+    hidden = [c for c in notebook.cells if "jupyter" in c.metadata]
+    assert not [c for c in hidden if "solution" in c.metadata.get("tags", [])]
+
+
+def test_pictures_and_profiles_come_along(tmp_path):
+    files = write("instructor", tmp_path, CHAPTERS[:1])
+    text = "\n".join(cell.source for cell in read(files[0]).cells)
+    links = [part.partition(")")[0] for part in text.split("](")[1:]]
+    pictures = [link for link in links if link.endswith(".png")]
+    assert all((files[0].parent / link).exists() for link in pictures)
+    assert (tmp_path / "notebooks" / "profiles" / "smoke.yaml").exists()
+
+
+# ---- grades -------------------------------------------------------------------------
+def shown(text: str, is_exercise: bool = True):
+    page = "<p class='fl-exercise'>" if is_exercise else "<p>"
+    data = {"text/plain": text, "text/html": page}
+    return new_output("execute_result", data=data)
+
+
+def test_of_several_checks_of_one_exercise_the_last_counts():
+    texts = ["… mean: not attempted", "✘ mean: too high: 3", "✔ bytes: right"]
+    outputs = [shown(text) for text in texts] + [shown("✔ no: exercise", False)]
+    cells = [new_markdown_cell("text"), new_code_cell("", outputs=outputs)]
+    assert answers(new_notebook(cells=cells)) == {
+        "mean": (False, "too high: 3"),
+        "bytes": (True, "right"),
+    }
+
+
+@pytest.mark.slow
+def test_grades_of_a_class(tmp_path, monkeypatch):
+    source = NOTEBOOKS / "00_tour.ipynb"
+    (tmp_path / "in").mkdir()
+    ada, bob, eve = (
+        tmp_path / "in" / f"00_tour_{n}.ipynb" for n in ("ada", "bob", "eve")
+    )
+    shutil.copy(source, ada)
+    nbformat.write(student(read(source)), bob)
+    broken = student(read(source))
+    broken.cells[1:] = [*broken.cells[1:8], new_code_cell("1 / 0")]
+    nbformat.write(broken, eve)
+    table = grade([ada, bob, eve], "smoke", tmp_path / "out")
+    assert list(table["file"].unique()) == [ada.name, bob.name, eve.name]
+    passed = table.groupby("file")["passed"].agg(set)
+    assert passed[ada.name] == {"yes"}
+    assert passed[bob.name] == {"not attempted"}
+    assert passed[eve.name] == {"no"}
+    assert "stopped" in table[table["file"] == eve.name]["message"].item()
+    assert not (tmp_path / "in" / "build").exists()
+
+
+def test_a_file_that_is_no_chapters_is_refused_and_the_table_is_written(
+    tmp_path, monkeypatch, capsys
+):
+    with pytest.raises(SystemExit):
+        main(["grade", "my_homework.ipynb", "--out", str(tmp_path)])
+    assert "01_fedavg" in capsys.readouterr().err
+    row = pd.DataFrame([("a.ipynb", "01", "mean", "yes", "right")])
+    monkeypatch.setattr(editions, "grade", lambda *_: row)
+    assert main(["grade", "a.ipynb", "--out", str(tmp_path)]) == 0
+    assert "right" in (tmp_path / "grades.csv").read_text()
