@@ -12,7 +12,10 @@ from .engines.flower_local import LocalFlower
 from .federation import Federation, leave_one_domain_out
 from .messages import weighted_mean
 from .methods import (
+    AFL,
     FPL,
+    QFFL,
+    TERM,
     FedAvg,
     FedAvgM,
     FedBN,
@@ -68,7 +71,10 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "AFL",
     "FPL",
+    "QFFL",
+    "TERM",
     "Faults",
     "FedAvg",
     "FedAvgM",

@@ -6,9 +6,10 @@ from contextlib import suppress
 from functools import partial
 
 import numpy as np
+import torch
 
 from fedlab_support import FedAvg, Federation, LocalTraining, Run
-from fedlab_support.messages import Broadcast
+from fedlab_support.messages import Broadcast, Message
 from fedlab_support.metrics import task
 from fedlab_support.partition import by_owner
 from fedlab_support.training import Visit
@@ -108,6 +109,25 @@ def a_visit(federation=None, client: int = 0, memory=None, round: int = 1, **tol
         a_stream(),
         memory={} if memory is None else memory,
     )
+
+
+def saying(losses, sizes=None, weights=None, **more) -> list[Message]:
+    """Messages of clients 0, 1, … that report a loss, and ``more`` numbers each."""
+    said = {"loss": losses, **more}
+    sizes = [1] * len(losses) if sizes is None else sizes
+    weights = [{}] * len(losses) if weights is None else weights
+    return [
+        Message(
+            k,
+            int(sizes[k]),
+            weights[k],
+            {
+                n: torch.tensor(float(v[k]), dtype=torch.float64)
+                for n, v in said.items()
+            },
+        )
+        for k in range(len(losses))
+    ]
 
 
 def bytes_by_part(run: Run) -> dict:

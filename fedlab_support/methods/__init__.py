@@ -1,5 +1,6 @@
 """Federated methods: one file each, the difference from FedAvg."""
 
+from .afl import AFL
 from .fedavg import FedAvg
 from .fedavgm import FedAvgM
 from .fedbn import FedBN
@@ -13,9 +14,14 @@ from .fedsam import FedSAM
 from .fedsr import FedSR
 from .fpl import FPL
 from .harmofl import HarmoFL
+from .qffl import QFFL
+from .term import TERM
 
 __all__ = [
+    "AFL",
     "FPL",
+    "QFFL",
+    "TERM",
     "FedAvg",
     "FedAvgM",
     "FedBN",

@@ -1,0 +1,96 @@
+"""AFL: the worst mixture of clients decides what is averaged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import expect
+from ..messages import Message, Server, Tensors
+from ..training import Visit
+from .fedavg import FedAvg
+from .received_loss import ReceivedLoss, numbers
+
+
+def onto_simplex(y: Tensor) -> Tensor:
+    """The point of the simplex {λ ≥ 0, Σ λ = 1} nearest to y (K,), in float64."""
+    y = y.double() - y.max()  # a constant changes nothing
+    u = y.sort(descending=True).values
+    # nu_j = (1 - sum_{i≤j} u_i) / j,  rho = max {j: u_j + nu_j > 0}
+    nu = (1 - u.cumsum(0)) / torch.arange(1, len(u) + 1)
+    rho = int((u + nu > 0).nonzero().max())
+    return (y + nu[rho]).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class AFL(ReceivedLoss, FedAvg):
+    """FedAvg with weights λ that climb towards the clients with high loss.
+
+    The server keeps λ for all clients of the run and starts it at their shares by
+    ``weighting``: equal, or of the examples, which every client says once (8 bytes). An
+    absent client counts as one without a loss: its λ is only what the projection makes
+    of it, which is less whenever others have a loss. Participants are averaged with
+    their λ divided by its sum over them; if all of theirs are 0, by ``weighting``.
+
+    The step is not free of scale: with losses near 2.3 and ``mixture_lr=0.1`` λ settles
+    on one client within a few rounds. The theory is about the average of all rounds'
+    weights; as in the released codes, we go on with the last.
+
+    ``AFL(weighting="examples", memoryless=True)`` is the baseline of FedGCR's code.
+
+    Source: Mohri, Sivek, Suresh, ICML 2019, section 4; the paper takes one stochastic
+    step where clients here train locally.
+    """
+
+    weighting: str = "equal"  # how λ starts, or "examples"
+    mixture_lr: float = 0.1  # step of λ, ≥ 0; 0 gives FedAvg of the same weighting
+    memoryless: bool = False  # True: each round's step begins where λ started
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect(self, "mixture_lr", "≥ 0 and finite", 0 <= self.mixture_lr < math.inf)
+        is_flag = isinstance(self.memoryless, bool)
+        expect(self, "memoryless", "True or False", is_flag)
+
+    def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
+        """How many examples there are."""
+        return {"num_examples": torch.tensor(len(visit.client.train))}
+
+    def pool(self, introductions: dict[int, Tensors]) -> Tensors:
+        """Every client's number, in order, and λ as it starts, float64 (K,)."""
+        said = introductions.items()
+        each = [Message(i, int(mine["num_examples"]), {}) for i, mine in said]
+        clients = torch.tensor([message.client for message in each])
+        return {"clients": clients, "lambda": super().weigh(Server(0, {}), each)}
+
+    def mixture(
+        self, server: Server, messages: Sequence[Message]
+    ) -> tuple[Tensor, Tensor]:
+        """λ after this round's losses, float64 (K,), and the participants' places."""
+        here = torch.tensor([message.client for message in messages])
+        place = torch.searchsorted(server.memory["clients"], here)
+        past = server.memory["lambda"]
+        losses = torch.zeros_like(past)
+        losses[place] = numbers(messages, "loss")
+        # λ <- Π(λ + η L), less a constant: nothing overflows
+        return onto_simplex(past + self.mixture_lr * (losses - losses.max())), place
+
+    def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
+        """λ_k over the sum of the participants' λ, float64 (m,)."""
+        mixture, place = self.mixture(server, messages)
+        mine = mixture[place]
+        if not mine.any():
+            return super().weigh(server, messages)
+        return mine / mine.sum()
+
+    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+        """Σ λ_k w_k; the server keeps λ, unless it is to forget it."""
+        after = super().aggregate(server, messages)
+        if self.memoryless:
+            return after
+        mixture, _ = self.mixture(server, messages)
+        return replace(after, memory={**server.memory, "lambda": mixture})

@@ -1,0 +1,73 @@
+"""q-FFL: losses to a power decide whom the server follows, and how far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import expect
+from ..messages import Message, Server, Tensors
+from ..training import Visit
+from .fedavg import FedAvg
+from .received_loss import ReceivedLoss, numbers
+
+
+@dataclass(frozen=True)
+class QFFL(ReceivedLoss, FedAvg):
+    """FedAvg that follows clients by the q-th power of their loss, in shorter steps.
+
+    With L = 1/lr, g_k = L (w - w_k) and h_k = q F_k^(q-1) ||g_k||² + L F_k^q, q-FedAvg
+    steps by -Σ F_k^q g_k / Σ h_k, the same as towards the mean with weights a_k ~ F_k^q
+    by the share Σ L F_k^q / Σ h_k. Buffers take that mean. Participants count equally,
+    as in the paper, which draws them by size; ``weighting="examples"`` multiplies both
+    sums' terms by the clients' shares, for rounds in which all take part.
+
+    With an adaptive optimiser, as in FedGCR's experiments, g_k is no gradient; L is
+    1/lr all the same. FedGCR's code reweights only h, and adds norms of tensors where
+    all parameters are one vector in the paper, which we follow.
+
+    Source: Li et al., ICLR 2020, Algorithm 2.
+    """
+
+    weighting: str = "equal"  # or "examples"
+    q: float = 1.0  # fairness, ≥ 0; 0 gives FedAvg of the same weighting
+    epsilon: float = 1e-10  # added to losses, > 0; larger: less halting for q < 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect(self, "q", "≥ 0 and finite", 0 <= self.q < math.inf)
+        expect(self, "epsilon", "> 0 and finite", 0 < self.epsilon < math.inf)
+
+    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+        """||w - w_k||² / lr over all parameters, which is ||g_k||² / L; 8 bytes."""
+        start, lr = visit.received.weights, visit.training.lr
+        steps = [p - start[n] for n, p in model.named_parameters() if n in start]
+        square = sum(step.detach().double().square().sum() for step in steps)
+        return {"walk": square / (lr or 1.0)}  # at rate 0 nobody walked
+
+    def report_form(self, model: nn.Module) -> Tensors:
+        """Two numbers: the loss, and the length of the walk."""
+        form = super().report_form(model)
+        return form | {"walk": form["loss"]}
+
+    def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
+        """a_k = p_k F_k^q / Σ_j p_j F_j^q, float64 (m,)."""
+        log = (numbers(messages, "loss") + self.epsilon).log()
+        # p_k (F_k / F_max)^q: no power overflows
+        pull = super().weigh(server, messages) * (self.q * (log - log.max())).exp()
+        return pull / pull.sum()
+
+    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+        """Go from w towards the mean, by a share in 0…1."""
+        losses = numbers(messages, "loss") + self.epsilon
+        a, walk = self.weigh(server, messages), numbers(messages, "walk")
+        # Σ p_k L F_k^q / Σ p_k h_k = 1 / (1 + q Σ a_k ||g_k||² / (L F_k))
+        share = float(1 / (1 + (self.q * a * walk / losses).sum()))
+        old, after = server.weights, super().aggregate(server, messages)
+        mean = after.weights
+        moved = {n: torch.lerp(old[n], mean[n], share) for n in server.parameters}
+        return replace(after, weights=mean | moved)

@@ -1,0 +1,44 @@
+"""TERM: an exponential tilt towards the clients with high loss, or away from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..checks import expect
+from ..messages import Message, Server
+from .fedavg import FedAvg
+from .received_loss import ReceivedLoss, numbers
+
+
+@dataclass(frozen=True)
+class TERM(ReceivedLoss, FedAvg):
+    """FedAvg that descends on (1/t) log Σ p_k exp(t F_k) in place of Σ p_k F_k.
+
+    The weights are the gradient of that in F: a softmax, exact in every round over
+    those who take part, with p_k their shares by ``weighting``. A tilt below 0 leaves
+    clients with high loss aside. FedGCR's code has ``tilt=0.01``, which is FedAvg for
+    nearly all purposes.
+
+    The official code estimates the normaliser over rounds, divides by the number of
+    participants twice, and counts them equally; we follow the equation.
+
+    Source: Li, Beirami, Sanjabi, Smith, ICLR 2021, equation 2 and section 4.
+    """
+
+    tilt: float = 0.1  # t, finite; 0 gives FedAvg of the same weighting
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect(self, "tilt", "finite", math.isfinite(self.tilt))
+
+    def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
+        """p_k exp(t F_k) / Σ_j p_j exp(t F_j), float64 (m,)."""
+        shares = super().weigh(server, messages)
+        losses = numbers(messages, "loss")
+        # t (F_k - F_max) ≤ 0, or with F_min where t < 0: no power overflows
+        far = losses.max() if self.tilt > 0 else losses.min()
+        return (shares.log() + self.tilt * (losses - far)).softmax(0)

@@ -1,0 +1,268 @@
+"""The loss of the received model: what AFL, q-FFL and TERM have in common."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fedlab_support import Faults, FedAvg, Privacy, small_cnn, uniform
+from fedlab_support.messages import Server
+from fedlab_support.methods import AFL, QFFL, TERM
+from fedlab_support.methods.received_loss import ReceivedLoss, numbers
+from tests.probe import AwkwardNet
+from tests.runs import (
+    TRAINING,
+    Steady,
+    a_run,
+    bytes_by_part,
+    distance,
+    fitted,
+    loss_falls,
+    plain,
+    resumes,
+    same_to_the_bit,
+    saying,
+    unequal,
+    with_a_single_picture,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+STRONG = [
+    AFL(mixture_lr=0.5),
+    AFL("examples", memoryless=True),
+    QFFL(q=2.0),
+    QFFL("examples", q=0.5),
+    TERM(tilt=3.0),
+    TERM("equal", tilt=-2.0),
+]
+each = pytest.mark.parametrize("method", STRONG, ids=repr)
+weightings = pytest.mark.parametrize("weighting", ["equal", "examples"])
+NEUTRAL = {
+    AFL: {"mixture_lr": 0.0},
+    QFFL: {"q": 0.0},
+    TERM: {"tilt": 0.0},
+}
+kinds = pytest.mark.parametrize("kind", NEUTRAL)
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return unequal()
+
+
+# ---- what is measured ---------------------------------------------------------------
+@each
+def test_the_loss_is_that_of_the_received_model_on_all_training_data(
+    federation, method
+):
+    run = a_run(method, federation, model=AwkwardNet).step()  # dropout is off
+    for _ in range(2):
+        received, expected = run.model.eval(), {}
+        for i in range(5):
+            x, y, *_ = federation.client(i).train.whole()
+            with torch.no_grad():
+                losses = F.cross_entropy(received(x), y, reduction="none")
+            expected[i] = losses.double().mean()
+        run.step()
+        for message in run.messages:
+            said = message.report["loss"]
+            assert said.dtype == torch.float64 and said.shape == ()
+            torch.testing.assert_close(
+                said, expected[message.client], rtol=1e-6, atol=0
+            )
+        assert len({float(m.report["loss"]) for m in run.messages}) == 5
+
+
+def test_measuring_leaves_training_as_it_is(federation):
+    @dataclass(frozen=True)
+    class Measures(ReceivedLoss, FedAvg):
+        pass
+
+    fedavg = plain(federation, model=AwkwardNet)
+    assert distance(fedavg, fitted(Measures(), federation, model=AwkwardNet)) == 0
+
+
+def test_numbers_are_those_that_clients_say_in_double_precision():
+    found = numbers(saying([0.1, 2.0], walk=[3.0, 1e-300]), "walk")
+    assert found.dtype == torch.float64 and found.tolist() == [3.0, 1e-300]
+
+
+# ---- the limit: FedAvg of the same weighting ----------------------------------------
+@kinds
+@weightings
+def test_the_neutral_setting_is_fedavg_of_the_same_weighting(
+    federation, kind, weighting
+):
+    """Shares are equal to 1e-15; weights, in float32, to the bit or one rounding."""
+    method = kind(weighting, **NEUTRAL[kind])
+    for select in (None, uniform(3)):
+        fedavg = plain(federation, weighting=weighting, select=select)
+        neutral = fitted(method, federation, select=select)
+        assert distance(fedavg, neutral) <= 1e-7
+        shares = method.weigh(neutral.server, neutral.messages)
+        expected = FedAvg(weighting).weigh(neutral.server, neutral.messages)
+        torch.testing.assert_close(shares, expected, rtol=1e-14, atol=0)
+
+
+@kinds
+@weightings
+def test_near_it_the_result_is_near_and_away_from_it_is_not(
+    federation, kind, weighting
+):
+    (name,) = NEUTRAL[kind]
+    fedavg = plain(federation, weighting=weighting)
+    near, far = (
+        fitted(kind(weighting, **{name: value}), federation) for value in (1e-5, 3.0)
+    )
+    assert distance(fedavg, near) < 1e-4 and distance(fedavg, far) > 1e-3
+    server, said = near.server, near.messages
+    away = kind(weighting, **{name: 1e-5}).weigh(server, said)
+    away = away - FedAvg(weighting).weigh(server, said)
+    assert 1e-8 < away.abs().max() < 1e-4
+
+
+@kinds
+def test_equal_losses_give_the_weights_of_fedavg(kind):
+    said = saying([0.7] * 4, sizes=(5, 1, 3, 90))
+    for weighting in ("equal", "examples"):
+        method = kind(weighting)
+        server = a_server(method, said)
+        expected = FedAvg(weighting).weigh(server, said)
+        torch.testing.assert_close(method.weigh(server, said), expected)
+
+
+def a_server(method, said) -> Server:
+    """The server of a method before round 1, whose clients all say something."""
+    introductions = {m.client: {"num_examples": m.num_examples} for m in said}
+    return Server(0, {}, memory=method.pool(introductions))
+
+
+# ---- as for every method ------------------------------------------------------------
+@each
+def test_the_number_of_workers_does_not_matter(federation, method):
+    settings = {"model": AwkwardNet, "select": uniform(4)}
+    one, two = (fitted(method, federation, workers=w, **settings) for w in (1, 2))
+    assert same_to_the_bit(one, two)
+    assert distance(one, fitted(method, federation, seed=1, **settings)) > 1e-3
+
+
+@each
+def test_it_resumes(tmp_path, federation, method):
+    assert resumes(tmp_path, method, federation)
+
+
+@each
+def test_the_stacked_engine_gives_the_same_to_rounding(federation, method):
+    local, stacked = (
+        fitted(method, federation, 3, model=small_cnn, engine=engine)
+        for engine in ("local", "stacked")
+    )
+    assert type(stacked.engine).__name__ == "StackedEngine"
+    assert distance(local, stacked) < 1e-5
+    assert local.wire.equals(stacked.wire)
+    for one, other in zip(local.messages, stacked.messages, strict=True):
+        assert one.report.keys() == other.report.keys()
+        torch.testing.assert_close(one.report, other.report, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "per_message", "once"),
+    [(AFL(), 8, 8), (AFL(memoryless=True), 8, 8), (QFFL(), 16, 0), (TERM(), 8, 0)],
+    ids=repr,
+)
+def test_the_wire_carries_the_weights_and_a_number_or_two(
+    federation, method, per_message, once
+):
+    fedavg, run = plain(federation), fitted(method, federation)
+    expected = bytes_by_part(fedavg) | {("up", "report"): 5 * 2 * per_message}
+    expected |= {("up", "introduction"): 5 * once} if once else {}
+    assert bytes_by_part(run) == expected
+    assert run.server.shared == {}
+    assert not any(own.weights or own.memory for own in run.private.values())
+
+
+@each
+def test_faulty_clients_leave_a_server_that_can_go_on(federation, method):
+    faults = Faults(drop=0.15, nan=0.3, malformed=0.25)
+    run = fitted(method, federation, 8, faults=faults)
+    events = run.history.events()
+    assert 10 < len(events) < 40
+    assert {8} != {len(run.messages)} and run.server.round == 8
+    state = {**run.server.weights, **run.server.memory}
+    assert all(value.isfinite().all() for value in state.values())
+    assert distance(run, a_run(method, federation)) > 1e-3
+
+
+@pytest.mark.parametrize("wrong", [-0.1, float("nan"), float("inf"), [0.5, 0.5], None])
+@each
+def test_a_loss_that_cannot_be_is_left_out_and_recorded(federation, method, wrong):
+    @dataclass(frozen=True)
+    class Lies(type(method)):
+        def arrive(self, model, visit):
+            said = super().arrive(model, visit)
+            if visit.client.id != 2:
+                return said
+            return {} if wrong is None else {"loss": torch.tensor(wrong).double()}
+
+    with pytest.warns(UserWarning, match="client 2 is left out"):
+        run = fitted(Lies(**vars(method)), federation, 1)
+    assert [m.client for m in run.messages] == [0, 1, 3, 4]
+    (reason,) = run.history.events().reason
+    assert "'loss'" in reason
+
+
+@each
+def test_a_client_of_one_picture_takes_part(method):
+    run = fitted(method, with_a_single_picture(), model=small_cnn)
+    assert [m.client for m in run.messages] == [0, 1]
+
+
+@each
+def test_one_client_that_takes_part_has_all_the_weight(federation, method):
+    run = fitted(method, federation, 2, select=uniform(1))
+    weight = method.weigh(run.server, run.messages)
+    assert weight.tolist() == [1.0]
+
+
+@each
+def test_the_order_of_messages_does_not_matter(federation, method):
+    run = fitted(method, federation, 1)
+    there, back = (
+        method.weigh(run.server, m) for m in (run.messages, run.messages[::-1])
+    )
+    torch.testing.assert_close(there, back.flip(0), rtol=1e-12, atol=1e-14)
+
+
+@each
+def test_weights_are_a_distribution_whatever_the_losses(method):
+    rng = torch.Generator().manual_seed(0)
+    for scale in (1e-12, 1e-3, 1.0, 40.0, 1e6, 1e30):
+        losses = scale * torch.rand(6, generator=rng, dtype=torch.float64)
+        losses[2] = 0.0
+        said = saying(losses, sizes=(1, 40, 7, 7, 2, 13), walk=losses)
+        share = method.weigh(a_server(method, said), said)
+        assert share.dtype == torch.float64 and share.shape == (6,)
+        assert (share >= 0).all() and abs(share.sum().item() - 1) < 1e-12
+
+
+@pytest.mark.parametrize("method", [AFL(), QFFL(q=0.1), TERM()], ids=repr)
+def test_the_loss_falls(federation, method):
+    training = replace(TRAINING, lr=0.1)
+    settings = {"model": small_cnn, "training": training}
+    assert loss_falls(fitted(method, federation, 10, **settings))
+
+
+@each
+def test_privacy_is_refused_since_a_loss_is_said(federation, method):
+    with pytest.raises(ValueError, match=r"privacy covers .* overrides .*arrive"):
+        a_run(method, federation, privacy=Privacy(), model=small_cnn)
+
+
+def test_the_network_of_these_tests_has_buffers_that_move(federation):
+    run = a_run(TERM(), federation, model=Steady)
+    before = dict(run.server.weights)
+    run.step()
+    name = "stages.1.running_mean"
+    assert not torch.equal(run.server.weights[name], before[name])
