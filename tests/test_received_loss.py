@@ -214,6 +214,14 @@ def test_a_loss_that_cannot_be_is_left_out_and_recorded(federation, method, wron
 
 
 @each
+def test_whatever_is_said_must_be_single_numbers(method):
+    method.check({"loss": torch.zeros(()), "num_examples": torch.tensor(7)})
+    for wrong in (torch.ones(2), torch.tensor(-1), torch.tensor(float("nan"))):
+        with pytest.raises(ValueError, match="'said' must be one number, finite"):
+            method.check({"said": wrong})
+
+
+@each
 def test_a_client_of_one_picture_takes_part(method):
     run = fitted(method, with_a_single_picture(), model=small_cnn)
     assert [m.client for m in run.messages] == [0, 1]

@@ -8,6 +8,11 @@ from fedlab_support.plots.export import save_figure, save_table
 from fedlab_support.plots.features import bins_picture, scatter_panels
 from fedlab_support.plots.federation import clients_by_classes, contact_sheet
 from fedlab_support.plots.frequency import gaussian_picture, restyle_picture
+from fedlab_support.plots.groups import (
+    accuracy_by_type,
+    clusters_picture,
+    weights_picture,
+)
 from fedlab_support.plots.methods import method_map
 from fedlab_support.plots.participation import (
     accuracy_by_client,
@@ -46,10 +51,12 @@ __all__ = [
     "accuracy_by_client",
     "accuracy_by_domain",
     "accuracy_by_setting",
+    "accuracy_by_type",
     "bins_picture",
     "brightness_by_site",
     "budget_picture",
     "clients_by_classes",
+    "clusters_picture",
     "compare_bars",
     "contact_sheet",
     "cost_curves",
@@ -70,5 +77,6 @@ __all__ = [
     "seconds_by_engine",
     "style",
     "threshold_picture",
+    "weights_picture",
     "wire_picture",
 ]

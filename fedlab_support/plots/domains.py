@@ -24,7 +24,10 @@ from fedlab_support.plots.style import (
     style,
 )
 
-NAMES = {"held_out": "Held-out domain"}
+NAMES = {
+    "held_out": "Held-out domain",
+    "type": "Client type, from most clients to fewest",
+}
 ROOM = 0.7  # of the width of a domain, for its dots
 
 
@@ -86,7 +89,8 @@ def _in_order(found: pd.Series, order: Sequence[object] | None) -> list[object]:
 def _name_domains(axis: Axes, domains: Sequence[object]) -> None:
     """Names below, wrapped to the room of a domain, and lines between domains."""
     room = max(4, int((DOUBLE[0] - 0.8) / len(domains) * 13))
-    names = [textwrap.fill(str(domain), room) for domain in domains]
+    lines = [str(domain).split("\n") for domain in domains]
+    names = ["\n".join(textwrap.fill(line, room) for line in name) for name in lines]
     axis.set_xticks(range(len(domains)), names)
     axis.tick_params(axis="x", length=0)
     axis.set_xlim(-0.5, len(domains) - 0.5)
