@@ -9,7 +9,7 @@ from . import history, metrics, models
 from .data import available, load, rotated
 from .engines import Faults
 from .engines.flower_local import LocalFlower
-from .federation import Federation, leave_one_domain_out
+from .federation import Federation
 from .messages import weighted_mean
 from .methods import (
     AFL,
@@ -31,8 +31,18 @@ from .methods import (
     augment,
 )
 from .models import report_cnn, small_cnn
-from .partition import by_domain, by_owner, dirichlet, iid, leave_out, shards
+from .partition import (
+    by_domain,
+    by_owner,
+    client_types,
+    dirichlet,
+    heterogeneous,
+    iid,
+    leave_out,
+    shards,
+)
 from .privacy import Privacy
+from .protocols import leave_one_domain_out, leave_two_domains_out, reported
 from .run import Run
 from .selection import (
     availability,
@@ -100,14 +110,17 @@ __all__ = [
     "by_domain",
     "by_owner",
     "by_size",
+    "client_types",
     "dirichlet",
     "everyone",
     "exercises",
     "explore",
+    "heterogeneous",
     "history",
     "iid",
     "leave_one_domain_out",
     "leave_out",
+    "leave_two_domains_out",
     "load",
     "metrics",
     "models",
@@ -115,6 +128,7 @@ __all__ = [
     "power_of_choice",
     "rehearse",
     "report_cnn",
+    "reported",
     "rotated",
     "save_figure",
     "save_table",

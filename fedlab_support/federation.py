@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .data import DomainData
-from .partition import Parts, by_owner, domain_ids, leave_out
+from .partition import domain_ids
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -318,34 +318,6 @@ class Federation:
         if len(self) <= 30:
             lines.append(self.table().to_string())
         return "\n".join(lines)
-
-
-def leave_one_domain_out(
-    data: DomainData,
-    deal: Callable[..., Parts] = by_owner,
-    val: float = 0.0,
-    seed: int = 0,
-) -> dict[str, Federation]:
-    """One federation per domain, each without that domain: its name → federation.
-
-    - ``deal``: a partition that takes ``among``, e.g. ``by_owner`` or
-      ``partial(by_domain, clients_per_domain=10, rng=0)``.
-    - ``val``, ``seed``: as for :meth:`Federation.build`; validation samples come from
-      clients, so never from the domain that is left out.
-
-    Raises ValueError when there is only one domain.
-    """
-    if len(data.domain_names) < 2:
-        raise ValueError(
-            f"expected at least two domains, found {list(data.domain_names)} in "
-            f"{data.name}; rotated(data) makes domains out of writers"
-        )
-    return {
-        name: Federation.build(
-            data, deal(data, among=leave_out(data, name)), name, val, seed
-        )
-        for name in data.domain_names
-    }
 
 
 def _checked_sizes(data, parts, is_held_out, held_out_names) -> np.ndarray:

@@ -158,6 +158,81 @@ def per_group(scores: Scores, metric: str, groups: np.ndarray, names):
             yield names[group], what, value
 
 
+def macro_f1(found: np.ndarray, true: np.ndarray) -> float:
+    """Mean F1 of the classes that occur in ``true``, each counting once.
+
+    ``found``, ``true``: classes, int (N,). F1 is 2 hits / (found + true), 0 without a
+    hit. It is no mean over samples, so a run does not measure it: ask its ``model``.
+    Source: Koh et al., ICML 2021 (WILDS), for iWildCam.
+    """
+    found, true = np.asarray(found), np.asarray(true)
+    if found.shape != true.shape or found.size == 0:
+        raise ValueError(
+            f"expected one class found for each true one, found shapes {found.shape} "
+            f"and {true.shape}"
+        )
+    classes, num = np.unique(true, return_counts=True)
+    hits = np.array([(found[true == c] == c).sum() for c in classes])
+    called = np.array([(found == c).sum() for c in classes])
+    return float(np.mean(2 * hits / (called + num)))
+
+
+def fairness(scores: np.ndarray, types: np.ndarray) -> dict[str, float]:
+    """How high clients score, and how evenly over clients and over types of clients.
+
+    ``scores``: one per client, (K,), shares or per cent; ``types``: (K,), of any kind,
+    for one of the papers' tables the domain of each client. A client may be tested on
+    the whole test set of its domain, as in the paper, or on samples of its own.
+
+    - ``avg_type``, ``avg_client``: means over types, each the mean of its clients, and
+      over clients. The paper's tables print ``avg_type`` and call it the average over
+      clients.
+    - ``sigma_type``, ``sigma_client``: standard deviations, divided by T and K. A low
+      one beside a low average is not fairness.
+    - ``worst_type``, ``worst_client``: the lowest.
+
+    Raises ValueError for unequal numbers or a score that is not finite.
+    Source: Cheng et al., AAAI 2024 (FedGCR), "Evaluation Metrics", and their code.
+    """
+    scores, types = np.asarray(scores, dtype=np.float64), np.asarray(types)
+    _refuse_unpaired(scores, types, "a score")
+    if not np.isfinite(scores).all():
+        raise ValueError(
+            f"expected a finite score of every client, found "
+            f"{scores[~np.isfinite(scores)][:3]}; leave out clients without samples"
+        )
+    each = np.array([scores[types == one].mean() for one in np.unique(types)])
+    return {
+        f"{what}_{name}": float(measure(values))
+        for name, values in (("type", each), ("client", scores))
+        for what, measure in (("avg", np.mean), ("sigma", np.std), ("worst", np.min))
+    }
+
+
+def cluster_accuracy(clusters: np.ndarray, types: np.ndarray) -> float:
+    """Share of clients whose type is the commonest of their cluster, in (0, 1].
+
+    ``clusters``, ``types``: (K,). Splitting a type costs nothing: with K clusters it
+    is 1. Raises ValueError for unequal numbers.
+    Source: Cheng et al., AAAI 2024 (FedGCR), Table 3.
+    """
+    clusters, types = np.asarray(clusters), np.asarray(types)
+    _refuse_unpaired(clusters, types, "a cluster")
+    commonest = [
+        np.unique(types[clusters == one], return_counts=True)[1].max()
+        for one in np.unique(clusters)
+    ]
+    return sum(commonest) / len(types)
+
+
+def _refuse_unpaired(values: np.ndarray, types: np.ndarray, what: str) -> None:
+    if values.ndim != 1 or values.shape != types.shape or len(values) == 0:
+        raise ValueError(
+            f"expected {what} and a type of every client, found shapes {values.shape} "
+            f"and {types.shape}"
+        )
+
+
 def drift(local: list[dict[str, Tensor]], start: dict[str, Tensor]) -> dict[str, float]:
     """How far clients moved in one round, and how far they agree.
 

@@ -37,7 +37,7 @@ def test_the_layers_hold():
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("partition", "from fedlab_support.run import Run"),
+        ("partition/dealing", "from fedlab_support.run import Run"),
         ("streams", "import fedlab_support.messages"),
         ("methods/fedavg", "from fedlab_support.engines import local"),
         ("messages", "def late():\n    import fedlab_support.training"),

@@ -1,11 +1,4 @@
-"""Who holds which samples: pure functions from labels, owners or domains to clients.
-
-Each function returns one array of positions per client. Every sample that is dealt
-lands in exactly one array, and an impossible request raises ValueError. What is dealt
-is ``among``: by default everything that is not set aside for testing.
-
-``rng`` is a NumPy generator or an integer seed.
-"""
+"""Rules that look at one column: labels, owners or domains; and what all share."""
 
 from __future__ import annotations
 
@@ -13,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from .data import DomainData
+from ..data import DomainData
 
 Parts = list[np.ndarray]
 """One array of positions in a DomainData per client."""
@@ -35,14 +28,14 @@ def domain_ids(data: DomainData, domains: str | Iterable[str]) -> list[int]:
         if name not in data.domain_names:
             raise ValueError(
                 f"{data.name} has the domains {list(data.domain_names)}, found "
-                f"{name!r}; pick one of them to hold out"
+                f"{name!r}; pick one of them"
             )
     return [data.domain_names.index(name) for name in names]
 
 
 def iid(data: DomainData, clients: int, rng, among=None) -> Parts:
     """Shuffle and cut into ``clients`` parts whose sizes differ by at most one."""
-    among = _dealt(data, among, clients)
+    among = dealt(data, among, clients)
     return np.array_split(np.random.default_rng(rng).permutation(among), clients)
 
 
@@ -59,7 +52,7 @@ def dirichlet(data: DomainData, clients: int, alpha: float, rng, among=None) -> 
         raise ValueError(
             f"alpha must be positive and finite, found {alpha}; 100 is close to iid"
         )
-    among, rng = _dealt(data, among, clients), np.random.default_rng(rng)
+    among, rng = dealt(data, among, clients), np.random.default_rng(rng)
     labels = data.classes_for("dirichlet")
     for _ in range(100):
         parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
@@ -87,7 +80,7 @@ def shards(data: DomainData, clients: int, per_client: int, rng, among=None) -> 
     """
     if per_client < 1:
         raise ValueError(f"per_client must be at least 1, found {per_client}")
-    among, rng = _dealt(data, among, clients * per_client), np.random.default_rng(rng)
+    among, rng = dealt(data, among, clients * per_client), np.random.default_rng(rng)
     among, labels = rng.permutation(among), data.classes_for("shards")
     by_class = among[np.argsort(labels[among], kind="stable")]
     pieces = np.array_split(by_class, clients * per_client)
@@ -97,7 +90,7 @@ def shards(data: DomainData, clients: int, per_client: int, rng, among=None) -> 
 
 def by_owner(data: DomainData, among=None) -> Parts:
     """One client per owner (writer, site, camera) that has samples, in owner order."""
-    return _grouped(data.owner, _dealt(data, among, 1))
+    return grouped(data.owner, dealt(data, among, 1))
 
 
 def by_domain(data: DomainData, clients_per_domain: int, rng, among=None) -> Parts:
@@ -106,18 +99,19 @@ def by_domain(data: DomainData, clients_per_domain: int, rng, among=None) -> Par
         raise ValueError(f"clients_per_domain must be ≥ 1, found {clients_per_domain}")
     rng = np.random.default_rng(rng)
     parts: Parts = []
-    for members in _grouped(data.domain, _dealt(data, among, 1)):
-        members = _dealt(data, members, clients_per_domain)
+    for members in grouped(data.domain, dealt(data, among, 1)):
+        members = dealt(data, members, clients_per_domain)
         parts += np.array_split(rng.permutation(members), clients_per_domain)
     return parts
 
 
-def _grouped(column: np.ndarray, among: np.ndarray) -> Parts:
+def grouped(column: np.ndarray, among: np.ndarray) -> Parts:
+    """Positions with the same value of ``column``, in order of the values."""
     order = among[np.argsort(column[among], kind="stable")]
     return np.split(order, np.flatnonzero(np.diff(column[order])) + 1)
 
 
-def _dealt(data: DomainData, among, num_parts: int) -> np.ndarray:
+def dealt(data: DomainData, among, num_parts: int) -> np.ndarray:
     """What is dealt, checked against the number of parts it must fill."""
     among = leave_out(data) if among is None else np.asarray(among)
     if among.dtype == bool or len(np.unique(among)) < len(among):
