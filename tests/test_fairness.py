@@ -40,7 +40,8 @@ def test_clients_of_a_type_may_differ():
 @pytest.mark.parametrize(("case", "clusters"), [("cl", 3), ("cl", 4), ("cl13", 3)])
 def test_cluster_accuracies_are_met(case, clusters):
     found = vectors(FILE)
-    ours = cluster_accuracy(found[f"{case}__cluster_T{clusters}"], found[f"{case}__type"])
+    types = found[f"{case}__type"]
+    ours = cluster_accuracy(found[f"{case}__cluster_T{clusters}"], types)
     assert ours == pytest.approx(float(found[f"{case}__acc_T{clusters}"]), rel=1e-9)
 
 

@@ -343,8 +343,8 @@ def test_shuffled_domains_are_dealt_in_order(clients, lam):
 
 
 def domain_counts(data, parts) -> np.ndarray:
-    rows = [np.bincount(data.domain[p], minlength=len(data.domain_names)) for p in parts]
-    return np.array(rows)
+    num = len(data.domain_names)
+    return np.array([np.bincount(data.domain[part], minlength=num) for part in parts])
 
 
 def test_lam_goes_from_apart_to_the_same_mixture():
@@ -451,7 +451,7 @@ def test_balanced_types_have_two_clients_one_to_three():
     data = with_domains(40, 80, 60)
     parts = client_types(data, 1, 0)
     assert [len(part) for part in parts] == [10, 30] * 3
-    assert [set(data.domain[part]) for part in parts] == [{0}] * 2 + [{1}] * 2 + [{2}] * 2
+    assert [set(data.domain[part]) for part in parts] == [{0}, {0}, {1}, {1}, {2}, {2}]
 
 
 def test_equal_sizes_leave_nothing_but_the_counts():
@@ -490,11 +490,11 @@ def test_domains_that_are_not_named_or_left_out_have_no_client():
 @pytest.mark.parametrize(
     ("wish", "words"),
     [
-        (lambda: client_types(DATA, 0.5, 0), r"imbalance must be ≥ 1.*found 0\.5"),
-        (lambda: client_types(DATA, 5, 0, ["domain 1"]), r"two domains, found 1;.*rota"),
+        (lambda: client_types(DATA, 0.5, 0), r"imbalance must be ≥ 1.*found 0"),
+        (lambda: client_types(DATA, 5, 0, ["domain 1"]), r"two domains, found 1;"),
         (lambda: client_types(DATA, 5, 0, ["usps"]), r"found 'usps'; pick one"),
         (lambda: client_types(DATA, 5, 0, share=0), r"share must lie in \(0, 1\], fou"),
-        (lambda: client_types(DATA, 5, 0, inside=0.1), r"inside must be ≥ 1.*found 0\."),
+        (lambda: client_types(DATA, 5, 0, inside=0.1), r"inside must be ≥ 1.*found"),
         (
             lambda: client_types(DATA, 24, 0, inside=100.0),
             r"24 clients of 'domain 0', found sizes \[0, .*equal_sizes=True",

@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from . import handwriting
+from .camera_sites import camera_sites
 from .digit_domains import digit_domains
 from .domain_data import DomainData
 from .phantoms import prostate_phantoms
@@ -106,6 +107,10 @@ BUILT_IN: dict[str, tuple[Callable[[], DomainData], str]] = {
     "prostate_phantoms": (
         prostate_phantoms,
         "drawn organs with masks at six sites, stands in for ProstateMRI",
+    ),
+    "camera_sites": (
+        camera_sites,
+        "drawn animals at fifty cameras, stands in for iWildCam",
     ),
 }
 """Name, maker and one line about every built-in set."""

@@ -10,7 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import cifar, digits5, femnist, folders, picture_sets, prostate, tiny_imagenet
+from . import (
+    cifar,
+    digits5,
+    femnist,
+    folders,
+    iwildcam,
+    picture_sets,
+    prostate,
+    tiny_imagenet,
+)
 from .builtin import BUILT_IN
 from .domain_data import DomainData
 from .reading import resize, resize_masks, search_path
@@ -168,6 +177,13 @@ STORED: dict[str, Stored] = {
         ("tiny-imagenet-200", "tiny-imagenet-200.zip"),
         tiny_imagenet.read,
         "put the folder or zip tiny-imagenet-200 there (cs231n.stanford.edu)",
+    ),
+    "iwildcam": Stored(
+        "animals at 323 cameras in the wild, 80 of them seen by no client",
+        ("iwildcam_v2.0", "iwildcam", "iwildcam_v2.0.zip"),
+        iwildcam.read,
+        "unpack iwildcam_v2.0.tar.gz there (wilds.stanford.edu); pictures become 64x64 "
+        "or size=",
     ),
     "prostate": _prostate("prostates of six hospitals, other patients for testing"),
     "prostate_slices": _prostate(

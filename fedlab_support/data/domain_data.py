@@ -122,6 +122,13 @@ class DomainData:
         """Whether ``labels`` are masks."""
         return self.task == "segmentation"
 
+    @property
+    def unseen_domains(self) -> tuple[str, ...]:
+        """Domains of which all samples are for testing: nobody can train on them."""
+        trained = np.bincount(self.domain, ~self.is_test, len(self.domain_names))
+        names = zip(self.domain_names, trained, strict=True)
+        return tuple(name for name, num in names if num == 0)
+
     def classes_for(self, purpose: str) -> np.ndarray:
         """Each picture's class, int (N,); for masks ValueError, naming ``purpose``."""
         if self.has_masks:

@@ -62,9 +62,7 @@ def client_types(
     members = [rng.permutation(among[data.domain[among] == d]) for d in ids]
     num = type_counts(len(ids), imbalance)
     if equal_sizes:
-        least = min(
-            int(share * len(m)) // n for m, n in zip(members, num, strict=True)
-        )
+        least = min(int(share * len(m)) // n for m, n in zip(members, num, strict=True))
         sizes = [np.full(n, least) for n in num]
     else:
         sizes = type_sizes([len(m) for m in members], imbalance, share, inside)
