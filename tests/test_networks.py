@@ -1,9 +1,15 @@
 """The papers' networks: their contract, their sizes, their places, their weights."""
 
+import io
+import os
 import subprocess
 import sys
+import zipfile
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -20,10 +26,12 @@ from fedlab_support.models import (
     UNet,
     alexnet,
     densenet100,
+    mobilenet,
     resnet18,
     resnet50,
     small_alexnet,
     small_unet,
+    squeezenet,
     swin_tiny,
     unet,
 )
@@ -37,6 +45,7 @@ from tests.tiny import tiny_data
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+SHARED = Path(__file__).parents[2] / "shared"
 SLOW = pytest.mark.slow  # importing torchvision and timm takes seconds
 NARROW_UNET = partial(UNet, widths=(8, 12, 16))
 SHALLOW = partial(DenseNet, depth=2)
@@ -48,16 +57,29 @@ QUICK = {
     "unet": (NARROW_UNET, (3, 16, 8)),
     "small_unet": (small_unet, (1, 16, 16)),
 }
+
+
+def squeeze(image_shape, num_classes, norm="none"):
+    """SqueezeNet has no norms."""
+    return squeezenet(image_shape, num_classes)
+
+
 HEAVY = {
     "resnet18": (resnet18, (3, 32, 32)),
     "resnet50": (resnet50, (1, 72, 72)),
+    "mobilenet": (mobilenet, (3, 72, 66)),
+    "mobilenet, 32": (mobilenet, (1, 32, 32)),
+    "squeezenet": (squeeze, (3, 72, 66)),
+    "squeezenet, 32": (squeeze, (2, 32, 32)),
     "swin": (partial(swin_tiny, drop_path=0.5), (3, 36, 32)),
 }
 NETWORKS = QUICK | HEAVY
+ONLY = {"swin": "layer", "mobilenet": "batch", "squeezenet": "none"}
 CASES = [(name, norm) for name in QUICK for norm in NORMS] + [
     pytest.param(name, norm, marks=SLOW)
     for name in HEAVY
-    for norm in (("layer",) if name == "swin" else NORMS)
+    for norm in NORMS
+    if norm == ONLY.get(name.partition(",")[0], norm)
 ]
 ONCE = [*QUICK, *(pytest.param(name, marks=SLOW) for name in HEAVY)]
 M = 5
@@ -75,7 +97,7 @@ def pictures(shape, num: int = 2) -> torch.Tensor:
 
 def build(name: str, norm: str | None = None) -> tuple[Staged, torch.Tensor]:
     make, shape = NETWORKS[name]
-    norm = norm or ("layer" if name == "swin" else "batch")
+    norm = norm or ONLY.get(name.partition(",")[0], "batch")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return make(shape, M, norm=norm), pictures(shape)
@@ -151,16 +173,17 @@ def test_every_weight_is_trained_and_no_noise_is_global(name, norm):
 
 @pytest.mark.parametrize(("name", "norm"), CASES)
 def test_each_network_has_the_norm_that_was_asked_for(name, norm):
-    found = {type(m) for m in build(name, norm)[0].modules()}
     norms = {nn.BatchNorm1d, nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm}
+    modules = list(build(name, norm)[0].modules())
+    found = {kind for kind in norms if any(isinstance(m, kind) for m in modules)}
     allowed = {
         "none": set(),
         "batch": {nn.BatchNorm1d, nn.BatchNorm2d},
         "group": {nn.GroupNorm},
         "layer": {nn.LayerNorm if name == "swin" else nn.GroupNorm},
     }[norm]
-    assert found & norms <= allowed
-    assert bool(found & norms) == (norm != "none")
+    assert found <= allowed
+    assert bool(found) == (norm != "none")
 
 
 @pytest.mark.parametrize("name", ONCE)
@@ -230,6 +253,8 @@ def test_nothing_slow_is_imported_before_a_factory_needs_it():
         pytest.param(resnet18, (3, 224, 224), 1000, 11_689_512, marks=SLOW),
         pytest.param(resnet50, (3, 224, 224), 1000, 25_557_032, marks=SLOW),
         pytest.param(swin_tiny, (3, 224, 224), 1000, 28_288_354, marks=SLOW),
+        pytest.param(mobilenet, (3, 224, 224), 1000, 3_504_872, marks=SLOW),
+        pytest.param(squeezenet, (3, 224, 224), 1000, 1_235_496, marks=SLOW),
     ],
 )
 def test_the_number_of_parameters_is_the_published_one(make, shape, classes, count):
@@ -275,6 +300,9 @@ def test_alexnet_works_from_63_to_256_pixels(size, last):
         (swin_tiny, (3, 96, 30), r"multiples of 4 pixels.*found 96x30"),
         (partial(swin_tiny, norm="batch"), (3, 96, 96), r"norm='layer', found 'batch'"),
         (partial(alexnet, norm="instance"), (3, 64, 64), r"found 'instance'"),
+        (squeezenet, (3, 16, 40), r"at least 17x17 pixels, found 16x40"),
+        (partial(mobilenet, norm="group"), (3, 64, 64), r"'frozen'\).*found 'group'"),
+        (partial(mobilenet, units="byte"), (3, 64, 64), r"'imagenet'.*found 'byte'"),
     ],
 )
 def test_pictures_and_norms_that_do_not_fit_are_refused(make, shape, words):
@@ -593,3 +621,174 @@ def test_weights_of_another_network_or_norm_are_refused(trained, tmp_path):
         resnet18((3, 96, 96), 3, norm="group", weights=folder / "resnet18.pth")
     with pytest.raises(FileNotFoundError, match=r"a file with weights at .*none\.pth"):
         resnet18((3, 96, 96), 3, weights=tmp_path / "none.pth")
+
+
+# ---- pretrained weights whose norms are folded --------------------------------------
+STORED = {
+    "mobilenet": (mobilenet, "mobilenetv2_100.fp16.safetensors"),
+    "squeezenet": (squeezenet, "squeezenet1_1.fp16.safetensors"),
+}
+
+
+@pytest.fixture
+def stored(monkeypatch):
+    """The folder with the stored weights, named as a reader would; or a skip."""
+    folder = Path(os.environ.get("FEDLAB_WEIGHTS") or SHARED / "weights")
+    if not folder.is_dir():
+        pytest.skip("needs ../shared/weights, which this checkout does not have")
+    monkeypatch.setenv("FEDLAB_WEIGHTS", str(folder))
+    return folder
+
+
+def made_up(name: str, path: Path) -> dict[str, torch.Tensor]:
+    """A file of random weights, half precision, with moved statistics."""
+    from safetensors.torch import save_file
+
+    import_torchvision()
+    import timm
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        if name == "mobilenet":
+            net = timm.create_model("mobilenetv2_100", pad_type="same")
+        else:
+            net = import_torchvision().models.squeezenet1_1()
+        state = net.state_dict()
+        for key in state:
+            if key.endswith("running_var"):
+                state[key] = 0.5 + torch.rand_like(state[key])
+    half = {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
+    save_file(half, path)
+    return {k: v.float() for k, v in half.items() if v.is_floating_point()}
+
+
+@SLOW
+@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("classes", [1000, 6])
+def test_half_precise_weights_are_read_in_the_networks_order(tmp_path, name, classes):
+    make, path = STORED[name][0], tmp_path / "made_up.safetensors"
+    state = made_up(name, path)
+    model = make((3, 96, 96), classes, weights=path)
+    bodies = [v for k, v in state.items() if not k.startswith("classifier")]
+    ours = [v for k, v in model.state_dict().items() if not k.startswith("head")]
+    ours = [value for value in ours if value.is_floating_point()]
+    assert sorted(v.sum().item() for v in ours) == sorted(
+        v.sum().item() for v in bodies
+    )
+    assert all(v.dtype == torch.float32 for v in ours)
+    head = next(
+        v for k, v in state.items() if k.startswith("classifier") and v.ndim > 1
+    )
+    assert model.head.out_features == classes
+    assert torch.equal(model.head.weight, head.flatten(1)) == (classes == 1000)
+
+
+@SLOW
+@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize(
+    ("units", "mean", "std"),
+    [("half", 0.5, 0.5), ("imagenet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))],
+)
+def test_pretrained_weights_see_the_pictures_they_were_trained_on(
+    tmp_path, name, units, mean, std
+):
+    from fedlab_support.models.pretrained import read_into
+
+    path, make = tmp_path / "made_up.safetensors", STORED[name][0]
+    made_up(name, path)
+    if name == "mobilenet":
+        import timm
+
+        theirs = timm.create_model("mobilenetv2_100", pad_type="same").eval()
+    else:
+        theirs = import_torchvision().models.squeezenet1_1().eval()
+    read_into(theirs, name, path)
+    data = tiny_data(channels=3, size=40)
+    store = Store(replace(data, mean=(0.5,) * 3, std=(0.5,) * 3))
+    x = store.pictures(torch.tensor([0, 7]))
+    colours = torch.from_numpy(data.images[[0, 7]]) / 255
+    mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (mean, std))
+    model = make((3, 40, 40), 1000, weights=path, units=units).eval()
+    given = (colours - mean) / std
+    if name == "mobilenet":
+        expected = theirs(given)
+        assert torch.allclose(model(x), expected, rtol=1e-3, atol=1e-4)
+    else:  # the published head comes before averaging
+        maps = theirs.features(given)
+        features = maps.mean((2, 3))
+        assert torch.allclose(model.encode(x), features, rtol=1e-3, atol=1e-4)
+        last = theirs.classifier[1]
+        logits = F.linear(features, last.weight.flatten(1), last.bias)
+        assert torch.allclose(model(x), logits, rtol=1e-3, atol=1e-4)
+    grey = make((1, 40, 40), 1000, weights=path, units=units).eval()
+    assert torch.allclose(grey(x[:, :1]), model(x[:, :1].expand(-1, 3, -1, -1)))
+    with pytest.raises(ValueError, match="1 or 3 channels, found 2"):
+        make((2, 40, 40), 5, weights=path)
+
+
+@SLOW
+def test_frozen_norms_stay_as_loaded_and_do_not_travel(tmp_path):
+    path = tmp_path / "made_up.safetensors"
+    made_up("mobilenet", path)
+    factory = partial(mobilenet, weights=path)
+    data = tiny_data(24, owners=2, channels=3, size=24)
+    run = fitted(factory, Federation.build(data, by_owner(data)))
+    model = factory((3, 24, 24), data.num_classes)
+    norms = {n: m for n, m in model.named_modules() if isinstance(m, nn.BatchNorm2d)}
+    assert len(norms) == 52
+    state = run.model.state_dict()
+    for name, norm in norms.items():
+        for key, value in norm.state_dict().items():
+            assert f"{name}.{key}" not in run.server.weights
+            assert torch.equal(state[f"{name}.{key}"], value)
+        assert not run.model.get_submodule(name).training
+    sent = {k: v for k, v in model.named_parameters() if v.requires_grad}
+    assert set(run.server.weights) == set(sent)
+    assert not torch.equal(state["stages.0.1.weight"], sent["stages.0.1.weight"])
+
+
+@SLOW
+def test_norms_are_frozen_with_weights_only_unless_asked_for(tmp_path):
+    path = tmp_path / "made_up.safetensors"
+    made_up("mobilenet", path)
+    for settings, is_frozen in (
+        ({}, False),
+        ({"weights": path}, True),
+        ({"weights": path, "norm": "batch"}, False),
+        ({"norm": "frozen"}, True),
+    ):
+        model = mobilenet((3, 40, 40), 3, **settings)
+        trains = [p.requires_grad for m in batch_norms(model) for p in m.parameters()]
+        assert set(trains) == {not is_frozen}
+
+
+@SLOW
+@pytest.mark.parametrize("name", STORED)
+def test_weights_that_are_absent_or_anothers_are_refused(tmp_path, name, monkeypatch):
+    monkeypatch.delenv("FEDLAB_WEIGHTS", raising=False)
+    make, other = STORED[name][0], next(n for n in STORED if n != name)
+    with pytest.raises(FileNotFoundError, match=r"weights at none\.pth, .*FEDLAB_WEI"):
+        make((3, 40, 40), 3, weights="none.pth")
+    made_up(other, tmp_path / "other.safetensors")
+    with pytest.raises(ValueError, match=r"expected weights of .*(Missing|no attr)"):
+        make((3, 40, 40), 3, weights=tmp_path / "other.safetensors")
+
+
+@SLOW
+@pytest.mark.parametrize("name", STORED)
+def test_stored_weights_know_dogs_from_guitars(stored, shared_data, name):
+    """Two dozen real photographs of PACS each; chance is 0.12 for dogs."""
+    from PIL import Image
+
+    make, file = STORED[name]
+    model = make((3, 96, 96), 1000, weights=file).eval()
+    kinds = {"dog": range(151, 269), "elephant": (101, 385, 386)}
+    with zipfile.ZipFile(shared_data / "PACS.zip") as archive:
+        for kind, classes in kinds.items():
+            names = [n for n in archive.namelist() if f"photo/{kind}/" in n][1:25]
+            opened = [Image.open(io.BytesIO(archive.read(n))) for n in names]
+            pixels = [np.asarray(image.convert("RGB")) for image in opened]
+            x = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2) / 127.5 - 1
+            with torch.no_grad():
+                found = model(x).argmax(1)
+            assert np.isin(found, list(classes)).mean() > 0.35

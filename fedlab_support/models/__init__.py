@@ -6,8 +6,10 @@ from .cnn import CNN, report_cnn, small_cnn
 from .densenet import DenseNet, densenet100
 from .gaussian import GaussianHead
 from .histogram import soft_bins, soft_histogram, symmetric_kl
+from .mobilenet import MobileNet, mobilenet
 from .noise import Dropout
 from .resnet import ResNet, resnet18, resnet50
+from .squeezenet import SqueezeNet, squeezenet
 from .swin import Swin, swin_tiny
 from .unet import UNet, small_unet, unet
 
@@ -18,11 +20,14 @@ __all__ = [
     "Dropout",
     "FeatureAugmentation",
     "GaussianHead",
+    "MobileNet",
     "ResNet",
+    "SqueezeNet",
     "Swin",
     "UNet",
     "alexnet",
     "densenet100",
+    "mobilenet",
     "modulation",
     "report_cnn",
     "resnet18",
@@ -32,6 +37,7 @@ __all__ = [
     "small_unet",
     "soft_bins",
     "soft_histogram",
+    "squeezenet",
     "swin_tiny",
     "symmetric_kl",
     "unet",

@@ -2,18 +2,98 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 
 from ..vision import import_torchvision
 
 SUFFIXES = {".safetensors", ".pth", ".pt", ".bin"}
 """Of files with weights; no tag of timm ends in one of them."""
+UNITS = {
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
+"""Means and standard deviations by which pictures are made ready for a network."""
+
 _UNFIT = (RuntimeError, AttributeError, LookupError, EOFError, SafetensorError)
 """What a file that is broken, or of another network, may raise."""
+
+
+class Units(nn.Module):
+    """Pictures as this package hands them out, in the units of pretrained weights.
+
+    From (c - 0.5) / 0.5, c the colours in [0, 1], to (c - mean) / std of ``UNITS``: all
+    sets of pictures here are of the first kind. A grey picture gets three equal
+    channels. A fixed part of the network, which neither trains nor travels; a layer and
+    not folded into a convolution, whose padding would then be another colour.
+    """
+
+    def __init__(self, name: str):
+        super().__init__()
+        mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in UNITS[name])
+        self.register_buffer("scale", 0.5 / std, persistent=False)
+        self.register_buffer("shift", (0.5 - mean) / std, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Pictures (B, 1 or 3, H, W) → (B, 3, H, W)."""
+        return x * self.scale + self.shift
+
+
+def entry(image_shape, units: str, weights: str | Path | None) -> nn.Module:
+    """What comes ahead of the first convolution: :class:`Units` if there are weights.
+
+    Raises ValueError for unknown units, and for pictures that are neither grey nor in
+    colour.
+    """
+    if units not in UNITS:
+        raise ValueError(f"units must be one of {sorted(UNITS)}, found {units!r}")
+    if weights is None:
+        return nn.Identity()
+    if image_shape[0] not in (1, 3):
+        raise ValueError(
+            "weights are for pictures of 1 or 3 channels, found "
+            f"{image_shape[0]}; use weights=None"
+        )
+    return Units(units)
+
+
+def freeze_norms(model: nn.Module) -> None:
+    """Keep every BatchNorm as it was loaded: it stays in evaluation mode, unsent."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.requires_grad_(False)
+
+
+def weights_file(weights: str | Path) -> Path:
+    """The file ``weights``, as it is or in the folder that $FEDLAB_WEIGHTS names."""
+    places = (Path(weights), Path(os.environ.get("FEDLAB_WEIGHTS", ".")) / weights)
+    for place in places:
+        if place.is_file():
+            return place
+    raise FileNotFoundError(
+        f"expected a file with weights at {weights}, there or in the folder that "
+        "$FEDLAB_WEIGHTS names"
+    )
+
+
+def read_into(net: nn.Module, name: str, weights: str | Path) -> None:
+    """Load the file ``weights`` into a network called ``name``, all of it or nothing.
+
+    Raises ValueError and FileNotFoundError as :func:`timm_network`.
+    """
+    path = weights_file(weights)
+    import_torchvision()
+    from timm.models import load_checkpoint
+
+    try:
+        load_checkpoint(net, str(path))
+    except _UNFIT as error:
+        raise _unfit(name, error) from error
 
 
 def timm_network(
@@ -23,7 +103,8 @@ def timm_network(
 
     - ``weights``: None; a name of timm with its tag, as ``resnet18.tv_in1k``, which is
       downloaded unless it was before; or the path of such a file (safetensors, or pth
-      of which tensors are read and nothing is run). The head is new unless M is that of
+      of which tensors are read and nothing is run), there or in the folder that
+      $FEDLAB_WEIGHTS names. The head is new unless M is that of
       the weights; filters of other than three colours, and codes of another picture
       size, are resampled.
     - ``settings``: further arguments of ``timm.create_model``.
@@ -38,9 +119,7 @@ def timm_network(
     if weights is None:
         return timm.create_model(name, num_classes=num_classes, **settings)
     if Path(weights).suffix in SUFFIXES:
-        if not Path(weights).is_file():
-            raise FileNotFoundError(f"expected a file with weights at {weights}")
-        settings["pretrained_cfg_overlay"] = {"file": str(weights)}
+        settings["pretrained_cfg_overlay"] = {"file": str(weights_file(weights))}
     elif str(weights).partition(".")[0] != name:
         raise ValueError(
             f"expected weights of {name}: a name as {name}.<tag> or the path of a file "
@@ -63,15 +142,19 @@ def _trained(timm, name: str, settings: dict) -> nn.Module:
     try:
         return timm.create_model(name, pretrained=True, **settings)
     except _UNFIT as error:
-        raise ValueError(
-            f"expected weights of {name} with the head that they were trained with, "
-            f"found: {_short(error)}"
-        ) from error
+        raise _unfit(name, error) from error
     except OSError as error:
         raise FileNotFoundError(
             f"expected the weights {name} on their hub, found: {_short(error)}; fetch "
             "the file where there is a network, and give its path"
         ) from error
+
+
+def _unfit(name: str, error: Exception) -> ValueError:
+    return ValueError(
+        f"expected weights of {name} with the head that they were trained with, "
+        f"found: {_short(error)}"
+    )
 
 
 def _short(error: Exception) -> str:

@@ -1,0 +1,65 @@
+"""MobileNetV2 of timm, in stages, with BatchNorm that may be frozen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from .pretrained import entry, freeze_norms, timm_network
+from .stages import Staged, is_small
+
+KINDS = ("batch", "frozen")
+
+
+class MobileNet(Staged):
+    """Five stages, one per resolution: the stem and seven groups of residual blocks.
+
+    ``net``: the network as timm makes it; ``first``: what acts on the pictures.
+    """
+
+    def __init__(self, net: nn.Module, first: nn.Module):
+        groups = net.blocks
+        stages = nn.Sequential(
+            nn.Sequential(first, net.conv_stem, net.bn1, groups[0]),
+            groups[1],
+            groups[2],
+            groups[3:5],
+            groups[5:7],
+        )
+        widths = [place["num_chs"] for place in net.feature_info]
+        neck = nn.Sequential(net.conv_head, net.bn2, net.global_pool)
+        super().__init__(stages, widths, neck, net.classifier)
+
+
+def mobilenet(
+    image_shape,
+    num_classes: int,
+    norm: str | None = None,
+    weights: str | Path | None = None,
+    units: str = "half",
+) -> MobileNet:
+    """MobileNetV2: D = 1280; 3,504,872 parameters for a thousand classes.
+
+    - ``weights``: see :func:`pretrained.timm_network`, as
+      "mobilenetv2_100.fp16.safetensors" in the folder of $FEDLAB_WEIGHTS.
+    - ``norm``: "batch", or "frozen": each BatchNorm stays as it was loaded, in
+      evaluation mode, and does not travel. None is "frozen" with weights. Those of that
+      file need it: their statistics are folded into the convolutions.
+    - ``units``: how pictures were normalised for the weights: "half", that file, or
+      "imagenet", those that timm downloads (:class:`pretrained.Units`).
+
+    Without weights, pictures of up to 64 pixels begin at full resolution.
+    Source: Sandler et al., CVPR 2018.
+    """
+    norm = norm or ("batch" if weights is None else "frozen")
+    if norm not in KINDS:
+        raise ValueError(f"norm must be one of {KINDS}, or None, found {norm!r}")
+    first = entry(image_shape, units, weights)
+    shape = image_shape if weights is None else (3, *image_shape[1:])
+    net = timm_network("mobilenetv2_100", shape, num_classes, weights, pad_type="same")
+    if weights is None and is_small(image_shape):
+        net.conv_stem.stride = (1, 1)
+    if norm == "frozen":
+        freeze_norms(net)
+    return MobileNet(net, first)
