@@ -31,7 +31,7 @@ def test_emptiness_dominates_and_kinds_have_a_long_tail(data):
     counts = np.bincount(data.labels, minlength=12)
     assert data.class_names[0] == "empty" and data.num_classes == 12
     assert 0.4 < counts[0] / len(data) < 0.6
-    assert counts.min() >= 40 and counts[1:].max() > 8 * counts.min()
+    assert counts.min() >= 40 and counts[1:].max() > 7 * counts.min()
     trained = np.bincount(data.labels[~data.is_test], minlength=12)
     assert trained.min() >= 10
     assert set(animals.SIZES) == set(data.class_names[1:])
@@ -136,3 +136,16 @@ def test_a_mirrored_animal_looks_the_other_way():
     eyes = [draw("zebra", sheet, np.random.default_rng(0)) for sheet in sheets]
     assert eyes[0][0] > 80.5 > eyes[1][0]
     assert eyes[0][0] + eyes[1][0] == pytest.approx(161)
+
+
+@pytest.mark.slow
+def test_animals_are_learned_and_new_cameras_are_harder(data):
+    built = fl.Federation.build(data, fl.iid(data, 1, 0), data.unseen_domains)
+    training = fl.LocalTraining(lr=0.012, epochs=12, momentum=0.9, batch_size=32)
+    run = fl.Run(fl.FedAvg(), built, fl.small_cnn, training, workers=1)
+    table = run.fit(1, progress=False).table()
+    whole = (table["metric"] == "accuracy") & (table["domain"] == "")
+    last = table[whole & (table["round"] == 1)].set_index("split")["value"]
+    usual = np.mean(built.test.labels == 0)
+    assert last["test"] > usual + 0.15  # 0.77 after these passes, 0.81 after more
+    assert last["held_out"] < last["test"] - 0.1

@@ -34,7 +34,7 @@ CAMERAS = {"camera": 40, "val_camera": 4, "test_camera": 6}
 TEST_SHARE = 0.2  # of the pictures of a client's camera
 CLASSES = ("empty", "antelope", "guineafowl", "zebra", "boar", "monkey", "elephant",
            "hare", "giraffe", "porcupine", "leopard", "tortoise")  # fmt: skip
-RARER = 0.82  # how often a kind is met, beside the one before it
+RARER = 0.85  # how often a kind is met, beside the one before it
 BY_NIGHT = ("porcupine", "hare", "leopard", "boar")
 ROWS, COLUMNS = np.mgrid[:SIDE, :SIDE]
 ASIDE = ((ROWS / (SIDE - 1) - 0.5) ** 2 + (COLUMNS / (SIDE - 1) - 0.5) ** 2)[None]
@@ -106,7 +106,7 @@ def camera_sites() -> DomainData:
 def _pictures(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pictures, labels and test marks of a new camera."""
     camera = _camera(rng)
-    num = int(np.clip(rng.lognormal(np.log(80), 0.7), 25, 400))
+    num = int(np.clip(rng.lognormal(np.log(85), 0.7), 25, 400))
     labels = rng.choice(len(CLASSES), num, p=camera.shares)
     images = np.stack([_picture(camera, CLASSES[label], rng) for label in labels])
     is_test = np.zeros(num, dtype=bool)
@@ -122,7 +122,7 @@ def _camera(rng: np.random.Generator) -> Camera:
         scene(habitat, horizon, rng),
         *foreground(habitat, rng),
         horizon=horizon,
-        scale=rng.uniform(8, 13),
+        scale=rng.uniform(11, 15),
         shares=_shares(habitat, rng),
         night=rng.beta(1.2, 1.6),
         infrared=bool(rng.random() < 0.85),
@@ -141,7 +141,7 @@ def _shares(habitat: Habitat, rng: np.random.Generator) -> np.ndarray:
     """How often each class is seen: nothing, a few kinds of the habitat, strays."""
     lives = [1.0 if name in habitat.animals else 0.02 for name in CLASSES[1:]]
     common = RARER ** np.arange(len(lives)) * lives
-    empty, seen = rng.beta(6, 5), rng.gamma(0.7, size=len(lives)) * common
+    empty, seen = rng.beta(6, 6), rng.gamma(0.8, size=len(lives)) * common
     return np.array([empty, *(1 - empty) * seen / seen.sum()])
 
 
@@ -170,7 +170,7 @@ def _with_animal(
     depth = 0.12 + 0.8 * close
     foot = camera.horizon + depth * (SIDE - camera.horizon)
     # large animals pass farther away, or no picture would hold them
-    length = camera.scale * SIZES[name] ** 0.45 * (0.55 + 0.75 * close)
+    length = camera.scale * SIZES[name] ** 0.35 * (0.55 + 0.75 * close)
     is_mirrored = rng.random() < 0.5
     sheet = Sheet(LARGE, (FINE * x, FINE * foot), FINE * length, is_mirrored)
     eye = draw(name, sheet, rng)
