@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fedlab_support as fl
-from fedlab_support.data import animals, available, camera_sites, load
-from fedlab_support.data.animals import Sheet, draw
+from fedlab_support.data import available, camera_sites, load, wildlife
+from fedlab_support.data.wildlife import Sheet, draw
 from fedlab_support.partition import by_owner, heterogeneous
 
 
@@ -34,7 +34,7 @@ def test_emptiness_dominates_and_kinds_have_a_long_tail(data):
     assert counts.min() >= 40 and counts[1:].max() > 7 * counts.min()
     trained = np.bincount(data.labels[~data.is_test], minlength=12)
     assert trained.min() >= 10
-    assert set(animals.SIZES) == set(data.class_names[1:])
+    assert set(wildlife.SIZES) == set(data.class_names[1:])
 
 
 def test_a_camera_sees_few_kinds(data):
@@ -109,7 +109,7 @@ def sheet_of(name: str, seed: int) -> np.ndarray:
     return np.asarray(sheet.image)[:, :, 3] > 0
 
 
-@pytest.mark.parametrize("name", animals.SIZES)
+@pytest.mark.parametrize("name", wildlife.SIZES)
 def test_an_animal_stands_on_the_ground_in_one_piece_and_moves(name):
     from scipy.ndimage import label
 
@@ -123,7 +123,7 @@ def test_an_animal_stands_on_the_ground_in_one_piece_and_moves(name):
 def test_outlines_differ_from_kind_to_kind():
     shapes = {
         name: np.mean([sheet_of(name, seed) for seed in range(6)], axis=0)
-        for name in animals.SIZES
+        for name in wildlife.SIZES
     }
     for one, first in shapes.items():
         for other, second in shapes.items():

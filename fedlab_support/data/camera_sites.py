@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .animals import SIZES, Point, Sheet, draw
+from .wildlife import SIZES, Point, Sheet, draw
 from .domain_data import DomainData
 from .places import (
     FINE,
