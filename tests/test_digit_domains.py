@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 import fedlab_support as fl
-from fedlab_support.data import DomainData, available, digit_domains, handwriting, load
+from fedlab_support.data import (
+    DomainData,
+    available,
+    digit_domains,
+    handwriting,
+    load,
+    photographs,
+)
 from fedlab_support.data.scans import FORMS, scans
 
 NAMES = ("scanned", "drawn", "blended", "street", "lowres")
@@ -92,7 +99,7 @@ def test_photographs_are_divided(monkeypatch):
     """The right fifth, here white, lies behind the digits for testing only."""
     photograph = np.zeros((40, 200, 3), np.uint8)
     photograph[:, 160:] = 255
-    monkeypatch.setattr(digit_domains, "_photographs", lambda: [photograph] * 2)
+    monkeypatch.setattr(photographs, "photographs", lambda: [photograph] * 2)
     for owner, ground in ((0, 0), (7, 0), (8, 255), (9, 255)):
         assert np.median(new(owner, NAMES.index("blended"))) == ground
 

@@ -15,6 +15,7 @@ from .camera_sites import camera_sites
 from .digit_domains import digit_domains
 from .domain_data import DomainData
 from .phantoms import prostate_phantoms
+from .picture_styles import picture_styles
 from .scans import scans
 
 SEED = 20240
@@ -104,6 +105,10 @@ BUILT_IN: dict[str, tuple[Callable[[], DomainData], str]] = {
         "drawn characters of 100 writers, stands in for FEMNIST",
     ),
     "digit_domains": (digit_domains, "digits in five looks, stands in for Digit-Five"),
+    "picture_styles": (
+        picture_styles,
+        "seven things as photo, art, cartoon and sketch, stands in for PACS",
+    ),
     "prostate_phantoms": (
         prostate_phantoms,
         "drawn organs with masks at six sites, stands in for ProstateMRI",

@@ -17,6 +17,7 @@ from PIL import Image, ImageDraw
 from . import handwriting
 from .domain_data import DomainData
 from .handwriting import SIDE
+from .photographs import piece
 from .reading import resize
 from .scans import FORMS, scans
 
@@ -102,7 +103,7 @@ def _blended(owner: int, rng: np.random.Generator) -> np.ndarray:
     """
     ink = _written(rng, height=(19, 22), pen=(2.0, 3.0))
     start, stop = (0.8, 1.0) if owner >= OWNERS - TEST_OWNERS else (0.0, 0.8)
-    pieces = np.stack([_piece(rng, start, stop) for _ in range(CHOICE * len(ink))])
+    pieces = np.stack([piece(rng, SIDE, start, stop) for _ in range(CHOICE * len(ink))])
     pieces = pieces.reshape(len(ink), CHOICE, 3, SIDE, SIDE)
     # |photograph - 1| differs from the photograph by |1 - 2 · photograph|
     change = (np.abs(1 - 2 * pieces) * ink[:, None, None]).sum(axis=(2, 3, 4))
@@ -169,24 +170,6 @@ def _painted(ink: np.ndarray, ground: np.ndarray, colour: np.ndarray) -> np.ndar
 def _pixels(picture: np.ndarray) -> np.ndarray:
     """Values in [0, 1] as uint8; what lies outside is cut."""
     return np.rint(255 * picture.clip(0, 1)).astype(np.uint8)
-
-
-def _piece(rng: np.random.Generator, start: float, stop: float) -> np.ndarray:
-    """A piece (3, 28, 28) of a photograph, between two shares of its width."""
-    photograph = _photographs()[rng.integers(2)]
-    height, width, _ = photograph.shape
-    top = rng.integers(height - SIDE + 1)
-    left = rng.integers(int(start * width), int(stop * width) - SIDE + 1)
-    piece = photograph[top : top + SIDE, left : left + SIDE]
-    return piece.transpose(2, 0, 1) / np.float32(255)
-
-
-@lru_cache(maxsize=1)
-def _photographs() -> list[np.ndarray]:
-    """The two photographs that scikit-learn ships, uint8 (H, W, 3)."""
-    from sklearn.datasets import load_sample_images
-
-    return load_sample_images().images
 
 
 def _house_number(font: str, digit: int, rng: np.random.Generator) -> np.ndarray:

@@ -1,0 +1,175 @@
+"""Seven things in four looks: balanced, without leaks, recognisable, far apart."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedlab_support as fl
+from fedlab_support.data import (
+    DomainData,
+    available,
+    load,
+    looks,
+    outlines,
+    photographs,
+    picture_styles,
+)
+from fedlab_support.data.picture_sets import PACS
+
+NAMES = ("photo", "art", "cartoon", "sketch")
+
+
+@pytest.fixture(scope="module")
+def data() -> DomainData:
+    return load("picture_styles")
+
+
+# ---- what there is ------------------------------------------------------------------
+def test_domains_and_classes_are_balanced_and_named_as_in_pacs(data):
+    assert data.domain_names == NAMES
+    assert data.class_names == PACS.classes
+    assert data.image_shape == (3, 48, 48)
+    for column, size in ((data.domain, 90), (data.owner, 9)):
+        counts = np.histogram2d(column, data.labels, (column.max() + 1, 7))[0]
+        assert (counts == size).all()
+    assert (np.bincount(data.domain[data.is_test]) == 126).all()
+
+
+def test_it_is_called_a_stand_in(data):
+    assert "stand-in for PACS" in data.source
+    row = available().loc["picture_styles"]
+    assert row["here"] == "built in" and "stands in for PACS" in row["about"]
+
+
+@pytest.mark.parametrize("domain", range(4))
+def test_an_owner_is_the_same_again_whoever_else_is_drawn(data, domain):
+    own = data.owner == 10 * domain + 7
+    assert np.array_equal(picture_styles.drawn(domain, 7), data.images[own])
+
+
+def test_no_owner_and_no_picture_is_there_twice(data):
+    flat = data.images.reshape(len(data), -1)
+    assert len(np.unique(flat, axis=0)) == len(data)
+    trained, tested = (np.unique(data.owner[data.is_test == t]) for t in (False, True))
+    assert np.intersect1d(trained, tested).size == 0
+    assert tested.tolist() == [8, 9, 18, 19, 28, 29, 38, 39]
+
+
+def test_photographs_are_divided(monkeypatch):
+    """The right fifth, here white, lies behind the objects for testing only."""
+    photograph = np.zeros((120, 600, 3), np.uint8)
+    photograph[:, 480:] = 255
+    monkeypatch.setattr(photographs, "photographs", lambda: [photograph] * 2)
+    rng = np.random.default_rng
+    white = [(looks._scene(rng(0), 60, test) > 0.99).all((1, 2, 3)) for test in (0, 1)]
+    assert not white[0].any() and 10 < white[1].sum() < 50
+
+
+def test_one_domain_can_be_held_out(data):
+    federations = fl.leave_one_domain_out(data)
+    assert tuple(federations) == NAMES
+    assert len(federations["sketch"].held_out) == 630
+
+
+# ---- objects ------------------------------------------------------------------------
+def extent(parts: outlines.Object) -> np.ndarray:
+    return np.ptp(np.concatenate([part.outline for part in parts]), axis=0)
+
+
+@pytest.mark.parametrize("name", picture_styles.OBJECTS)
+def test_objects_have_known_materials_and_differ(name):
+    rng = np.random.default_rng(0)
+    first, second = (picture_styles.OBJECTS[name](rng) for _ in range(2))
+    for part in first:
+        assert part.material in outlines.MATERIALS[1:]
+        assert part.outline.shape[1] == 2 and np.isfinite(part.outline).all()
+    sizes = [
+        np.ptp(np.concatenate([p.outline for p in o]), axis=0) for o in (first, second)
+    ]
+    assert not np.allclose(*sizes)
+
+
+def test_every_object_is_whole_and_fills_much_of_its_sheet():
+    rng = np.random.default_rng(1)
+    for name in picture_styles.OBJECTS:
+        sheet = picture_styles._sheet(picture_styles.OBJECTS[name](rng), rng)
+        rows, columns = (np.flatnonzero((sheet > 0).any(axis)) for axis in (1, 0))
+        longest = max(np.ptp(rows), np.ptp(columns)) / looks.SHEET
+        assert 0.7 < longest < 0.98
+
+
+def test_a_limb_is_as_wide_as_it_says():
+    band = outlines.limb([(0, 0), (1, 0)], [0.2, 0.4])
+    x, y = band.T
+    assert np.ptp(y) == pytest.approx(0.4, abs=0.01)
+    assert x.min() == pytest.approx(-0.1, abs=0.02)
+    assert x.max() == pytest.approx(1.2, abs=0.02)
+
+
+def test_a_smooth_outline_goes_through_its_points():
+    points = [(0, 0), (1, 0.2), (1.2, 1), (-0.1, 0.8)]
+    curve = outlines.smooth(points)
+    apart = np.linalg.norm(curve[:, None] - np.array(points), axis=2)
+    assert np.allclose(apart.min(axis=0), 0)
+
+
+# ---- looks --------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def style(data) -> np.ndarray:
+    """Mean and deviation of each channel, and how much neighbours differ, (N, 7)."""
+    x = data.images / np.float32(255)
+    edge = np.abs(np.diff(x, axis=3)).mean((1, 2, 3))
+    return np.concatenate([x.mean((2, 3)), x.std((2, 3)), edge[:, None]], axis=1)
+
+
+def test_a_picture_tells_its_look_by_a_few_numbers(data, style):
+    from sklearn.ensemble import RandomForestClassifier
+
+    test = data.is_test
+    forest = RandomForestClassifier(50, random_state=0).fit(
+        style[~test], data.domain[~test]
+    )
+    assert forest.score(style[test], data.domain[test]) > 0.85  # chance: 0.25
+
+
+def test_sketches_are_grey_on_white_and_the_others_coloured(data):
+    spread = np.ptp(data.images.astype(int), axis=1).max(axis=(1, 2))
+    is_sketch = data.domain == NAMES.index("sketch")
+    assert spread[is_sketch].max() == 0
+    assert np.median(data.images[is_sketch]) > 240
+    assert np.quantile(spread[~is_sketch], 0.05) > 30
+
+
+def test_cartoons_have_black_lines_and_flat_grounds(data):
+    cartoon = data.images[data.domain == NAMES.index("cartoon")]
+    black = (cartoon < 40).all(axis=1).mean(axis=(1, 2))
+    assert (black > 0.03).all()
+    same = (np.diff(cartoon.astype(int), axis=3) == 0).all(axis=1).mean(axis=(1, 2))
+    assert np.median(same) > 0.4
+
+
+def accuracy(data: DomainData, rows: np.ndarray, epochs: int) -> np.ndarray:
+    """Of a small network trained on ``rows``, per domain."""
+    federation = fl.Federation.build(data, [rows])
+    training = fl.LocalTraining(lr=0.02, epochs=epochs, momentum=0.9)
+    run = fl.Run(fl.FedAvg(), federation, fl.small_cnn, training)
+    table = run.fit(rounds=1, progress=False).table().query("split == 'test'")
+    table = table.query("metric == 'accuracy' and round == 1").set_index("domain")
+    return table.value[list(NAMES)].to_numpy()
+
+
+@pytest.mark.slow  # about ten seconds of training each
+def test_a_small_network_tells_the_looks_apart(data):
+    of_looks = replace(data, labels=data.domain, class_names=NAMES)
+    shares = accuracy(of_looks, np.flatnonzero(~data.is_test), epochs=8)
+    assert shares.mean() > 0.9
+
+
+@pytest.mark.slow
+def test_what_is_learned_from_one_look_fails_in_others(data):
+    trained = np.flatnonzero(~data.is_test)
+    for home in (0, 2):
+        shares = accuracy(data, trained[data.domain[trained] == home], epochs=20)
+        assert shares[home] > 0.75
+        assert np.delete(shares, home).mean() < shares[home] - 0.25
