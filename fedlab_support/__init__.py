@@ -13,6 +13,8 @@ from .federation import Federation, leave_one_domain_out
 from .messages import weighted_mean
 from .methods import (
     AFL,
+    CCST,
+    FISC,
     FPL,
     QFFL,
     TERM,
@@ -20,8 +22,10 @@ from .methods import (
     FedAvgM,
     FedBN,
     FedDG,
+    FedDGGA,
     FedFA,
     FedFAPlus,
+    FedGMA,
     FedMix,
     FedProx,
     FedRobust,
@@ -72,6 +76,8 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "AFL",
+    "CCST",
+    "FISC",
     "FPL",
     "QFFL",
     "TERM",
@@ -80,8 +86,10 @@ __all__ = [
     "FedAvgM",
     "FedBN",
     "FedDG",
+    "FedDGGA",
     "FedFA",
     "FedFAPlus",
+    "FedGMA",
     "FedMix",
     "FedProx",
     "FedRobust",
