@@ -87,8 +87,11 @@ def test_equal_gaps_change_nothing(gap):
     """Also when the mean of equal numbers is not that number, by rounding."""
     gaps = double(gap, gap, gap, gap)
     assert torch.equal(FedDGGA().adjust(A, ALL, gaps, 0.2), A)
-    third = torch.full((3,), 0.1 + 0.2, dtype=torch.float64)
-    assert torch.equal(FedDGGA().adjust(A[:3], ALL[:3], third, 0.2), A[:3])
+    for num in (3, 5, 7, 11):
+        weights, who = torch.arange(num).double() / (num * (num - 1) / 2), range(num)
+        gaps = torch.full((num,), gap + 0.1, dtype=torch.float64)
+        found = FedDGGA().adjust(weights, torch.tensor(who), gaps, 0.2)
+        assert torch.equal(found, weights)
 
 
 def test_weights_that_are_all_cut_to_0_become_equal():

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checks import expect
+from ..checks import expect, expect_not_negative
 from ..clustering import means_by_group
 from ..federation import Batch, Federation
 from ..messages import Message, Server, Tensors
@@ -48,8 +48,7 @@ class FPL(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("contrast_weight", "consistency_weight"):
-            expect(self, name, "≥ 0 and finite", 0 <= getattr(self, name) < math.inf)
+        expect_not_negative(self, "contrast_weight", "consistency_weight")
         expect(self, "temperature", "> 0 and finite", 0 < self.temperature < math.inf)
         is_count = isinstance(self.min_count, int) and self.min_count >= 1
         expect(self, "min_count", "a whole number ≥ 1", is_count)
