@@ -156,9 +156,9 @@ def _shades(
     """Normalised pictures (B, C, H, W) in the styles ``choice`` (B, K), uint8."""
     colours = visit.client.train.store.shown(x)
     shades = x.new_zeros(*choice.shape, *x.shape[1:], dtype=torch.uint8)
-    for number in choice[choice >= 0].unique():
-        rows, copies = (choice == number).nonzero(as_tuple=True)
-        style = visit.memory["styles"][number]
+    rows, copies = (choice >= 0).nonzero(as_tuple=True)
+    if len(rows):
+        style = visit.memory["styles"][choice[rows, copies]]
         with torch.autocast(x.device.type, enabled=False):
             made = model.styler.transfer(colours[rows], style, strength)
         shades[rows, copies] = (255 * made).round().to(torch.uint8)
