@@ -18,7 +18,7 @@ def expect_not_negative(settings: object, *names: str) -> None:
         expect(settings, name, "≥ 0 and finite", is_right)
 
 
-def expect_shares(settings: object, *names: str) -> None:
+def expect_fractions(settings: object, *names: str) -> None:
     """Raise ValueError unless all these settings lie in 0…1."""
     for name in names:
         expect(settings, name, "in 0…1", 0 <= getattr(settings, name) <= 1)

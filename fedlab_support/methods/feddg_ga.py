@@ -15,6 +15,7 @@ from ..federation import Federation
 from ..messages import Message, Server, Tensors
 from ..training import Visit
 from .fedavg import FedAvg
+from .received_loss import numbers
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class FedDGGA(FedAvg):
         if not back:
             return memory["weights"]
         who = memory["is_known"].new_tensor([m.client for m in back], dtype=torch.int64)
-        after = torch.stack([m.report["received_loss"] for m in back]).to(who.device)
+        after = numbers(back, "received_loss").to(who.device)
         past = server.round - 1  # rounds whose gaps have been used
         share = max(0.0, 1 - past / self.rounds) if self.rounds else 1.0
         gaps = after - memory["own_loss"][who]
@@ -112,7 +113,7 @@ class FedDGGA(FedAvg):
         """FedAvg by these shares; note the weights, and the losses of own models."""
         memory, who = server.memory, [m.client for m in messages]
         own, known = memory["own_loss"].clone(), memory["is_known"].clone()
-        own[who] = torch.stack([m.report["own_loss"] for m in messages]).to(own)
+        own[who] = numbers(messages, "own_loss").to(own)
         known[who] = True
         weights = self._adjusted(server, messages)
         memory = {"weights": weights, "own_loss": own, "is_known": known}

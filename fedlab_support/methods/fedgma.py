@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..checks import expect, expect_shares
+from ..checks import expect, expect_fractions
 from ..messages import Message, Server
 from .fedavg import FedAvg
 
@@ -37,7 +37,7 @@ class FedGMA(FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         known = ("soft", "hard", "benchmark_bug")
-        expect_shares(self, "tau")
+        expect_fractions(self, "tau")
         expect(self, "mask", f"one of {known}", self.mask in known)
         expect(self, "server_lr", "> 0 and finite", 0 < self.server_lr < math.inf)
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from .. import styles
 from ..bank import gather
-from ..checks import expect, expect_not_negative, expect_shares
+from ..checks import expect, expect_fractions, expect_not_negative
 from ..federation import Batch
 from ..messages import Tensors
 from ..metrics import of_another_class
@@ -63,7 +63,7 @@ class FISC(FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         expect_not_negative(self, "contrast_weight", "size_weight", "margin", "noise")
-        expect_shares(self, "strength", "fading")
+        expect_fractions(self, "strength", "fading")
         expect(self, "without", f"one of {PARTS}", self.without in PARTS)
 
     def adapt(self, model: nn.Module) -> nn.Module:
