@@ -13,6 +13,8 @@ from .federation import Federation
 from .messages import weighted_mean
 from .methods import (
     AFL,
+    CCST,
+    FISC,
     FPL,
     QFFL,
     TERM,
@@ -20,8 +22,10 @@ from .methods import (
     FedAvgM,
     FedBN,
     FedDG,
+    FedDGGA,
     FedFA,
     FedFAPlus,
+    FedGMA,
     FedMix,
     FedProx,
     FedRobust,
@@ -82,6 +86,8 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "AFL",
+    "CCST",
+    "FISC",
     "FPL",
     "QFFL",
     "TERM",
@@ -90,8 +96,10 @@ __all__ = [
     "FedAvgM",
     "FedBN",
     "FedDG",
+    "FedDGGA",
     "FedFA",
     "FedFAPlus",
+    "FedGMA",
     "FedMix",
     "FedProx",
     "FedRobust",

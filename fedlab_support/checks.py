@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 
 def expect(settings: object, name: str, allowed: str, is_right: bool) -> None:
     """Raise ValueError unless ``is_right``; ``allowed`` says what ``name`` may be."""
     if not is_right:
         raise ValueError(f"{name} must be {allowed}, found {getattr(settings, name)!r}")
+
+
+def expect_not_negative(settings: object, *names: str) -> None:
+    """Raise ValueError unless all these settings are ≥ 0 and finite."""
+    for name in names:
+        is_right = 0 <= getattr(settings, name) < math.inf
+        expect(settings, name, "≥ 0 and finite", is_right)
+
+
+def expect_fractions(settings: object, *names: str) -> None:
+    """Raise ValueError unless all these settings lie in 0…1."""
+    for name in names:
+        expect(settings, name, "in 0…1", 0 <= getattr(settings, name) <= 1)

@@ -135,6 +135,19 @@ def per_class(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return sums[found] / area[found][:, None], classes[found.nonzero()[:, 1]]
 
 
+def of_another_class(y: Tensor, rng: torch.Generator) -> Tensor:
+    """For each of classes y (B,) a random j with another one, int64 (B,); -1: none.
+
+    ``rng``: a CPU stream.
+    """
+    differs = (y[:, None] != y).double().cpu()
+    found, has_any = torch.full((len(y),), -1), differs.any(1)
+    if has_any.any():
+        drawn = torch.multinomial(differs[has_any], 1, generator=rng)
+        found[has_any] = drawn[:, 0]
+    return found.to(y.device)
+
+
 @dataclass(frozen=True)
 class Scores:
     """How each sample of one split fared: ``loss`` and ``score``, float (N,) each."""

@@ -91,6 +91,7 @@ class Run:
         self.method, self.training = method, training or LocalTraining()
         if self.training.augment is not None:
             self.training.augment.check(method)
+        method.check_federation(federation)
         self.federation = federation.on(device)
         self.select, self.seed = select or everyone(), int(seed)
         self.evaluate_every = int(evaluate_every)

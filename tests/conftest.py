@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fedlab_support import styles
 from fedlab_support.engines.local import one_intra_op_thread
+from tests.styler import TinyStyles
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +25,16 @@ def one_thread():
     """Tiny tensors are slower on several threads."""
     with one_intra_op_thread():
         yield
+
+
+@pytest.fixture
+def tiny_styles(monkeypatch) -> list[str]:
+    """Methods get a tiny style network; the names that were asked for."""
+    asked = []
+
+    def style_network(source: str = "small") -> TinyStyles:
+        asked.append(source)
+        return TinyStyles()
+
+    monkeypatch.setattr(styles, "style_network", style_network)
+    return asked

@@ -94,6 +94,7 @@ class LocalEngine:
                 "use precision='float32' or 'bf16', or device='cuda'"
             )
         self.job, self._seconds = job, {}
+        self.caches = Caches(self.caches.limit)  # another job's are of no use here
         keep_freed_memory()
         self._learners: queue.SimpleQueue = queue.SimpleQueue()
         for _ in range(self.workers):

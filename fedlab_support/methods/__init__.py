@@ -1,17 +1,21 @@
 """Federated methods: one file each, the difference from FedAvg."""
 
 from .afl import AFL
+from .ccst import CCST
 from .fedavg import FedAvg
 from .fedavgm import FedAvgM
 from .fedbn import FedBN
 from .feddg import FedDG
+from .feddg_ga import FedDGGA
 from .fedfa import FedFA
 from .fedfa_plus import FedFAPlus
+from .fedgma import FedGMA
 from .fedmix import FedMix
 from .fedprox import FedProx
 from .fedrobust import FedRobust
 from .fedsam import FedSAM
 from .fedsr import FedSR
+from .fisc import FISC
 from .fpl import FPL
 from .harmofl import HarmoFL
 from .qffl import QFFL
@@ -19,6 +23,8 @@ from .term import TERM
 
 __all__ = [
     "AFL",
+    "CCST",
+    "FISC",
     "FPL",
     "QFFL",
     "TERM",
@@ -26,8 +32,10 @@ __all__ = [
     "FedAvgM",
     "FedBN",
     "FedDG",
+    "FedDGGA",
     "FedFA",
     "FedFAPlus",
+    "FedGMA",
     "FedMix",
     "FedProx",
     "FedRobust",

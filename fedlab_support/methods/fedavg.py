@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..checks import expect
-from ..federation import Batch
+from ..federation import Batch, Federation
 from ..messages import Message, Server, Tensors, weighted_mean
 from ..training import LocalTraining, Visit, build_optimiser
 
@@ -44,6 +44,15 @@ class FedAvg:
         return type(self).__name__
 
     # ---- once, before round 1 -------------------------------------------------------
+    def check_federation(self, federation: Federation) -> None:
+        """Raise ValueError when the method cannot train these clients."""
+        if self.needs_classes and federation.data.has_masks:
+            raise ValueError(
+                f"{self!r} needs the one class of every picture, found masks in "
+                f"{federation.data.name!r}; take pictures with classes, or a method "
+                "that has no use for them, as FedAvg()"
+            )
+
     def adapt(self, model: nn.Module) -> nn.Module:
         """Which network is trained; ``model.image_shape`` is that of a picture."""
         return model

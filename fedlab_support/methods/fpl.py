@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checks import expect
+from ..checks import expect, expect_not_negative
 from ..clustering import means_by_group
-from ..federation import Batch
+from ..federation import Batch, Federation
 from ..messages import Message, Server, Tensors
 from ..metrics import per_class
 from ..training import Visit
@@ -48,11 +48,13 @@ class FPL(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("contrast_weight", "consistency_weight"):
-            expect(self, name, "≥ 0 and finite", 0 <= getattr(self, name) < math.inf)
+        expect_not_negative(self, "contrast_weight", "consistency_weight")
         expect(self, "temperature", "> 0 and finite", 0 < self.temperature < math.inf)
         is_count = isinstance(self.min_count, int) and self.min_count >= 1
         expect(self, "min_count", "a whole number ≥ 1", is_count)
+
+    def check_federation(self, federation: Federation) -> None:
+        """Masks will do: they tell the class of every pixel."""
 
     def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
         """CE + a · contrast + b · consistency; CE where no prototypes are told."""

@@ -1,0 +1,130 @@
+"""CCST: clients share their styles, and each learns its pictures in those of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..bank import gather
+from ..checks import expect
+from ..federation import Batch, Samples
+from ..messages import Tensors
+from ..models import adain
+from ..styles import attach, check_styles, features, restyled
+from ..training import Visit
+from .fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class CCST(FedAvg):
+    """FedAvg on pictures that were also styled like those of other clients.
+
+    Before round 1 every client says its style, and gets those of all. By default as in
+    FISC's comparison: a client draws one other client's style for the whole run, and
+    learns from its pictures and, as much, from their copies in that style. As in the
+    original (``form="official"``), each picture has ``num_styles`` different styles,
+    where its own client's stands for the picture as it is, and all copies together make
+    the data; there a step takes copies of several pictures, here all of its own
+    pictures, and their mean loss. A single client, or no other style, gives FedAvg.
+
+    With ``num_single`` clients say the styles of so many single pictures; the official
+    code then draws one for a batch, here each picture draws its own. The server learns
+    the styles of all clients, and so does everybody: N · 8C bytes for each.
+
+    Source: Chen et al., WACV 2023; code at 87c3e44; FISC's form is that of
+    judydnguyen/PARDON-FedDG at e5df7dd.
+    """
+
+    network: str = "small"  # that transfers styles; or the path of a file
+    form: str = "fisc"  # or "official"
+    num_styles: int | None = None  # K per picture, ≥ 1; None: 1, or 3 officially
+    strength: float | None = None  # of the transfer, in 0…1; None: 0.5, or 1 officially
+    own_style: bool | None = None  # may the own style be drawn? None: only officially
+    num_single: int = 0  # pictures whose styles are said; 0: one style of all of them
+
+    stackable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect(self, "form", "'fisc' or 'official'", self.form in ("fisc", "official"))
+        num, strength = self.num_styles, self.strength
+        is_count = num is None or (isinstance(num, int) and num >= 1)
+        expect(self, "num_styles", "None or a whole number ≥ 1", is_count)
+        expect(self, "strength", "None or in 0…1", 0 <= (strength or 0) <= 1)
+        is_count = isinstance(self.num_single, int) and self.num_single >= 0
+        expect(self, "num_single", "a whole number ≥ 0", is_count)
+
+    @property
+    def is_official(self) -> bool:
+        """Whether copies take the place of the pictures."""
+        return self.form == "official"
+
+    def adapt(self, model: nn.Module) -> nn.Module:
+        """The network, and beside it the one that transfers styles."""
+        return attach(model, self.network)
+
+    def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
+        """The client's style, (1, 2, C), or those of single pictures, (J, 2, C)."""
+        mine, size = visit.client.train, visit.training.batch_size
+        if self.num_single:
+            drawn = torch.randperm(len(mine), generator=visit.rng)[: self.num_single]
+            few = Samples(mine.store, mine.rows[drawn.sort().values.numpy()])
+            styles = [adain.pooled([one]) for one in features(model, few, 1)]
+        else:
+            styles = [adain.pooled(features(model, mine, size))]
+        visit.memory["own"] = torch.stack(styles)
+        return {"styles": visit.memory["own"]}
+
+    def check(self, tensors: Tensors) -> None:
+        """Styles are finite, deviations are not negative; ValueError otherwise."""
+        check_styles(tensors)
+
+    def pool(self, introductions: dict[int, Tensors]) -> Tensors:
+        """The styles of all, (S, 2, C), by client; ValueError for unlike networks."""
+        return {"styles": gather(introductions, "styles")["entries"]}
+
+    def welcome(self, pooled: Tensors, client_id: int) -> Tensors:
+        """The styles of all."""
+        return pooled
+
+    def choose(self, visit: Visit) -> Tensor:
+        """Which styles each of the client's pictures gets, int64 (n, K); -1: its own.
+
+        K is smaller where there are not as many to draw from.
+        """
+        styles, own = visit.memory["styles"], visit.memory["own"]
+        is_own = (styles[:, None] == own).flatten(2).all(2).any(1).cpu()
+        keeps = self.is_official if self.own_style is None else self.own_style
+        may_come = torch.ones(len(is_own)) if keeps else (~is_own).float()
+        wanted = self.num_styles or (3 if self.is_official else 1)
+        num = min(wanted, int(may_come.sum()))
+        n = len(visit.client.train)
+        if num == 0:
+            return torch.full((n, int(self.is_official)), -1)
+        chances = may_come.expand(n if self.is_official else 1, -1)
+        drawn = torch.multinomial(chances, num, generator=visit.rng)
+        return drawn.where(~is_own[drawn], -1).expand(n, -1)
+
+    def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
+        """Choose styles, once for the whole run."""
+        if "choice" not in visit.memory:
+            visit.memory["choice"] = self.choose(visit)
+        return {}
+
+    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+        """CE(x) + sum_k CE(x_k); officially the mean over k of CE(x_k)."""
+        own = 0 if self.is_official else super().loss(model, batch, visit)
+        if not self.is_official:
+            visit.log("task_loss", own)
+        default = 1.0 if self.is_official else 0.5
+        strength = default if self.strength is None else self.strength
+        copies = restyled(model, batch, visit, strength, visit.memory["choice"])
+        losses = [visit.task.loss(model(x), batch.y) for x in copies]
+        return own + sum(losses) / (len(losses) if self.is_official else 1)
+
+    def report_form(self, model: nn.Module) -> Tensors:
+        """Nothing is said after training."""
+        return {}

@@ -1,0 +1,65 @@
+"""FedGMA: the server hardly moves a parameter whose direction clients disagree on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..checks import expect, expect_fractions
+from ..messages import Message, Server
+from .fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class FedGMA(FedAvg):
+    """FedAvg whose mean step is damped, entry by entry, where its signs disagree.
+
+    Every client has one vote; the mean itself counts examples, as in FedAvg. Entries on
+    which at least ``tau`` of all votes are left over move freely. With 20 clients and
+    random signs 0.18 are: then the mask is small nearly everywhere, and the model moves
+    little. Its mean lies in ``server.memory["mask_mean"]`` after every round.
+
+    Running statistics and other buffers are averaged only; the benchmark's code masks
+    them, too. Its mask is 1 + A where clients agree and 0 elsewhere, by a slip:
+    ``mask="benchmark_bug"``, behind the numbers of FISC's tables.
+
+    Source: Tenison et al., TMLR 2023; code of inouye-lab/FedDG_Benchmark at da58f76.
+    """
+
+    tau: float = 0.4  # agreement from which an entry moves freely, 0…1; 0 gives FedAvg
+    mask: str = "soft"  # the agreement below tau; or "hard": 0; or "benchmark_bug"
+    server_lr: float = 1.0  # step of the server, > 0; 1 gives FedAvg
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = ("soft", "hard", "benchmark_bug")
+        expect_fractions(self, "tau")
+        expect(self, "mask", f"one of {known}", self.mask in known)
+        expect(self, "server_lr", "> 0 and finite", 0 < self.server_lr < math.inf)
+
+    def mask_of(self, steps: Sequence[Tensor]) -> Tensor:
+        """What counts of the mean step, entry by entry, from K clients' own steps."""
+        # A = |sum_k sign(step_k)| / K, compared as whole numbers: tau K may be one
+        votes = sum(step.sign().int() for step in steps).abs()
+        is_free = votes >= math.ceil(self.tau * len(steps) - 1e-9)
+        agreement = votes / len(steps)
+        if self.mask == "benchmark_bug":
+            return is_free * (1 + agreement)
+        return torch.where(is_free, 1.0, agreement * (self.mask == "soft"))
+
+    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+        """W <- w + eta M · (mean - w), for parameters; buffers are the mean."""
+        after = super().aggregate(server, messages)
+        weights, counted, num = dict(after.weights), 0.0, 0
+        for name in sorted(server.parameters):
+            w = server.weights[name]
+            mask = self.mask_of([m.weights[name] - w for m in messages])
+            # exact where eta M is 0 or 1
+            weights[name] = torch.lerp(w, after.weights[name], self.server_lr * mask)
+            counted, num = counted + mask.double().sum(), num + mask.numel()
+        memory = {"mask_mean": torch.as_tensor(counted / num)}
+        return replace(after, weights=weights, memory=memory)
