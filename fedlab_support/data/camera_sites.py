@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from .wildlife import SIZES, Point, Sheet, draw
 from .domain_data import DomainData
 from .places import (
     FINE,
@@ -26,6 +25,7 @@ from .places import (
     small,
     smooth_noise,
 )
+from .wildlife import SIZES, Point, Sheet, draw
 
 SEED = 20246
 CAMERAS = {"camera": 40, "val_camera": 4, "test_camera": 6}
