@@ -5,6 +5,8 @@ No digit is among them, no photograph, and no hand, paper or pen of a built-in d
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..data import DomainData, handwriting
@@ -13,19 +15,19 @@ from ..data.handwriting import CHARACTERS, SIDE
 SEED = 20246
 LETTERS = CHARACTERS[10:]
 TEST_SHARE = 0.1  # of the hands
-CLEAN_SHARE = 0.4  # of the pictures
 
 
-def letters(hands: int = 230, times: int = 2) -> DomainData:
-    """52 letters, ``times`` by each hand: (N, 3, 28, 28), N = 52 · hands · times.
+def letters(hands: int, is_plain: bool = False) -> DomainData:
+    """52 letters, twice by each hand: (N, 3, 28, 28), N = 104 · hands.
 
-    Two fifths are light ink on black or dark ink on white. Every other picture has a
-    ground of its own (plain, shaded or mottled), an ink that stands out from it or
-    inverts it, and may be blurred, coarse, noisy or unevenly lit.
+    With ``is_plain`` ink is white on black or black on white. Otherwise every picture
+    has a ground of its own (plain, shaded or mottled), an ink that stands out from it
+    or inverts it, and may be blurred, coarse, noisy or unevenly lit.
     """
-    labels = np.tile(np.arange(len(LETTERS)), times)
-    streams = [np.random.default_rng((SEED, hand)) for hand in range(hands)]
-    images = np.concatenate([_page(labels, rng) for rng in streams])
+    labels = np.tile(np.arange(len(LETTERS)), 2)
+    look = _in_black_and_white if is_plain else _in_many_looks
+    rngs = [np.random.default_rng((SEED, is_plain, hand)) for hand in range(hands)]
+    images = np.concatenate([_page(labels, look, rng) for rng in rngs])
     hand = np.repeat(np.arange(hands), len(labels))
     return DomainData(
         name="letters",
@@ -43,21 +45,25 @@ def letters(hands: int = 230, times: int = 2) -> DomainData:
     )
 
 
-def _page(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _page(labels: np.ndarray, look: Callable, rng: np.random.Generator) -> np.ndarray:
     """One hand's letters, each in a look of its own: uint8 (N, 3, 28, 28)."""
     hand = handwriting.make_hand(rng)
     ink = handwriting.write(hand, labels + 10, rng)[:, None] / 255
-    ground = _ground(len(labels), rng)
-    picture = np.where(
-        rng.random((len(ink), 1, 1, 1)) < 0.25,
-        np.abs(ground - ink),
-        ground + ink * (_ink_colour(ground, rng) - ground),
-    )
-    picture = _seen(picture, rng)
-    is_clean = rng.random((len(ink), 1, 1, 1)) < CLEAN_SHARE
-    paper = rng.integers(2, size=(len(ink), 1, 1, 1))
-    picture = np.where(is_clean, np.abs(paper - ink), picture)
+    picture = np.broadcast_to(look(ink, rng), (len(ink), 3, SIDE, SIDE))
     return np.rint(255 * picture.clip(0, 1)).astype(np.uint8)
+
+
+def _in_black_and_white(ink: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.abs(rng.integers(2, size=(len(ink), 1, 1, 1)) - ink)
+
+
+def _in_many_looks(ink: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    ground, is_inverting = (
+        _ground(len(ink), rng),
+        rng.random((len(ink), 1, 1, 1)) < 0.25,
+    )
+    painted = ground + ink * (_ink_colour(ground, rng) - ground)
+    return _seen(np.where(is_inverting, np.abs(ground - ink), painted), rng)
 
 
 def _ground(count: int, rng: np.random.Generator) -> np.ndarray:
