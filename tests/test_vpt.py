@@ -114,32 +114,6 @@ def test_prompts_have_the_learning_rate_that_is_asked_for(federation):
         )
 
 
-def test_adamw_decays_weights_apart_from_the_gradient():
-    for optimiser, kind in (("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)):
-        training = LocalTraining(lr=0.1, optimiser=optimiser, weight_decay=0.01)
-        w = nn.Parameter(torch.tensor([3.0, -2.0]))
-        v = nn.Parameter(w.detach().clone())
-        ours, theirs = (
-            build_optimiser([("w", w)], training),
-            kind([v], 0.1, weight_decay=0.01),
-        )
-        assert type(ours) is kind
-        for g in ([1.0, 5.0], [0.0, 0.0], [-3.0, 0.5]):
-            w.grad, v.grad = torch.tensor(g), torch.tensor(g)
-            ours.step(), theirs.step()
-        torch.testing.assert_close(w, v)
-    # one step of AdamW: w (1 - lr d) - lr sign(g)
-    w = nn.Parameter(torch.tensor([3.0]))
-    w.grad = torch.tensor([0.5])
-    build_optimiser([("w", w)], training).step()
-    assert w.item() == pytest.approx(3 * (1 - 0.1 * 0.01) - 0.1, rel=1e-6)
-
-
-def test_an_unknown_optimiser_is_refused():
-    with pytest.raises(ValueError, match=r"'sgd', 'adam' or 'adamw', found 'lamb'"):
-        LocalTraining(optimiser="lamb")
-
-
 # ---- as for every method ------------------------------------------------------------
 def test_the_number_of_workers_does_not_matter(federation):
     assert same_to_the_bit(*(run_of(VPT(), federation, 3, workers=w) for w in (1, 2)))
