@@ -17,7 +17,6 @@ from fedlab_support.models.prompted_vit import (
     Prompts,
     TypePrompts,
     spread_of,
-    take_package_units,
 )
 from fedlab_support.training import Learner, trained_names
 from tests.test_methods_reference import vectors
@@ -211,19 +210,6 @@ def test_gradients_reach_the_prompts_through_frozen_layers_only(model):
 
 
 # ---- pictures and weights -----------------------------------------------------------
-@pytest.mark.parametrize("mean", [(0.485, 0.456, 0.406), (0.5, 0.5, 0.5)])
-def test_the_patches_take_the_packages_units(mean):
-    std = (0.229, 0.224, 0.225)
-    convolution = nn.Conv2d(3, 6, 4, 4)
-    colours = torch.rand(2, 3, 8, 8)
-    m, s = (torch.tensor(v).view(3, 1, 1) for v in (mean, std))
-    expected = convolution((colours - m) / s)
-    take_package_units(convolution, mean, std)
-    torch.testing.assert_close(
-        convolution((colours - 0.5) / 0.5), expected, rtol=1e-4, atol=1e-5
-    )
-
-
 def test_grey_pictures_are_seen_as_three_equal_channels():
     grey = pictures(2, (1, 28, 28))
     one, three = (tiny_vit((c, 28, 28), 10) for c in (1, 3))

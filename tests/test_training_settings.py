@@ -50,7 +50,7 @@ def test_a_setting_out_of_range_is_refused_by_its_name(name, values):
 
 
 def test_an_unknown_optimiser_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="'adam' or 'adamw', found 'adagrad'; a method"):
+    with pytest.raises(ValueError, match="or 'adamw', found 'adagrad'; a method"):
         LocalTraining(optimiser="adagrad")
 
 

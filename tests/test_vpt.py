@@ -6,10 +6,8 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
 
 from fedlab_support import VPT, Faults, FedAvg, FedProx, Run, small_cnn, uniform
-from fedlab_support.training import LocalTraining, build_optimiser
 from tests.runs import (
     Turns,
     a_run,

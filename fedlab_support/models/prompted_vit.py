@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..messages import Tensors
-from .pretrained import timm_network
+from .pretrained import Units, timm_network
 
 TINY_VIT = Path(__file__).parent / "assets" / "tiny_vit.safetensors"
 """Made by ``python -m fedlab_support.pretraining.tiny_vit``."""
@@ -19,7 +18,7 @@ DEIT_TINY = "deit_tiny_patch16_224.fp16.safetensors"
 VIT_B16 = "vit_base_patch16_224.augreg2_in21k_ft_in1k"
 TINY = {"patch_size": 4, "embed_dim": 96, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0}
 """The shape of the transformer that the project trained itself."""
-_TINY_TRAINED_ON = {"num_classes": 52, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+_TINY_CLASSES = {"pretrained_cfg_overlay": {"num_classes": 52}}
 
 INITS = ("vpt", "normal")
 
@@ -73,17 +72,17 @@ class TypePrompts(Prompts):
 class PromptedViT(nn.Module):
     """A frozen transformer, tokens that may be learned, and a linear head on its CLS.
 
-    - ``net``: a VisionTransformer of timm with a CLS token and learned positions. It
-      takes pictures in the package's units, (colour - 0.5) / 0.5, of one or three
-      channels; it is never trained and never travels.
+    - ``net``: a VisionTransformer of timm with a CLS token and learned positions; it is
+      never trained and never travels. ``units``: what makes pictures ready for it.
     - ``head``: linear, from D features to M logits.
 
     Without prompts, training is linear probing.
     Source: Jia et al., ECCV 2022, equations 4 to 8.
     """
 
-    def __init__(self, net: nn.Module):
+    def __init__(self, net: nn.Module, units: nn.Module | None = None):
         super().__init__()
+        self.units = units or nn.Identity()
         self.head, net.head = net.head, nn.Identity()
         self.net = net.requires_grad_(False).eval()
         self.prompts: Prompts | None = None
@@ -129,7 +128,7 @@ class PromptedViT(nn.Module):
         prompts, patches; prompts have no position code.
         """
         net, num = self.net, len(x)
-        patches = net.patch_embed(x)
+        patches = net.patch_embed(self.units(x))
         t = torch.cat([net.cls_token.expand(num, -1, -1), patches], 1) + net.pos_embed
         for number, block in enumerate(net.blocks):
             if number < len(tokens):
@@ -168,34 +167,31 @@ def tiny_vit(
     make other ``weights``, too; None is one that was never trained. Otherwise as
     :func:`deit_tiny`.
     """
-    settings = TINY | {"weights": weights, "pretrained_cfg_overlay": _TINY_TRAINED_ON}
-    return _prompted(
-        "vit_tiny_patch16_224", image_shape, num_classes, prompts, settings
-    )
+    settings = TINY | _TINY_CLASSES | {"weights": weights}
+    model = _frozen("vit_tiny_patch16_224", image_shape, num_classes, "half", settings)
+    return model.add_prompts(prompts)
 
 
 def deit_tiny(
     image_shape,
     num_classes: int,
     prompts: int = 0,
-    weights: str | Path | None = None,
+    weights: str | Path | None = DEIT_TINY,
 ) -> PromptedViT:
     """DeiT-tiny, trained on ImageNet: D = 192, patches of 16 pixels, 12 layers.
 
     - ``image_shape``: (C, H, W), C in 1, 3, H and W multiples of the patch; position
       codes are resampled. ``prompts``: how many tokens, as VPT draws them; for methods
       that bring none of their own.
-    - ``weights``: see :func:`pretrained.timm_network`; None: the file of SOURCES.md in
-      the folder that $FEDLAB_WEIGHTS names.
+    - ``weights``: see :func:`pretrained.timm_network`; a file may lie in the folder
+      that $FEDLAB_WEIGHTS names.
 
     Raises ValueError for another size or other weights, FileNotFoundError without them.
     Source: Touvron et al., ICML 2021.
     """
-    if weights is None:
-        weights = Path(os.environ.get("FEDLAB_WEIGHTS", "weights")) / DEIT_TINY
-    settings = {"weights": weights, "patch_size": 16}
-    name = "deit_tiny_patch16_224"
-    return _prompted(name, image_shape, num_classes, prompts, settings)
+    name, settings = "deit_tiny_patch16_224", {"weights": weights, "patch_size": 16}
+    model = _frozen(name, image_shape, num_classes, "imagenet", settings)
+    return model.add_prompts(prompts)
 
 
 def vit_b16(
@@ -203,20 +199,23 @@ def vit_b16(
     num_classes: int,
     prompts: int = 0,
     weights: str | Path | None = VIT_B16,
+    units: str = "half",
 ) -> PromptedViT:
     """ViT-B/16, the papers' network: D = 768, patches of 16 pixels, 12 layers.
 
-    Fetched by name, or read from a file; otherwise as :func:`deit_tiny`.
+    Fetched by name, or read from a file; otherwise as :func:`deit_tiny`. ``units``: a
+    key of ``pretrained.UNITS``, which the weights were trained with.
     Source: Dosovitskiy et al., ICLR 2021.
     """
-    settings = {"weights": weights, "patch_size": 16}
-    name = "vit_base_patch16_224"
-    return _prompted(name, image_shape, num_classes, prompts, settings)
+    name, settings = "vit_base_patch16_224", {"weights": weights, "patch_size": 16}
+    model = _frozen(name, image_shape, num_classes, units, settings)
+    return model.add_prompts(prompts)
 
 
-def _prompted(
-    name: str, image_shape, num_classes: int, prompts: int, settings: dict
+def _frozen(
+    name: str, image_shape, num_classes: int, units: str, settings: dict
 ) -> PromptedViT:
+    """The transformer without prompts; ValueError for pictures that do not fit it."""
     channels, *sides = image_shape
     patch = settings["patch_size"]
     if channels not in (1, 3) or any(side % patch or side < patch for side in sides):
@@ -224,26 +223,7 @@ def _prompted(
             f"expected pictures of 1 or 3 channels with sides that are multiples of "
             f"{patch} pixels, found {tuple(image_shape)}; load the data with size="
         )
-    settings = {"img_size": tuple(sides)} | settings
-    net = timm_network(name, (3, *sides), num_classes, **settings)
-    if settings["weights"] is not None:
-        trained_on = net.pretrained_cfg
-        take_package_units(net.patch_embed.proj, trained_on["mean"], trained_on["std"])
-    if channels == 1:  # what three equal channels give
-        proj = net.patch_embed.proj
-        proj.weight = nn.Parameter(proj.weight.sum(1, keepdim=True))
-        proj.in_channels = 1
-    return PromptedViT(net).add_prompts(prompts)
-
-
-@torch.no_grad()
-def take_package_units(convolution: nn.Conv2d, mean, std) -> None:
-    """Let a convolution without padding take (colour - 0.5) / 0.5; in place.
-
-    ``mean``, ``std``: three each; it was trained on (colour - mean) / std.
-    """
-    mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (mean, std))
-    # w * (c - mean) / std = (0.5 w / std) * x + w * (0.5 - mean) / std, c = 0.5 x + 0.5
-    shift = convolution.weight * ((0.5 - mean) / std)
-    convolution.bias += shift.sum((1, 2, 3))
-    convolution.weight *= 0.5 / std
+    sized = {"img_size": tuple(sides)} | settings
+    return PromptedViT(
+        timm_network(name, (3, *sides), num_classes, **sized), Units(units)
+    )
