@@ -195,22 +195,39 @@ def test_a_client_says_its_mean_type_prompt_of_the_trained_model(started):
     run.show_weights()
 
 
+def test_the_codes_representation_is_that_of_the_received_model(federation):
+    run = run_of(replace(TWO, group_early=True), federation, 1)
+    before = {n: v.clone() for n, v in run.server.weights.items()}
+    run.step(evaluate=False)
+    model = run.model.eval()
+    model.load_state_dict(before, strict=False)
+    for message in run.messages:
+        whole = run.federation.client(message.client).train.whole()
+        with torch.no_grad():
+            h = model.prompts.customise(model.look(whole.x))
+        rows = [h[whole.y == c].mean(0) for c in whole.y.unique()]
+        found = message.report["representation"]
+        torch.testing.assert_close(found, torch.stack(rows).mean(0))
+        kept = run.private[message.client].memory["representation"]
+        assert torch.equal(kept, found)
+
+
 def test_the_centres_and_the_own_group_come_down(started):
-    memory, shared = started.server.memory, started.server.shared
-    assert torch.equal(shared["centres"], centres(memory))
+    memory = started.server.memory
     for g in range(2):
         mean = memory["representations"][memory["groups"] == g].mean(0)
-        torch.testing.assert_close(shared["centres"][g], mean)
+        torch.testing.assert_close(centres(memory)[g], mean)
     for client in range(5):
         told = TWO.brief(started.server, client)
         assert set(told) == {"centres", "group"}
+        assert torch.equal(told["centres"], centres(memory))
         assert told["group"].tolist() == [memory["groups"][client].item()]
     assert set(TWO.brief(started.server, 99)) == {"centres"}, "nobody knows it yet"
 
 
 def test_the_bytes_are_those_of_the_specification(federation):
     run = run_of(TWO, federation, 2)
-    groups = len(run.server.shared["centres"])
+    groups = int(run.server.memory["groups"].max()) + 1
     wire = run.wire.set_index(["round", "direction", "part", "client"]).bytes
     for k in range(5):
         for round in (1, 2):

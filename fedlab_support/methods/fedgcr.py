@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from ..checks import expect
 from ..federation import Batch
 from ..grouping import centres, contrast, groups_of
-from ..messages import Message, Server, Tensors
+from ..messages import Server, Tensors
 from ..models.prompted_vit import Prompts, TypePrompts
 from ..training import Visit
 from .fedgr import FedGR
@@ -31,7 +30,9 @@ class FedGCR(FedGR):
 
     ``reweight=False`` is FedGC, ``customise=False`` FedGR of the same ``init``, and
     both VPT. We follow the paper, but for cosines instead of dot products, which
-    overflow: so does the code.
+    overflow: so does the code. It also takes h from the received model, which is one
+    GC-Net for all; in the paper each client's is its own by then, and groups follow
+    the clients' training as much as their pictures.
 
     Source: Cheng et al., AAAI 2024; code at celinezheng/fedgcr c59d480.
     """
@@ -41,6 +42,7 @@ class FedGCR(FedGR):
     gc_weight: float = 0.5  # lambda1, ≥ 0; 0 leaves it out
     ra_weight: float = 0.1  # lambda2, ≥ 0; 0 leaves it out
     temperature: float = 0.5  # tau of both, ≥ 0.001
+    group_early: bool = False  # True: by the received model's h, as in the code
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,9 +59,12 @@ class FedGCR(FedGR):
 
     def brief(self, server: Server, client_id: int) -> Tensors:
         """The centres (T', D), and which of them is the client's, int64 (1,)."""
-        is_known = server.shared and client_id in server.memory["clients"]
-        own = {"group": groups_of(server.memory, [client_id])} if is_known else {}
-        return server.shared | own
+        memory = server.memory
+        if not (memory and self.customise and self.gc_weight):
+            return {}
+        is_known = client_id in memory["clients"]
+        own = {"group": groups_of(memory, [client_id])} if is_known else {}
+        return {"centres": centres(memory)} | own
 
     def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
         """L_k as FedGR says it, from z_0, which serves the loss again."""
@@ -104,7 +109,9 @@ class FedGCR(FedGR):
     def traits(self, model: nn.Module, visit: Visit) -> Tensor:
         """h, or without GC-Net the frozen features."""
         e = super().traits(model, visit)
-        return model.prompts.customise(e) if self.customise else e
+        if not self.customise:
+            return e
+        return model.customised(e, visit.received.weights if self.group_early else {})
 
     def report(self, model: nn.Module, visit: Visit) -> Tensors:
         """As FedGR; the representation and the prompts as they are now are kept."""
@@ -112,10 +119,3 @@ class FedGCR(FedGR):
         if self.customise:
             visit.memory |= said | dict(model.prompts.named_parameters("prompts"))
         return said
-
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """As FedGR; and the centres of the groups."""
-        server = super().aggregate(server, messages)
-        if not (self.customise and self.gc_weight):
-            return server
-        return replace(server, shared={"centres": centres(server.memory)})

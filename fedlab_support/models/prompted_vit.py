@@ -139,9 +139,13 @@ class PromptedViT(nn.Module):
 
     def steered_by(self, state: Tensors, x: Tensor, e: Tensor) -> Tensor:
         """As :meth:`steered`, by the prompts that ``state`` holds; e (B, D) is of x."""
-        names = [name for name in state if name.startswith("prompts.")]
-        own = {name.removeprefix("prompts."): state[name] for name in names}
+        own = _below("prompts.", state)
         return self.steered(x, functional_call(self.prompts, own, (e,)))
+
+    def customised(self, e: Tensor, state: Tensors) -> Tensor:
+        """H (B, D) by the GC-Net that ``state`` holds, or else by the own."""
+        own = _below("prompts.customise.", state)
+        return functional_call(self.prompts.customise, own, (e,))
 
     def encode(self, x: Tensor) -> Tensor:
         """Features (B, D) of pictures (B, C, H, W)."""
@@ -153,6 +157,12 @@ class PromptedViT(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Logits (B, M) of pictures (B, C, H, W)."""
         return self.head(self.encode(x))
+
+
+def _below(start: str, state: Tensors) -> Tensors:
+    """The weights whose names begin so, by the rest of their names."""
+    names = [name for name in state if name.startswith(start)]
+    return {name.removeprefix(start): state[name] for name in names}
 
 
 def tiny_vit(
