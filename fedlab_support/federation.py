@@ -109,6 +109,11 @@ class Samples:
         return self.store.data.labels[self.rows]
 
     @property
+    def targets(self) -> Tensor:
+        """Classes (N,) or masks (N, H, W), int64, on the device."""
+        return self.store.targets(torch.from_numpy(self.rows).to(self.store.device))
+
+    @property
     def domain(self) -> np.ndarray:
         """Domains, int (N,)."""
         return self.store.data.domain[self.rows]

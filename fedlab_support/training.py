@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Adam, Optimizer
+from torch.optim import Adam, AdamW, Optimizer
 
 from .checks import expect
 from .federation import Batch, Client, Samples
@@ -23,6 +23,7 @@ from .optimisers import FusedSGD
 from .streams import Stream, layer_noise, numpy_stream
 
 PRECISIONS = ("float32", "tf32", "bf16")
+_ADAPTIVE = {"adam": Adam, "adamw": AdamW}
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class LocalTraining:
     lr: float = 0.05  # learning rate, ≥ 0; 0 leaves the weights as received
     epochs: int = 1  # passes over the client's data per round, ≥ 1
     batch_size: int = 32  # samples per step, ≥ 1
-    optimiser: str = "sgd"  # or "adam"
+    optimiser: str = "sgd"  # or "adam", or "adamw", whose weights decay on their own
     momentum: float = 0.0  # of SGD, in [0, 1); starts at zero in every visit
     weight_decay: float = 0.0  # ≥ 0
     linear_weight_decay: float | None = None  # on linear layers; None: weight_decay
@@ -96,10 +97,10 @@ class LocalTraining:
         expect(self, "compile", "True or False", isinstance(self.compile, bool))
         is_right = isinstance(self.augment, Augmentation | None)
         expect(self, "augment", "None or an augmentation, as in Mixup()", is_right)
-        if self.optimiser not in ("sgd", "adam"):
+        if self.optimiser not in ("sgd", *_ADAPTIVE):
             raise ValueError(
-                f"optimiser must be 'sgd' or 'adam', found {self.optimiser!r}; a "
-                "method brings its own through its hook `optimiser`"
+                f"optimiser must be 'sgd', 'adam' or 'adamw', found {self.optimiser!r};"
+                " a method brings its own through its hook `optimiser`"
             )
 
 
@@ -108,24 +109,31 @@ def _between(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(f"{name} must lie in [{low}, {high}), found {value!r}")
 
 
-def build_optimiser(named_params, training: LocalTraining) -> FusedSGD | Optimizer:
+def build_optimiser(
+    named_params, training: LocalTraining, rates: dict[str, float] | None = None
+) -> FusedSGD | Optimizer:
     """A fresh optimiser as ``training`` asks for it.
 
-    ``named_params``: pairs of name and parameter. ``linear_weight_decay`` acts on the
-    matrices of linear layers: the parameters with two dimensions, beside that of the
-    clients in a stack of them.
+    - ``named_params``: pairs of name and parameter. ``linear_weight_decay`` acts on the
+      matrices of linear layers: the parameters with two dimensions, beside that of the
+      clients in a stack of them.
+    - ``rates``: names of parameters that have another learning rate, and that rate.
     """
     linear_decay = training.linear_weight_decay
     if linear_decay is None:
         linear_decay = training.weight_decay
-    groups: dict[float, list[nn.Parameter]] = {}
-    for _, parameter in named_params:
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in named_params:
         num_dims = parameter.ndim - getattr(parameter, "is_stack", False)
         decay = linear_decay if num_dims == 2 else training.weight_decay
-        groups.setdefault(decay, []).append(parameter)
-    settings = [{"params": p, "weight_decay": decay} for decay, p in groups.items()]
-    if training.optimiser == "adam":
-        return Adam(settings, lr=training.lr, fused=True)
+        rate = (rates or {}).get(name, training.lr)
+        groups.setdefault((decay, rate), []).append(parameter)
+    settings = [
+        {"params": params, "weight_decay": decay, "lr": rate}
+        for (decay, rate), params in groups.items()
+    ]
+    if training.optimiser in _ADAPTIVE:
+        return _ADAPTIVE[training.optimiser](settings, lr=training.lr, fused=True)
     return FusedSGD(settings, training.lr, training.momentum)
 
 
@@ -206,6 +214,23 @@ class Visit:
         batches = samples.batches(self.training.batch_size)
         losses = [self.task.losses(predict(b.x), b.y) for b in batches]
         return torch.cat(losses).double().mean()
+
+    @torch.no_grad()
+    def kept(
+        self, name: str, compute: Callable[[Batch], Tensor], batch: Batch | None = None
+    ) -> Tensor:
+        """What ``compute`` gives, row by row, for a batch or for all training samples.
+
+        Computed once for all of them, in sequence and in batches of the training's
+        size, so that the bits do not depend on when; ``cache[name]``, (N, …), keeps it.
+        With an augmentation, a batch's rows are those of the batch as it is.
+        """
+        if batch is not None and self.training.augment is not None:
+            return compute(batch)
+        if name not in self.cache:
+            batches = self.client.train.batches(self.training.batch_size)
+            self.cache[name] = torch.cat([compute(each) for each in batches])
+        return self.cache[name] if batch is None else self.cache[name][batch.index]
 
     def check_deadline(self) -> None:
         """Raise TimeoutError when the visit has taken too long."""

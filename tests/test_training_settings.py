@@ -50,7 +50,7 @@ def test_a_setting_out_of_range_is_refused_by_its_name(name, values):
 
 
 def test_an_unknown_optimiser_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="'sgd' or 'adam', found 'adagrad'; a method"):
+    with pytest.raises(ValueError, match="or 'adamw', found 'adagrad'; a method"):
         LocalTraining(optimiser="adagrad")
 
 
@@ -301,3 +301,24 @@ def test_later_trees_win():
     ones, twos = ({"head.bias": torch.full((3,), value)} for value in (1.0, 2.0))
     Learner(model).load(ones, {}, twos)
     assert model.head.bias.tolist() == [2, 2, 2]
+
+
+def test_adamw_decays_weights_apart_from_the_gradient():
+    for optimiser, kind in (("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)):
+        training = LocalTraining(lr=0.1, optimiser=optimiser, weight_decay=0.01)
+        w = nn.Parameter(torch.tensor([3.0, -2.0]))
+        v = nn.Parameter(w.detach().clone())
+        ours, theirs = (
+            build_optimiser([("w", w)], training),
+            kind([v], 0.1, weight_decay=0.01),
+        )
+        assert type(ours) is kind
+        for g in ([1.0, 5.0], [0.0, 0.0], [-3.0, 0.5]):
+            w.grad, v.grad = torch.tensor(g), torch.tensor(g)
+            ours.step(), theirs.step()
+        torch.testing.assert_close(w, v)
+    # one step of AdamW: w (1 - lr d) - lr sign(g)
+    w = nn.Parameter(torch.tensor([3.0]))
+    w.grad = torch.tensor([0.5])
+    build_optimiser([("w", w)], training).step()
+    assert w.item() == pytest.approx(3 * (1 - 0.1 * 0.01) - 0.1, rel=1e-6)

@@ -9,7 +9,9 @@ from .feddg import FedDG
 from .feddg_ga import FedDGGA
 from .fedfa import FedFA
 from .fedfa_plus import FedFAPlus
+from .fedgcr import FedGCR
 from .fedgma import FedGMA
+from .fedgr import FedGR
 from .fedmix import FedMix
 from .fedprox import FedProx
 from .fedrobust import FedRobust
@@ -20,6 +22,7 @@ from .fpl import FPL
 from .harmofl import HarmoFL
 from .qffl import QFFL
 from .term import TERM
+from .vpt import VPT
 
 __all__ = [
     "AFL",
@@ -28,6 +31,7 @@ __all__ = [
     "FPL",
     "QFFL",
     "TERM",
+    "VPT",
     "FedAvg",
     "FedAvgM",
     "FedBN",
@@ -35,7 +39,9 @@ __all__ = [
     "FedDGGA",
     "FedFA",
     "FedFAPlus",
+    "FedGCR",
     "FedGMA",
+    "FedGR",
     "FedMix",
     "FedProx",
     "FedRobust",

@@ -8,6 +8,7 @@ from .gaussian import GaussianHead
 from .histogram import soft_bins, soft_histogram, symmetric_kl
 from .mobilenet import MobileNet, mobilenet
 from .noise import Dropout
+from .prompted_vit import PromptedViT, deit_tiny, tiny_vit, vit_b16
 from .resnet import ResNet, resnet18, resnet50
 from .squeezenet import SqueezeNet, squeezenet
 from .swin import Swin, swin_tiny
@@ -21,11 +22,13 @@ __all__ = [
     "FeatureAugmentation",
     "GaussianHead",
     "MobileNet",
+    "PromptedViT",
     "ResNet",
     "SqueezeNet",
     "Swin",
     "UNet",
     "alexnet",
+    "deit_tiny",
     "densenet100",
     "mobilenet",
     "modulation",
@@ -40,5 +43,7 @@ __all__ = [
     "squeezenet",
     "swin_tiny",
     "symmetric_kl",
+    "tiny_vit",
     "unet",
+    "vit_b16",
 ]

@@ -119,7 +119,9 @@ def timm_network(
     if weights is None:
         return timm.create_model(name, num_classes=num_classes, **settings)
     if Path(weights).suffix in SUFFIXES:
-        settings["pretrained_cfg_overlay"] = {"file": str(weights_file(weights))}
+        overlay = settings.get("pretrained_cfg_overlay", {})
+        file = {"file": str(weights_file(weights))}
+        settings["pretrained_cfg_overlay"] = overlay | file
     elif str(weights).partition(".")[0] != name:
         raise ValueError(
             f"expected weights of {name}: a name as {name}.<tag> or the path of a file "

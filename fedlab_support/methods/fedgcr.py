@@ -1,0 +1,121 @@
+"""FedGCR: prompts for each type of picture, and weights for groups that fall behind."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import expect
+from ..federation import Batch
+from ..grouping import centres, contrast, groups_of
+from ..messages import Server, Tensors
+from ..models.prompted_vit import Prompts, TypePrompts
+from ..training import Visit
+from .fedgr import FedGR
+
+
+@dataclass(frozen=True)
+class FedGCR(FedGR):
+    """FedGR with group customisation (FedGC): prompts that depend on the picture.
+
+    GC-Net turns a picture's frozen features into h, which moves its prompts. Clients
+    are grouped by their mean h; two contrastive losses draw h to the centre of the
+    client's group, and features to those of the received model, away from what the
+    client had at the end of its last visit. Without such a past, as in round 1, or
+    without a group, these losses are left out.
+
+    ``reweight=False`` is FedGC, ``customise=False`` FedGR of the same ``init``, and
+    both VPT. We follow the paper, but for cosines instead of dot products, which
+    overflow: so does the code. It also takes h from the received model, which is one
+    GC-Net for all; in the paper each client's is its own by then, and groups follow
+    the clients' training as much as their pictures.
+
+    Source: Cheng et al., AAAI 2024; code at celinezheng/fedgcr c59d480.
+    """
+
+    init: str = "normal"
+    customise: bool = True  # False: the same prompts for all pictures, as in FedGR
+    gc_weight: float = 0.5  # lambda1, ≥ 0; 0 leaves it out
+    ra_weight: float = 0.1  # lambda2, ≥ 0; 0 leaves it out
+    temperature: float = 0.5  # tau of both, ≥ 0.001
+    group_early: bool = False  # True: by the received model's h, as in the code
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_steered = self.num_prompts > 0 or not self.customise
+        expect(self, "num_prompts", "≥ 1 where they are customised", is_steered)
+        for name, least in (("gc_weight", 0), ("ra_weight", 0), ("temperature", 1e-3)):
+            is_right = least <= getattr(self, name) < math.inf
+            expect(self, name, f"≥ {least} and finite", is_right)
+
+    @property
+    def kind(self) -> type[Prompts]:
+        """Of prompts."""
+        return TypePrompts if self.customise else Prompts
+
+    def brief(self, server: Server, client_id: int) -> Tensors:
+        """The centres (T', D), and which of them is the client's, int64 (1,)."""
+        memory = server.memory
+        if not (memory and self.customise and self.gc_weight):
+            return {}
+        is_known = client_id in memory["clients"]
+        own = {"group": groups_of(memory, [client_id])} if is_known else {}
+        return {"centres": centres(memory)} | own
+
+    def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
+        """L_k as FedGR says it, from z_0, which serves the loss again."""
+        visit.cache.pop("received", None)
+        visit.cache.pop("previous", None)
+        if not (self.reweight and self.customise):
+            return super().arrive(model, visit)
+        output = model.head(self.second_pass("received", model, visit))
+        losses = visit.task.losses(output, visit.client.train.targets)
+        return {"loss": losses.detach().double().mean()}
+
+    def second_pass(self, when: str, model, visit: Visit, batch=None) -> Tensor:
+        """Features z_0 by the prompts as "received", or z_prev by the "previous".
+
+        ``batch``: None for all of the client's pictures.
+        """
+        told = visit.received.weights if when == "received" else visit.memory
+        e = partial(self.first_pass, model, visit)
+        return visit.kept(when, lambda b: model.steered_by(told, b.x, e(b)), batch)
+
+    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+        """CE + lambda1 · GC + lambda2 · RA."""
+        if not self.customise:
+            return super().loss(model, batch, visit)
+        told, memory, tau = visit.received.shared, visit.memory, self.temperature
+        h = model.prompts.customise(self.first_pass(model, visit, batch))
+        z = model.steered(batch.x, model.prompts.moved(h))
+        parts = {"task_loss": visit.task.loss(model.head(z), batch.y)}
+        if self.gc_weight and "group" in told and "representation" in memory:
+            # H_i among h_prev, H_1, …, H_T'
+            known = torch.cat([memory["representation"][None], told["centres"]])
+            parts["gc"] = self.gc_weight * contrast(h, known, 1 + told["group"], tau)
+        if self.ra_weight and "representation" in memory:
+            z_0 = self.second_pass("received", model, visit, batch)
+            z_prev = self.second_pass("previous", model, visit, batch)
+            known, first = torch.stack([z_0, z_prev], 1), batch.index.new_zeros(1)
+            parts["ra"] = self.ra_weight * contrast(z, known, first, tau)
+        for name, part in parts.items():
+            visit.log(name, part)
+        return sum(parts.values())
+
+    def traits(self, model: nn.Module, visit: Visit) -> Tensor:
+        """h, or without GC-Net the frozen features."""
+        e = super().traits(model, visit)
+        if not self.customise:
+            return e
+        return model.customised(e, visit.received.weights if self.group_early else {})
+
+    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+        """As FedGR; the representation and the prompts as they are now are kept."""
+        said = super().report(model, visit)
+        if self.customise:
+            visit.memory |= said | dict(model.prompts.named_parameters("prompts"))
+        return said
