@@ -5,7 +5,7 @@ The names below are all that notebooks use; nothing else is promised.
 
 from importlib import import_module
 
-from . import history, metrics, models
+from . import history, methods, metrics, models
 from .data import available, load, rotated
 from .engines import Faults
 from .engines.flower_local import LocalFlower
@@ -136,6 +136,7 @@ __all__ = [
     "leave_out",
     "leave_two_domains_out",
     "load",
+    "methods",
     "metrics",
     "models",
     "plots",

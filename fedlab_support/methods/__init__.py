@@ -1,5 +1,8 @@
 """Federated methods: one file each, the difference from FedAvg."""
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 from .afl import AFL
 from .ccst import CCST
 from .fedavg import FedAvg
@@ -23,6 +26,42 @@ from .harmofl import HarmoFL
 from .qffl import QFFL
 from .term import TERM
 from .vpt import VPT
+
+HOOKS = (
+    "adapt",
+    "private_names",
+    "introduce",
+    "pool",
+    "welcome",
+    "brief",
+    "arrive",
+    "optimiser",
+    "loss",
+    "report",
+    "weigh",
+    "aggregate",
+    "predict",
+    "evaluation_state",
+)
+"""What a method may change, in the order in which a run calls it."""
+
+
+def changed_hooks(method: type[FedAvg]) -> tuple[str, ...]:
+    """The hooks in which a method differs from FedAvg."""
+    return tuple(h for h in HOOKS if getattr(method, h) is not getattr(FedAvg, h))
+
+
+def catalogue() -> dict[str, type[FedAvg]]:
+    """Every method that has a file in this folder, by its label, in order of files."""
+    found = {}
+    for file in iter_modules(__path__):
+        module = import_module(f"{__name__}.{file.name}")
+        for kind in vars(module).values():
+            is_own = getattr(kind, "__module__", "") == module.__name__
+            if is_own and isinstance(kind, type) and issubclass(kind, FedAvg):
+                found[kind().label] = kind
+    return found
+
 
 __all__ = [
     "AFL",

@@ -37,6 +37,11 @@ class QFFL(ReceivedLoss, FedAvg):
     q: float = 1.0  # fairness, ≥ 0; 0 gives FedAvg of the same weighting
     epsilon: float = 1e-10  # added to losses, > 0; larger: less halting for q < 1
 
+    @property
+    def label(self) -> str:
+        """As the paper writes it."""
+        return "q-FFL"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         expect(self, "q", "≥ 0 and finite", 0 <= self.q < math.inf)

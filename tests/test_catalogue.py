@@ -1,0 +1,41 @@
+"""The catalogue of methods: every file's method, and how each differs from FedAvg."""
+
+from fedlab_support import methods
+from fedlab_support.methods import FedAvg, FedFA, FedFAPlus, catalogue, changed_hooks
+
+
+def test_every_public_method_is_in_the_catalogue_under_its_label():
+    public = {getattr(methods, name) for name in methods.__all__}
+    kinds = {kind for kind in public if isinstance(kind, type)}
+    assert set(catalogue().values()) == kinds
+    assert all(kind().label == label for label, kind in catalogue().items())
+
+
+def test_changed_hooks_are_those_that_are_not_fedavgs():
+    assert changed_hooks(FedAvg) == ()
+    inherited = set(changed_hooks(FedFA))
+    assert set(changed_hooks(FedFAPlus)) == inherited | {"loss"}
+
+    class Loud(FedAvg):
+        def report(self, model, visit):
+            return {}
+
+        def adapt(self, model):
+            return model
+
+    assert changed_hooks(Loud) == ("adapt", "report")
+
+
+def test_a_method_in_a_new_file_is_found_without_a_word_elsewhere(
+    tmp_path, monkeypatch
+):
+    source = """
+from fedlab_support.methods.fedavg import FedAvg
+
+class FedNew(FedAvg):
+    def weigh(self, server, messages):
+        return super().weigh(server, messages).flip(0)
+"""
+    (tmp_path / "fednew.py").write_text(source)
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    assert changed_hooks(catalogue()["FedNew"]) == ("weigh",)
