@@ -6,6 +6,7 @@ from .cnn import CNN, report_cnn, small_cnn
 from .densenet import DenseNet, densenet100
 from .gaussian import GaussianHead
 from .histogram import soft_bins, soft_histogram, symmetric_kl
+from .inversion import StyleInverter, perceptual_distance, style_inverter
 from .mobilenet import MobileNet, mobilenet
 from .noise import Dropout
 from .prompted_vit import PromptedViT, deit_tiny, tiny_vit, vit_b16
@@ -25,6 +26,7 @@ __all__ = [
     "PromptedViT",
     "ResNet",
     "SqueezeNet",
+    "StyleInverter",
     "Swin",
     "UNet",
     "alexnet",
@@ -32,6 +34,7 @@ __all__ = [
     "densenet100",
     "mobilenet",
     "modulation",
+    "perceptual_distance",
     "report_cnn",
     "resnet18",
     "resnet50",
@@ -41,6 +44,7 @@ __all__ = [
     "soft_bins",
     "soft_histogram",
     "squeezenet",
+    "style_inverter",
     "swin_tiny",
     "symmetric_kl",
     "tiny_vit",

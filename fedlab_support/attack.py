@@ -1,0 +1,72 @@
+"""The attack on styles: an attacker is a run whose one client holds public pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .checks import expect
+from .data import DomainData
+from .federation import Batch, Federation
+from .messages import Tensors
+from .methods import FedAvg
+from .models.inversion import perceptual_distance
+from .training import Visit
+
+DISTANCES = ("mse", "perceptual")
+
+
+@dataclass(frozen=True)
+class StyleInversion(FedAvg):
+    """Learn to rebuild pictures from their styles, on pictures that anyone may have.
+
+    Trains a ``models.StyleInverter`` on colours (see :func:`public`). Pictures whose
+    styles are asked for later take no part.
+
+    Source: Chen et al. (CCST), WACV 2023, supplement; Nguyen et al. (FISC), 2024,
+    section "Security Analysis". The paper speaks of a GAN; the code behind it trains a
+    generator by regression, without a discriminator, and so do we.
+    """
+
+    distance: str = "mse"  # to the true picture; or "perceptual", of the style network
+
+    stackable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = self.distance in DISTANCES
+        expect(self, "distance", f"one of {DISTANCES}", known)
+
+    def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
+        """Look at all styles once; they do not change."""
+        if "styles" not in visit.cache:
+            batches = visit.client.train.batches(256)
+            visit.cache["styles"] = torch.cat([model.styles(b.x) for b in batches])
+        return {}
+
+    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+        """E d(R(S(x)), x)."""
+        kept = visit.cache.get("styles")
+        styles = model.styles(batch.x) if kept is None else kept[batch.index]
+        rebuilt = model.rebuild(styles)
+        if self.distance == "mse":
+            return F.mse_loss(rebuilt, batch.x)
+        maps = model.styler.maps(rebuilt), model.styler.maps(batch.x)
+        return perceptual_distance(*maps).mean()
+
+
+def public(data: DomainData, rows: np.ndarray | None = None) -> Federation:
+    """One client with the pictures at ``rows``, all by default, given as colours.
+
+    Nothing is set aside for testing: the attacker has no use for it.
+    """
+    data = data if rows is None else data.select(rows)
+    nothing, plain = (0.0,) * len(data.mean), (1.0,) * len(data.std)
+    none = np.zeros(len(data), dtype=bool)
+    data = replace(data, mean=nothing, std=plain, is_test=none)
+    return Federation.build(data, [np.arange(len(data))])

@@ -1,0 +1,115 @@
+"""How much of pictures comes back: of each, of a set of them, and of what they show."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+LEAST_PROBABILITY = 1e-12
+"""What a probability counts at least, so that its logarithm is finite."""
+
+
+def psnr(found: Tensor, true: Tensor) -> Tensor:
+    """Peak signal-to-noise ratio in dB, (N,), of colours (N, C, H, W) in 0…1.
+
+    20 dB is a root mean squared error of a tenth of the range; equal pictures have inf.
+    """
+    if found.shape != true.shape:
+        raise ValueError(
+            "expected as many rebuilt pictures as true ones, of one shape, found "
+            f"{tuple(found.shape)} and {tuple(true.shape)}"
+        )
+    # 10 log10(1 / MSE)
+    return -10 * (found - true).double().square().flatten(1).mean(1).log10()
+
+
+def frechet_distance(a: Tensor, b: Tensor) -> float:
+    """Fréchet distance of two sets of features, (N, D) and (M, D).
+
+    Each set counts as a normal distribution with its mean and sample covariance. The
+    features are of any network: only with Inception's is it the FID. Small samples
+    look far apart: compare sets of equal size, ten times D or more.
+    Raises ValueError for fewer than two rows, another D, or values that are not finite.
+    Source: Heusel et al., NeurIPS 2017, equation 6.
+    """
+    a, b = a.double().flatten(1), b.double().flatten(1)
+    if min(len(a), len(b)) < 2 or a.shape[1] != b.shape[1]:
+        raise ValueError(
+            "expected features (N, D) and (M, D), N and M at least 2, found "
+            f"{tuple(a.shape)} and {tuple(b.shape)}"
+        )
+    if not (a.isfinite().all() and b.isfinite().all()):
+        raise ValueError("features must be finite, found NaN or infinite values")
+    first, second = (torch.atleast_2d(torch.cov(x.T)) for x in (a, b))
+    # (S1 S2)^½ has the trace of (S1^½ S2 S1^½)^½, which is symmetric: nothing complex
+    values, vectors = torch.linalg.eigh(first)
+    root = vectors * values.clamp(min=0).sqrt() @ vectors.T
+    both = torch.linalg.eigvalsh(root @ second @ root).clamp(min=0).sqrt().sum()
+    # |m1 - m2|² + Tr(S1 + S2 - 2 (S1 S2)^½)
+    apart = (a.mean(0) - b.mean(0)).square().sum()
+    return max(0.0, (apart + first.trace() + second.trace() - 2 * both).item())
+
+
+def class_score(probabilities: Tensor) -> float:
+    """How sure of its class a network is and how many it sees: 1 to M, from (N, M).
+
+    1: it says the same of every picture; M: it is sure each time, and all classes come
+    equally often. With Inception's classes it is the Inception Score. Raises ValueError
+    when a row is no distribution.
+    Source: Salimans et al., NeurIPS 2016, section 4.
+    """
+    p = probabilities.double()
+    if p.ndim != 2 or not len(p) or (p < 0).any() or (p.sum(1) - 1).abs().max() > 1e-4:
+        raise ValueError(
+            "expected probabilities (N, M), every row summing to 1, found "
+            f"{tuple(p.shape)}; use logits.softmax(1)"
+        )
+    log_p = p.clamp(min=LEAST_PROBABILITY).log()
+    log_mean = p.mean(0).clamp(min=LEAST_PROBABILITY).log()
+    # exp E_x KL(p(y|x) ‖ E p(y|x))
+    return (p * (log_p - log_mean)).sum(1).mean().exp().item()
+
+
+def retrieval_rate(found: Tensor, true: Tensor) -> float:
+    """Share of rows of ``found`` (N, …) whose nearest row of ``true`` is their own.
+
+    Row i of both belongs to picture i. Guessing gives 1/N, and so does one and the same
+    answer for all; of rows that are equally near, the first counts.
+    """
+    found, true = found.double().flatten(1), true.double().flatten(1)
+    if found.shape != true.shape or not len(found):
+        raise ValueError(
+            "expected a row of the same length for each picture, found "
+            f"{tuple(found.shape)} and {tuple(true.shape)}"
+        )
+    nearest = torch.cdist(found, true).argmin(1)
+    return (
+        (nearest == torch.arange(len(true), device=true.device)).double().mean().item()
+    )
+
+
+def guess(
+    known: Tensor, labels: np.ndarray, asked: Tensor, strength: float = 1.0
+) -> np.ndarray:
+    """What who has labelled examples says of others, (M,): logistic regression.
+
+    - ``known``: (N, …) examples, as styles; ``labels``: what is known of them, (N,).
+    - ``asked``: (M, …) of the same form. ``strength``: inverse of the penalty, > 0.
+
+    Values are scaled by the known examples' mean and deviation. Raises ValueError for
+    labels that do not fit, or are all the same.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if len(labels) != len(known) or len(np.unique(labels)) < 2:
+        raise ValueError(
+            f"expected a label for each of {len(known)} examples, of two kinds or "
+            f"more, found {len(labels)} of {len(np.unique(labels))}"
+        )
+    learner = LogisticRegression(C=strength, max_iter=1000)
+    scaled = make_pipeline(StandardScaler(), learner)
+    scaled.fit(known.flatten(1).double().numpy(), labels)
+    return scaled.predict(asked.flatten(1).double().numpy())

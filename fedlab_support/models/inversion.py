@@ -1,0 +1,105 @@
+"""From a style back to a picture: the attacker's network, and what it may compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .adain import per_image, style_network
+from .stages import norm2d
+
+HALVINGS = 3
+"""How often the smallest map is doubled on its way to a picture."""
+
+
+class StyleInverter(nn.Module):
+    """Rebuilds pictures from their styles.
+
+    The generator sees the channels' means and deviations, normalised by those of the
+    pictures that it learns from, and nothing else: a map at an eighth of the picture's
+    side, then three times twice the size.
+
+    - ``styler``: what makes the styles, frozen; it is public, so the attacker has it.
+    - ``image_shape``: (C, H, W), H and W multiples of 8.
+    - ``widths``: channels of the first map and after each doubling.
+    """
+
+    def __init__(
+        self,
+        styler: nn.Module,
+        image_shape: tuple[int, int, int],
+        widths: Sequence[int] = (128, 64, 32, 16),
+    ):
+        super().__init__()
+        channels, *sides = image_shape
+        step = 2**HALVINGS
+        if any(side % step or side < step for side in sides):
+            raise ValueError(
+                f"expected sides that are multiples of {step} pixels, found "
+                f"{sides[0]}x{sides[1]}; load the data with size="
+            )
+        self.styler = styler.requires_grad_(False).eval()
+        start = (widths[0], *(side // step for side in sides))
+        self.seed = nn.Sequential(
+            nn.Flatten(),
+            nn.BatchNorm1d(2 * styler.channels, affine=False),
+            nn.Linear(2 * styler.channels, start[0] * start[1] * start[2]),
+            nn.ReLU(),
+            nn.Unflatten(1, start),
+        )
+        self.grow = nn.Sequential(*(_doubled(*pair) for pair in pairwise(widths)))
+        self.paint = nn.Conv2d(widths[-1], channels, 3, padding=1)
+
+    @torch.no_grad()
+    def styles(self, colours: Tensor) -> Tensor:
+        """The style of each picture, (B, 2, C), from colours (B, 1 or 3, H, W)."""
+        mean, deviation = per_image(self.styler.encode(colours))
+        return torch.stack([mean, deviation], 1).flatten(2)
+
+    def rebuild(self, styles: Tensor) -> Tensor:
+        """Colours in 0…1, (B, C, H, W), from styles (B, 2, C), whoever's they are."""
+        return self.paint(self.grow(self.seed(styles))).sigmoid()
+
+    def forward(self, colours: Tensor) -> Tensor:
+        """Colours rebuilt from nothing but the style of each picture."""
+        return self.rebuild(self.styles(colours))
+
+
+def _doubled(channels_in: int, channels_out: int) -> nn.Sequential:
+    """Twice the height and width, then 3x3 convolution, normalisation, ReLU."""
+    enlarge = nn.Upsample(scale_factor=2)
+    convolve = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False)
+    return nn.Sequential(enlarge, convolve, norm2d("batch", channels_out), nn.ReLU())
+
+
+def style_inverter(
+    image_shape,
+    num_classes: int,
+    source: str | Path = "small",
+    widths: Sequence[int] = (128, 64, 32, 16),
+) -> StyleInverter:
+    """The attacker on the styles of :func:`adain.style_network`, as a run asks for it.
+
+    ``num_classes`` is of no use to it.
+    """
+    return StyleInverter(style_network(source), image_shape, widths)
+
+
+def perceptual_distance(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
+    """How unlike two pictures are to a network, (B,), by maps (B, C, h, w) of layers.
+
+    At each place the channels are scaled to length 1, so that only their direction
+    counts; squared differences are averaged over places, and over layers. This is LPIPS
+    without its learned weights. Source: Zhang et al., CVPR 2018, equation 1.
+    """
+    unit = partial(F.normalize, dim=1, eps=1e-6)
+    pairs = zip(a, b, strict=True)
+    # (1 / hw) Σ_uv |â_uv - b̂_uv|²
+    each = [(unit(x) - unit(y)).square().sum(1).mean((1, 2)) for x, y in pairs]
+    return torch.stack(each).mean(0)

@@ -1,0 +1,228 @@
+"""The attacker: a network from style to picture, learned on pictures of others."""
+
+from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+
+from fedlab_support import Federation, LocalTraining, Run
+from fedlab_support.attack import StyleInversion, public
+from fedlab_support.data import DomainData
+from fedlab_support.fidelity import psnr, retrieval_rate
+from fedlab_support.models import StyleInverter, perceptual_distance, style_inverter
+from fedlab_support.models.adain import per_image, style_network
+from fedlab_support.training import trained_names
+from tests.runs import a_visit, same_to_the_bit
+from tests.tiny import tiny_data
+
+SIDE = 16
+narrow = partial(style_inverter, widths=(16, 16, 8, 8))
+TRAINING = LocalTraining(0.01, epochs=5, batch_size=16, optimiser="adam")
+
+
+@cache
+def pictures(num: int = 128) -> DomainData:
+    """Tiny data whose pictures differ in colour: what a style tells."""
+    data = tiny_data(num, size=SIDE, channels=3)
+    tint = np.random.default_rng(0).uniform(0, 1, (num, 3, 1, 1))
+    images = (data.images * 0.4 + 150 * tint).astype(np.uint8)
+    return replace(data, images=images)
+
+
+def theirs() -> torch.Tensor:
+    """The colours of pictures that the attacker never sees, (32, 3, 16, 16)."""
+    return public(pictures(), np.arange(96, 128)).client(0).train.whole().x
+
+
+def attacker(distance: str = "mse", model=narrow, **settings) -> Run:
+    return Run(
+        StyleInversion(distance=distance),
+        public(pictures(), np.arange(96)),
+        model,
+        TRAINING,
+        **{"workers": 1, **settings},
+    )
+
+
+@cache
+def trained(distance: str = "mse") -> Run:
+    run = attacker(distance)
+    run.fit(4, progress=False)
+    return run
+
+
+@torch.no_grad()
+def rebuilt(run: Run, styles: torch.Tensor) -> torch.Tensor:
+    return run.model.rebuild(styles)
+
+
+def test_public_pictures_come_as_colours_and_nothing_is_kept_back():
+    data, rows = pictures(), np.array([5, 2, 9])
+    assert data.is_test[:100].any()
+    federation = public(data, rows)
+    x = federation.client(0).train.whole().x
+    wanted = torch.from_numpy(data.images[rows]) / 255
+    assert torch.allclose(x, wanted, atol=1e-6)
+    assert (len(federation), len(federation.test), len(public(data).rows)) == (
+        1,
+        0,
+        128,
+    )
+
+
+def test_a_style_is_that_of_the_style_network():
+    model, x = attacker().model, theirs()
+    mean, deviation = per_image(style_network().encode(x))
+    styles = model.styles(x)
+    assert styles.shape == (32, 2, style_network().channels)
+    assert torch.allclose(styles[:, 0], mean.flatten(1), atol=1e-6)
+    assert torch.allclose(styles[:, 1], deviation.flatten(1), atol=1e-6)
+    with torch.no_grad():
+        assert torch.equal(model(x), model.rebuild(styles))
+    assert model(x).shape == x.shape
+    assert 0 <= model(x).min() <= model(x).max() <= 1
+
+
+def test_the_style_network_is_frozen_and_never_travels():
+    run = trained()
+    names = trained_names(run.model)
+    assert names
+    assert not any(name.startswith("styler") for name in names)
+    assert set(run.messages[0].weights) == set(names)
+    before = style_network().state_dict()
+    after = run.model.styler.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("shape", [(3, 20, 16), (3, 16, 28), (3, 0, 8)])
+def test_sides_that_cannot_be_doubled_three_times_are_refused(shape):
+    with pytest.raises(ValueError, match=r"multiples of 8 pixels.*size="):
+        StyleInverter(style_network(), shape)
+
+
+def test_other_shapes_work():
+    model = StyleInverter(style_network(), (1, 8, 24), widths=(8, 8, 4, 4)).eval()
+    x = torch.rand(2, 1, 8, 24)
+    assert model(x).shape == x.shape
+
+
+def test_pictures_that_are_no_colours_are_refused():
+    data = replace(public(pictures()).data, mean=(0.5,) * 3)
+    federation = Federation.build(data, [np.arange(20)])
+    with pytest.raises(ValueError, match=r"0…1|0 to 1|\[0, 1\]"):
+        Run(StyleInversion(), federation, narrow)
+
+
+def test_an_unknown_distance_is_refused():
+    with pytest.raises(ValueError, match=r"distance must be one of.*'lpips'"):
+        StyleInversion(distance="lpips")
+
+
+def test_the_attacker_beats_the_mean_picture_and_needs_the_right_styles():
+    run, x = trained(), theirs()
+    styles = run.model.styles(x)
+    mean = psnr(x.mean(0, keepdim=True).expand_as(x), x).mean()
+    own = psnr(rebuilt(run, styles), x).mean()
+    shuffled = psnr(rebuilt(run, styles.roll(7, 0)), x).mean()
+    assert own > mean + 3
+    assert shuffled < mean + 0.5
+    assert retrieval_rate(rebuilt(run, styles), x) > 5 / 32
+
+
+def test_one_style_for_all_gives_one_picture_for_all():
+    run, x = trained(), theirs()
+    style = run.model.styles(x).mean(0, keepdim=True)
+    found = rebuilt(run, style.expand(32, -1, -1))
+    assert torch.allclose(found, found[:1].expand_as(found), atol=1e-6)
+    same = found[:1].expand_as(found)
+    assert retrieval_rate(same, x) == pytest.approx(1 / 32)
+
+
+def test_noise_on_styles_does_not_help():
+    run, x = trained(), theirs()
+    styles = run.model.styles(x)
+    noise = torch.randn(styles.shape, generator=torch.Generator().manual_seed(0))
+    scale = styles.std(0)
+    found = [rebuilt(run, styles + s * scale * noise) for s in (0, 1, 4)]
+    each = [psnr(pictures, x).mean() for pictures in found]
+    assert each == sorted(each, reverse=True)
+
+
+def test_squared_error_gives_the_higher_psnr():
+    x = theirs()
+    by = {
+        d: rebuilt(trained(d), trained(d).model.styles(x))
+        for d in ("mse", "perceptual")
+    }
+    assert psnr(by["mse"], x).mean() > psnr(by["perceptual"], x).mean()
+    assert not torch.allclose(by["mse"], by["perceptual"], atol=0.01)
+
+
+@pytest.mark.parametrize("distance", ["mse", "perceptual"])
+def test_the_loss_is_the_distance_of_the_rebuilt_picture(distance):
+    method, model = StyleInversion(distance=distance), attacker().model
+    federation = public(pictures(), np.arange(40))
+    visit = a_visit(federation)
+    batch = federation.client(0).train.batch(np.array([3, 1, 30]))
+    without = method.loss(model, batch, visit)
+    method.arrive(model, visit)
+    with_cache = method.loss(model, batch, visit)
+    assert torch.allclose(without, with_cache, atol=1e-6)
+    found = model(batch.x)
+    wanted = (found - batch.x).square().mean()
+    if distance == "perceptual":
+        maps = [model.styler.maps(x) for x in (found, batch.x)]
+        wanted = distance_by_loop(*maps).mean()
+    assert torch.allclose(without, wanted, atol=1e-5)
+    assert without.requires_grad
+
+
+def distance_by_loop(a, b):
+    found = []
+    for i in range(len(a[0])):
+        layers = []
+        for x, y in zip(a, b, strict=True):
+            places = []
+            for u in range(x.shape[2]):
+                for v in range(x.shape[3]):
+                    p, q = x[i, :, u, v], y[i, :, u, v]
+                    p, q = p / p.norm().clamp(min=1e-6), q / q.norm().clamp(min=1e-6)
+                    places.append((p - q).square().sum())
+            layers.append(torch.stack(places).mean())
+        found.append(torch.stack(layers).mean())
+    return torch.stack(found)
+
+
+def test_the_perceptual_distance_sees_directions_only():
+    draw = torch.Generator().manual_seed(0)
+    a = [torch.rand(2, 4, 3, 5, generator=draw), torch.rand(2, 6, 1, 2, generator=draw)]
+    b = [torch.rand(x.shape, generator=draw) for x in a]
+    assert torch.allclose(perceptual_distance(a, b), distance_by_loop(a, b))
+    assert torch.allclose(perceptual_distance(a, [3 * x for x in a]), torch.zeros(2))
+    assert perceptual_distance(a, [-x for x in a]).tolist() == pytest.approx([4, 4])
+    zero = [torch.zeros_like(x) for x in a]
+    assert perceptual_distance(zero, zero).tolist() == [0, 0]
+
+
+def test_nothing_is_evaluated_and_the_loss_falls():
+    table = trained().history.table()
+    assert set(table["split"]) == {"train", "cost"}
+    losses = table.query("metric == 'loss'")["value"].to_numpy()
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_workers_and_a_stop_change_no_bit(tmp_path):
+    once, two = attacker(), attacker(workers=2)
+    once.fit(2, False), two.fit(2, False)
+    assert same_to_the_bit(once, two)
+    stopped, again = attacker(), attacker()
+    stopped.fit(1, False, tmp_path)
+    again.fit(2, False, tmp_path)
+    assert same_to_the_bit(once, again)
+
+
+def test_the_stacked_engine_refuses_it():
+    with pytest.raises(ValueError, match="StyleInversion"):
+        attacker(engine="stacked")
