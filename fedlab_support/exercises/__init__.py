@@ -3,6 +3,7 @@
 from fedlab_support.exercises.catalogue import check
 from fedlab_support.exercises.checking import Exercise, Result
 from fedlab_support.exercises.leak import leaky_local_update
+from fedlab_support.exercises.leaks import frechet_by_elements
 from fedlab_support.exercises.lookahead import report_meta_step
 from fedlab_support.exercises.noisy_means import shift_means
 from fedlab_support.exercises.overlap import dice_of_a_batch
@@ -15,6 +16,7 @@ __all__ = [
     "check",
     "cohorts_from_one_stream",
     "dice_of_a_batch",
+    "frechet_by_elements",
     "leaky_local_update",
     "report_meta_step",
     "select_by_position",

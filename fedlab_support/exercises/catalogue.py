@@ -22,6 +22,12 @@ from fedlab_support.exercises.design import check_comparison
 from fedlab_support.exercises.divergence import check_cmi
 from fedlab_support.exercises.frequencies import check_low_frequencies
 from fedlab_support.exercises.leak import check_local_update
+from fedlab_support.exercises.leaks import (
+    check_frechet,
+    check_printed_score,
+    check_retrieval,
+    check_same_style,
+)
 from fedlab_support.exercises.lookahead import check_meta_step
 from fedlab_support.exercises.noisy_means import check_noisy_means
 from fedlab_support.exercises.overlap import (
@@ -64,6 +70,12 @@ CHAPTER_04B = (
     Exercise("released_dice", check_released_dice),
     Exercise("soft_dice", check_soft_dice),
 )
+CHAPTER_05B = (
+    Exercise("same_style", check_same_style),
+    Exercise("retrieval", check_retrieval),
+    Exercise("printed_score", check_printed_score),
+    Exercise("frechet", check_frechet),
+)
 CHAPTER_08 = (
     Exercise("believed", check_believed),
     Exercise("client_losses", check_client_losses),
@@ -78,6 +90,7 @@ EXERCISES = {
         *CHAPTER_03,
         *CHAPTER_04,
         *CHAPTER_04B,
+        *CHAPTER_05B,
         *CHAPTER_08,
     )
 }

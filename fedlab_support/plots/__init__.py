@@ -13,6 +13,7 @@ from fedlab_support.plots.groups import (
     clusters_picture,
     weights_picture,
 )
+from fedlab_support.plots.leaks import leak_curves
 from fedlab_support.plots.methods import method_map
 from fedlab_support.plots.participation import (
     accuracy_by_client,
@@ -63,6 +64,7 @@ __all__ = [
     "drift_picture",
     "gaussian_picture",
     "grid_heatmap",
+    "leak_curves",
     "learning_curves",
     "method_map",
     "outline_sheet",
