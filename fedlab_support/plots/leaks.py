@@ -1,4 +1,4 @@
-"""What leaks, by how much noise hides it: one small axis per measure."""
+"""What leaks, step by step of a setting: one small axis per measure."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def leak_curves(
     """Draw mean ± s.d. over the steps of a setting, one line per value of `by`.
 
     table:   columns `x` (numbers, drawn at equal distances), `by`, `panels`, mean, sd,
-             num_seeds and chance: what somebody reaches who was told nothing, NaN if
-             that is not known. All in the unit of their axis.
+             num_seeds and chance: what somebody reaches at this step who was told
+             nothing, NaN if that is not known. All in the unit of their axis.
     panels:  column that names the measure and its unit, an axis for each; at most four.
     columns: axes side by side.
     Raises ValueError for repeated rows, more panels, or more than five lines.
@@ -62,8 +62,7 @@ def leak_curves(
             axis.tick_params(labelbottom=True)
         for axis in axes.flat[len(shown) :]:
             axis.remove()
-        for place in {min(columns, len(shown)) - 1}:
-            label_ends(figure, axes.flat[place], "")
+        label_ends(figure, axes.flat[min(columns, len(shown)) - 1], "")
     return figure
 
 
@@ -79,9 +78,9 @@ def _lines(
         axis.plot(places, line["mean"], color=colour, marker=marker, label=str(name))
         bars = {"fmt": "none", "ecolor": colour, "capsize": 2.5, "elinewidth": 1.2}
         axis.errorbar(places, line["mean"], line["sd"].fillna(0.0), **bars)
-    for chance in table["chance"].dropna().unique():
-        look = {"color": COLOURS["quiet"], "linestyle": ":", "linewidth": 1.2}
-        axis.axhline(chance, zorder=0, **look)
+    guess = table.dropna(subset="chance").drop_duplicates(x).sort_values(x)
+    look = {"color": COLOURS["quiet"], "linestyle": ":", "linewidth": 1.2, "zorder": 0}
+    axis.plot(np.searchsorted(steps, guess[x]), guess["chance"], **look)
     axis.set_xticks(range(len(steps)), [f"{step:g}" for step in steps])
     if (table["mean"] >= 0).all():
         axis.set_ylim(bottom=0)
