@@ -56,8 +56,7 @@ class StyleInversion(FedAvg):
         rebuilt = model.rebuild(styles)
         if self.distance == "mse":
             return F.mse_loss(rebuilt, batch.x)
-        maps = model.styler.maps(rebuilt), model.styler.maps(batch.x)
-        return perceptual_distance(*maps).mean()
+        return perceptual_distance(model.levels(rebuilt), model.levels(batch.x)).mean()
 
 
 def public(data: DomainData, rows: np.ndarray | None = None) -> Federation:

@@ -173,7 +173,7 @@ def test_the_loss_is_the_distance_of_the_rebuilt_picture(distance):
     found = model(batch.x)
     wanted = (found - batch.x).square().mean()
     if distance == "perceptual":
-        maps = [model.styler.maps(x) for x in (found, batch.x)]
+        maps = [model.levels(x) for x in (found, batch.x)]
         wanted = distance_by_loop(*maps).mean()
     assert torch.allclose(without, wanted, atol=1e-5)
     assert without.requires_grad
@@ -193,6 +193,16 @@ def distance_by_loop(a, b):
             layers.append(torch.stack(places).mean())
         found.append(torch.stack(layers).mean())
     return torch.stack(found)
+
+
+def test_the_levels_are_the_encoders_last_two():
+    model, x = attacker().model, theirs()[:2]
+    first, last = model.levels(x)
+    assert torch.allclose(last, style_network().encode(x), atol=1e-5)
+    assert first.shape[2:] == (2 * last.shape[2], 2 * last.shape[3])
+    grey = x[:, :1]
+    wanted = style_network().encode(grey)
+    assert torch.allclose(model.levels(grey)[1], wanted, atol=1e-5)
 
 
 def test_the_perceptual_distance_sees_directions_only():

@@ -66,6 +66,18 @@ class StyleInverter(nn.Module):
         """Colours in 0…1, (B, C, H, W), from styles (B, 2, C), whoever's they are."""
         return self.paint(self.grow(self.seed(styles))).sigmoid()
 
+    def levels(self, colours: Tensor) -> list[Tensor]:
+        """What the encoder sees ahead of its last pooling, and at its end.
+
+        Two maps (B, C, h, w) of colours (B, 1 or 3, H, W); gradients reach the colours.
+        """
+        x, found = colours.expand(-1, 3, -1, -1), []
+        for layer in self.styler.encoder:
+            if isinstance(layer, nn.MaxPool2d):
+                found.append(x)
+            x = layer(x)
+        return [*found, x][-2:]
+
     def forward(self, colours: Tensor) -> Tensor:
         """Colours rebuilt from nothing but the style of each picture."""
         return self.rebuild(self.styles(colours))
