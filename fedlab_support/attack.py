@@ -47,6 +47,7 @@ class StyleInversion(FedAvg):
         if "styles" not in visit.cache:
             batches = visit.client.train.batches(256)
             visit.cache["styles"] = torch.cat([model.styles(b.x) for b in batches])
+        model.look_at(visit.cache["styles"])
         return {}
 
     def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:

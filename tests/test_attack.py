@@ -85,6 +85,23 @@ def test_a_style_is_that_of_the_style_network():
     assert 0 <= model(x).min() <= model(x).max() <= 1
 
 
+def test_styles_are_white_for_the_generator():
+    run = attacker()
+    run.step()
+    model = run.model
+    styles = model.styles(run.federation.client(0).train.whole().x).flatten(1)
+    white = (styles - model.centre) @ model.white
+    assert torch.allclose(white.mean(0), torch.zeros(styles.shape[1]), atol=1e-2)
+    covariance = torch.cov(white.T)
+    shares = covariance.diagonal()
+    assert ((shares > -1e-6) & (shares < 1.02)).all()
+    assert (shares > 0.9).sum() > 5
+    off = covariance - torch.diag(shares)
+    assert off.abs().max() < 0.01
+    model.look_at(torch.ones(3, 2, model.styler.channels))  # all are the same
+    assert model(theirs()).isfinite().all()
+
+
 def test_the_style_network_is_frozen_and_never_travels():
     run = trained()
     names = trained_names(run.model)
@@ -166,16 +183,17 @@ def test_the_loss_is_the_distance_of_the_rebuilt_picture(distance):
     federation = public(pictures(), np.arange(40))
     visit = a_visit(federation)
     batch = federation.client(0).train.batch(np.array([3, 1, 30]))
-    without = method.loss(model, batch, visit)
     method.arrive(model, visit)
     with_cache = method.loss(model, batch, visit)
-    assert torch.allclose(without, with_cache, atol=1e-6)
+    visit.cache.clear()  # as with an augmentation
+    without = method.loss(model, batch, visit)
+    assert torch.allclose(without, with_cache, atol=1e-5)
     found = model(batch.x)
     wanted = (found - batch.x).square().mean()
     if distance == "perceptual":
         maps = [model.levels(x) for x in (found, batch.x)]
         wanted = distance_by_loop(*maps).mean()
-    assert torch.allclose(without, wanted, atol=1e-5)
+    assert torch.allclose(without, wanted, atol=1e-4)
     assert without.requires_grad
 
 

@@ -16,14 +16,17 @@ from .stages import norm2d
 
 HALVINGS = 3
 """How often the smallest map is doubled on its way to a picture."""
+WEAKEST = 1e-6
+"""Added to the variance of what styles differ in, so that what never differs stays."""
 
 
 class StyleInverter(nn.Module):
     """Rebuilds pictures from their styles.
 
-    The generator sees the channels' means and deviations, normalised by those of the
-    pictures that it learns from, and nothing else: a map at an eighth of the picture's
-    side, then three times twice the size.
+    The generator sees a style and nothing else. It makes of it a map at an eighth of
+    the picture's side, and then three times one of twice the size. What pictures differ
+    in is small beside what all have in common, and spread over all channels: so styles
+    are made white first, as those of the pictures that it learns from (`look_at`).
 
     - ``styler``: what makes the styles, frozen; it is public, so the attacker has it.
     - ``image_shape``: (C, H, W), H and W multiples of 8.
@@ -46,13 +49,11 @@ class StyleInverter(nn.Module):
             )
         self.styler = styler.requires_grad_(False).eval()
         start = (widths[0], *(side // step for side in sides))
-        self.seed = nn.Sequential(
-            nn.Flatten(),
-            nn.BatchNorm1d(2 * styler.channels, affine=False),
-            nn.Linear(2 * styler.channels, start[0] * start[1] * start[2]),
-            nn.ReLU(),
-            nn.Unflatten(1, start),
-        )
+        numbers = 2 * styler.channels
+        self.register_buffer("centre", torch.zeros(numbers))
+        self.register_buffer("white", torch.eye(numbers))
+        values = nn.Linear(numbers, start[0] * start[1] * start[2])
+        self.seed = nn.Sequential(values, nn.ReLU(), nn.Unflatten(1, start))
         self.grow = nn.Sequential(*(_doubled(*pair) for pair in pairwise(widths)))
         self.paint = nn.Conv2d(widths[-1], channels, 3, padding=1)
 
@@ -62,15 +63,35 @@ class StyleInverter(nn.Module):
         mean, deviation = per_image(self.styler.encode(colours))
         return torch.stack([mean, deviation], 1).flatten(2)
 
+    @torch.no_grad()
+    def look_at(self, styles: Tensor) -> None:
+        """Bring styles, from now on, to what makes these, (N, 2, C), white.
+
+        That is mean 0 and covariance 1. Two styles or more; a direction in which they
+        do not differ counts as nothing.
+        """
+        rows = styles.flatten(1).double()
+        # W = V diag(1 / √λ) for the covariance V diag(λ) Vᵀ
+        values, vectors = torch.linalg.eigh(torch.cov(rows.T))
+        self.centre.copy_(rows.mean(0))
+        self.white.copy_(vectors / (values.clamp(min=0) + WEAKEST).sqrt())
+
     def rebuild(self, styles: Tensor) -> Tensor:
         """Colours in 0…1, (B, C, H, W), from styles (B, 2, C), whoever's they are."""
-        return self.paint(self.grow(self.seed(styles))).sigmoid()
+        seen = (styles.flatten(1) - self.centre) @ self.white
+        return self.paint(self.grow(self.seed(seen))).sigmoid()
 
     def levels(self, colours: Tensor) -> list[Tensor]:
         """What the encoder sees ahead of its last pooling, and at its end.
 
         Two maps (B, C, h, w) of colours (B, 1 or 3, H, W); gradients reach the colours.
+        Raises ValueError for a style network that is no encoder and decoder.
         """
+        if not hasattr(self.styler, "encoder"):
+            raise ValueError(
+                "a perceptual distance needs a style network with one encoder, found "
+                f"{type(self.styler).__name__}; take StyleInversion(distance='mse')"
+            )
         x, found = colours.expand(-1, 3, -1, -1), []
         for layer in self.styler.encoder:
             if isinstance(layer, nn.MaxPool2d):
