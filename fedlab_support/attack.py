@@ -34,6 +34,7 @@ class StyleInversion(FedAvg):
     """
 
     distance: str = "mse"  # to the true picture; or "perceptual", of the style network
+    jointly: bool = True  # styles are made white; False: each number scaled by itself
 
     stackable: ClassVar[bool] = False
 
@@ -41,13 +42,14 @@ class StyleInversion(FedAvg):
         super().__post_init__()
         known = self.distance in DISTANCES
         expect(self, "distance", f"one of {DISTANCES}", known)
+        expect(self, "jointly", "True or False", isinstance(self.jointly, bool))
 
     def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
         """Look at all styles once; they do not change."""
         if "styles" not in visit.cache:
             batches = visit.client.train.batches(256)
             visit.cache["styles"] = torch.cat([model.styles(b.x) for b in batches])
-        model.look_at(visit.cache["styles"])
+        model.look_at(visit.cache["styles"], self.jointly)
         return {}
 
     def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:

@@ -98,6 +98,11 @@ def test_styles_are_white_for_the_generator():
     assert (shares > 0.9).sum() > 5
     off = covariance - torch.diag(shares)
     assert off.abs().max() < 0.01
+    model.look_at(styles.view(len(styles), 2, -1), jointly=False)
+    scaled = (styles - model.centre) @ model.white
+    shares = scaled.var(0)
+    assert ((shares > -1e-6) & (shares < 1.02)).all()
+    assert torch.cov(scaled.T).fill_diagonal_(0).abs().max() > 0.1
     model.look_at(torch.ones(3, 2, model.styler.channels))  # all are the same
     assert model(theirs()).isfinite().all()
 

@@ -64,15 +64,18 @@ class StyleInverter(nn.Module):
         return torch.stack([mean, deviation], 1).flatten(2)
 
     @torch.no_grad()
-    def look_at(self, styles: Tensor) -> None:
+    def look_at(self, styles: Tensor, jointly: bool = True) -> None:
         """Bring styles, from now on, to what makes these, (N, 2, C), white.
 
-        That is mean 0 and covariance 1. Two styles or more; a direction in which they
-        do not differ counts as nothing.
+        That is mean 0 and covariance 1, or without ``jointly`` variance 1 of each
+        number. Two styles or more; what does not differ in them counts as nothing.
         """
         rows = styles.flatten(1).double()
+        covariance = torch.cov(rows.T)
+        if not jointly:
+            covariance = covariance.diagonal().diag()
         # W = V diag(1 / √λ) for the covariance V diag(λ) Vᵀ
-        values, vectors = torch.linalg.eigh(torch.cov(rows.T))
+        values, vectors = torch.linalg.eigh(covariance)
         self.centre.copy_(rows.mean(0))
         self.white.copy_(vectors / (values.clamp(min=0) + WEAKEST).sqrt())
 
