@@ -19,11 +19,11 @@ from tests.tiny import tiny_data
 
 SIDE = 16
 narrow = partial(style_inverter, widths=(16, 16, 8, 8))
-TRAINING = LocalTraining(0.01, epochs=5, batch_size=16, optimiser="adam")
+TRAINING = LocalTraining(0.01, epochs=3, batch_size=32, optimiser="adam")
 
 
 @cache
-def pictures(num: int = 128) -> DomainData:
+def pictures(num: int = 384) -> DomainData:
     """Tiny data whose pictures differ in colour: what a style tells."""
     data = tiny_data(num, size=SIDE, channels=3)
     tint = np.random.default_rng(0).uniform(0, 1, (num, 3, 1, 1))
@@ -33,13 +33,13 @@ def pictures(num: int = 128) -> DomainData:
 
 def theirs() -> torch.Tensor:
     """The colours of pictures that the attacker never sees, (32, 3, 16, 16)."""
-    return public(pictures(), np.arange(96, 128)).client(0).train.whole().x
+    return public(pictures(), np.arange(352, 384)).client(0).train.whole().x
 
 
 def attacker(distance: str = "mse", model=narrow, **settings) -> Run:
     return Run(
         StyleInversion(distance=distance),
-        public(pictures(), np.arange(96)),
+        public(pictures(), np.arange(352)),
         model,
         TRAINING,
         **{"workers": 1, **settings},
@@ -49,7 +49,7 @@ def attacker(distance: str = "mse", model=narrow, **settings) -> Run:
 @cache
 def trained(distance: str = "mse") -> Run:
     run = attacker(distance)
-    run.fit(4, progress=False)
+    run.fit(3, progress=False)
     return run
 
 
@@ -65,11 +65,8 @@ def test_public_pictures_come_as_colours_and_nothing_is_kept_back():
     x = federation.client(0).train.whole().x
     wanted = torch.from_numpy(data.images[rows]) / 255
     assert torch.allclose(x, wanted, atol=1e-6)
-    assert (len(federation), len(federation.test), len(public(data).rows)) == (
-        1,
-        0,
-        128,
-    )
+    assert (len(federation), len(federation.test)) == (1, 0)
+    assert len(public(data).rows) == len(data)
 
 
 def test_a_style_is_that_of_the_style_network():

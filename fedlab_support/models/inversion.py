@@ -68,7 +68,8 @@ class StyleInverter(nn.Module):
         """Bring styles, from now on, to what makes these, (N, 2, C), white.
 
         That is mean 0 and covariance 1, or without ``jointly`` variance 1 of each
-        number. Two styles or more; what does not differ in them counts as nothing.
+        number. What does not differ in these styles is blown up when it does in others:
+        take some hundred more of them than 2C.
         """
         rows = styles.flatten(1).double()
         covariance = torch.cov(rows.T)
