@@ -35,6 +35,7 @@ from fedlab_support.training import PrivateState
 from tests import crash
 from tests.crash import FITS, Fragile, bits, build, snapshot, trace
 from tests.tiny import tiny_data
+from tests.vit import narrow_vit
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -128,10 +129,12 @@ def test_other_workers_go_on_with_the_same_bits(tmp_path, undisturbed):
 @pytest.mark.parametrize("method", methods.__all__)
 def test_every_method_goes_on_with_the_same_bits(tmp_path, method):
     data = tiny_data(num=150, owners=5, domains=3, channels=3, size=16)
+    kind = getattr(methods, method)
+    on_transformer = issubclass(kind, methods.VPT)
     changes = {
-        "method": getattr(methods, method)(),
+        "method": kind(),
         "federation": Federation.build(data, iid(data, 4, rng=0), val=0.2),
-        "model": partial(small_cnn, norm="batch"),
+        "model": narrow_vit if on_transformer else partial(small_cnn, norm="batch"),
         "select": uniform(2),
     }
     stopped(tmp_path, 2, fits=(4,), **changes)
