@@ -287,6 +287,10 @@ class Run:
         else:
             server = self.method.aggregate(server, messages)
             refuse_nan(server.weights)
+            for name, values in self.method.noted(server, messages).items():
+                for message, value in zip(messages, values.tolist(), strict=True):
+                    row = (server.round + 1, "server", name, value)
+                    record.add(*row, client=message.client)
         return replace(server, round=self.server.round + 1)
 
     # ---- measurement ----------------------------------------------------------------

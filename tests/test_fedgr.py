@@ -124,6 +124,25 @@ def test_other_weightings_are_the_starting_point():
     torch.testing.assert_close(after.weights["w"], torch.full((5,), 0.2))
 
 
+def test_the_history_keeps_each_client_s_group_and_weight(federation):
+    run = new_run(FedGR(num_groups=2), federation)
+    run.must_measure = False
+    run.step(evaluate=False).step(evaluate=False)
+    table = run.history.table().query("split == 'server' and round == 2")
+    found = table.pivot(index="client", columns="metric", values="value")
+    clients = [m.client for m in run.messages]
+    assert found.index.tolist() == clients
+    assert found["group"].tolist() == run.server.memory["groups"].tolist()
+    before = replace(run.server, round=1)
+    assert found["weight"].tolist() == run.method.weigh(before, run.messages).tolist()
+    assert found["weight"].sum() == pytest.approx(1)
+
+
+def test_without_groups_nothing_is_noted():
+    assert FedGR(reweight=False).noted(Server(0, {}), []) == {}
+    assert VPT().noted(Server(0, {}), []) == {}
+
+
 # ---- what a client says -------------------------------------------------------------
 def test_a_client_says_the_loss_of_the_received_model_and_its_mean_features(federation):
     run = new_run(FedGR(), federation)

@@ -8,6 +8,7 @@ from fedlab_support.exercises.lookahead import report_meta_step
 from fedlab_support.exercises.noisy_means import shift_means
 from fedlab_support.exercises.overlap import dice_of_a_batch
 from fedlab_support.exercises.positions import select_by_position
+from fedlab_support.exercises.representing import represent_client
 from fedlab_support.exercises.resuming import cohorts_from_one_stream
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "frechet_by_elements",
     "leaky_local_update",
     "report_meta_step",
+    "represent_client",
     "select_by_position",
     "shift_means",
 ]

@@ -17,6 +17,7 @@ from fedlab_support.exercises.counting import (
     check_bytes_of_asking,
     check_bytes_per_round,
     check_fedfa_bytes,
+    check_fedgcr_bytes,
 )
 from fedlab_support.exercises.design import check_comparison
 from fedlab_support.exercises.divergence import check_cmi
@@ -38,7 +39,10 @@ from fedlab_support.exercises.overlap import (
 )
 from fedlab_support.exercises.padding import check_client_losses
 from fedlab_support.exercises.positions import check_wrong_clients
+from fedlab_support.exercises.prompting import check_steered_tokens
+from fedlab_support.exercises.representing import check_representation
 from fedlab_support.exercises.resuming import check_cohorts
+from fedlab_support.exercises.reweighting import check_group_weights
 
 CHAPTER_01 = (
     Exercise("bytes_per_round", check_bytes_per_round),
@@ -76,6 +80,12 @@ CHAPTER_05B = (
     Exercise("printed_score", check_printed_score),
     Exercise("frechet", check_frechet),
 )
+CHAPTER_06 = (
+    Exercise("steered_tokens", check_steered_tokens),
+    Exercise("representation", check_representation),
+    Exercise("group_weights", check_group_weights),
+    Exercise("fedgcr_bytes", check_fedgcr_bytes),
+)
 CHAPTER_08 = (
     Exercise("believed", check_believed),
     Exercise("client_losses", check_client_losses),
@@ -91,6 +101,7 @@ EXERCISES = {
         *CHAPTER_04,
         *CHAPTER_04B,
         *CHAPTER_05B,
+        *CHAPTER_06,
         *CHAPTER_08,
     )
 }

@@ -80,6 +80,19 @@ def check_fedfa_bytes(answer: object, widths: Sequence[int], bins: int) -> str:
     return "moments, variances and both histograms are counted"
 
 
+def check_fedgcr_bytes(
+    answer: object, prompts: int, width: int, classes: int, groups: int
+) -> str:
+    """Check what one client of FedGCR hears and says in a round, from the second on.
+
+    answer: a number of bytes, or a function of the four that returns one.
+    width:  D; GC-Net has 4 D units inside. groups: T', each with a centre.
+    """
+    cases = [(prompts, width, classes, groups), (4, 96, 10, 5), (2, 5, 3, 7)]
+    _check_cases(answer, "prompts width classes groups", cases, _customised)
+    return "prompts, GC-Net and head twice; centres down, the representation up"
+
+
 def _check_cases(
     answer: object, names: str, cases: list[tuple], count: Callable[..., Count]
 ) -> None:
@@ -216,3 +229,31 @@ def _statistics(widths: Sequence[int], bins: int) -> Count:
     ]
     advice = "Write down what one layer says and hears, then what one histogram is; "
     return Count(2 * (layers + table), found, advice + "only then add the layers up")
+
+
+def _customised(prompts: int, width: int, classes: int, groups: int) -> Count:
+    tokens, head = prompts * width, classes * (width + 1)
+    net = 2 * 4 * width * width + 5 * width
+    theta, vector = 4 * (tokens + net + head), 4 * width
+    down, up = groups * vector + INT64, vector + 2 * INT64
+    right = 2 * theta + down + up
+    found = [
+        (2 * theta, "what is trained is there; what do clients say and hear besides?"),
+        (theta + down, "this is what goes down; what comes up?"),
+        (theta + up, "this is what goes up; what came down?"),
+        (theta, "what is trained, once; it crosses the wire twice a round"),
+        (right - 8 * net, "GC-Net is trained, too, and must travel"),
+        (right - 8 * head, "whose head is it? It is trained, so it travels"),
+        (right - 8 * tokens, "the prompts travel, too"),
+        (right - 8 * 5 * width, "GC-Net's two layers have biases"),
+        (right - 8 * classes, "the head has a bias for every class"),
+        (right - groups * vector, "who needs the groups' centres for its loss?"),
+        (right - vector, "what does the server find the groups by?"),
+        (right - INT64, "a small number is missing: an own group, a loss, a size"),
+        (right - 2 * INT64, "two small numbers are missing: own group, loss, size"),
+        (right - 3 * INT64, "three small numbers of 8 bytes each are missing"),
+        (right + groups * vector, "the centres are the server's; who says them?"),
+        (right / 4, "these are numbers, not bytes"),
+    ]
+    advice = "Count what is trained: prompts, GC-Net with its biases, head; twice. "
+    return Count(right, found, advice + "Then what only one direction has")

@@ -124,6 +124,13 @@ class FedAvg:
         mean = weighted_mean([m.weights for m in messages], shares)
         return replace(server, weights={**server.weights, **mean})
 
+    def noted(self, server: Server, messages: Sequence[Message]) -> Tensors:
+        """What a history keeps of this round's decisions, as after `aggregate`.
+
+        Name of a metric → a number per message, (m,); nothing of it travels.
+        """
+        return {}
+
     # ---- evaluation -----------------------------------------------------------------
     def predict(self, model: nn.Module, x: Tensor) -> Tensor:
         """The output, (B, M), for normalised pictures (B, C, H, W)."""

@@ -48,8 +48,7 @@ class FedGR(ReceivedLoss, VPT):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, least in (("num_groups", 1), ("rounds_ahead", 0)):
-            value = getattr(self, name)
-            is_count = isinstance(value, int) and value >= least
+            is_count = isinstance(n := getattr(self, name), int) and n >= least
             expect(self, name, f"a whole number ≥ {least}", is_count)
         is_known = self.clustering in ALGORITHMS
         expect(self, "clustering", f"one of {ALGORITHMS}", is_known)
@@ -66,9 +65,7 @@ class FedGR(ReceivedLoss, VPT):
         """How much groups count in round r ≥ 1: delta (1 - gamma^(r-1))."""
         return self.delta * (1 - self.gamma ** (round - 1 + self.rounds_ahead))
 
-    def first_pass(
-        self, model: nn.Module, visit: Visit, batch: Batch | None = None
-    ) -> Tensor:
+    def first_pass(self, model, visit: Visit, batch: Batch | None = None) -> Tensor:
         """The frozen features e of a batch, (B, D), or of all the client's pictures."""
         return visit.kept("first pass", lambda b: model.look(b.x), batch)
 
@@ -107,9 +104,8 @@ class FedGR(ReceivedLoss, VPT):
             return shares
         groups = groups_of(server.memory, [m.client for m in messages])
         losses = torch.stack([m.report["loss"] for m in messages])
-        return group_weights(
-            shares, losses, groups, self.beta(server.round + 1), self.q
-        )
+        beta = self.beta(server.round + 1)
+        return group_weights(shares, losses, groups, beta, self.q)
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """Find the groups, then average."""
@@ -118,3 +114,10 @@ class FedGR(ReceivedLoss, VPT):
             how = (self.num_groups, self.clustering)
             server = replace(server, memory=regrouped(server.memory, said, *how))
         return super().aggregate(server, messages)
+
+    def noted(self, server: Server, messages: Sequence[Message]) -> Tensors:
+        """Each participant's group, and what it counted."""
+        if not self.needs_groups:
+            return {}
+        groups = groups_of(server.memory, [m.client for m in messages])
+        return {"group": groups, "weight": self.weigh(server, messages)}
