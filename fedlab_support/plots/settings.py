@@ -22,7 +22,7 @@ from fedlab_support.plots.style import (
 NARROWEST = 6.0
 """Least range of an axis in per cent, so that luck does not look like a finding."""
 
-ROLES = {"FedAvg": "baseline", "FedFA": "ours", "FedFA+": "ours"}
+ROLES = {"FedAvg": "baseline", "FedFA": "ours", "FedFA+": "ours", "FedGCR": "ours"}
 
 
 def accuracy_by_setting(
