@@ -24,6 +24,7 @@ from tests.probe import AwkwardNet, LookTwice
 from tests.runs import TRAINING, distance, unequal
 from tests.test_contract import same
 from tests.tiny import a_stream, tiny_data, tiny_masks
+from tests.vit import narrow_vit
 
 B, M = 5, 3
 
@@ -481,3 +482,10 @@ def test_compiled_networks_are_refused_with_a_cure(federation):
     with pytest.raises(ValueError, match=r"second derivatives.*naive=True"):
         FedMix().introduce(None, visit)
     assert len(FedMix(naive=True).introduce(None, visit)["pictures"]) == 1
+
+
+def test_a_transformer_has_the_second_derivatives_that_it_needs(federation):
+    """timm's fused attention has none: every client would be left out."""
+    run = fitted(federation, model=partial(narrow_vit, prompts=2), rounds=1)
+    assert len(run.messages) == len(federation)
+    assert run.history.events().empty

@@ -14,6 +14,7 @@ from ..bank import gather, others
 from ..checks import expect
 from ..federation import Batch
 from ..messages import Tensors
+from ..models.pretrained import plain_attention
 from ..training import Visit
 from .fedavg import FedAvg
 
@@ -55,27 +56,29 @@ class FedMix(FedAvg):
         allowed = f"None or a whole number ≥ {least}: means of fewer pictures show them"
         expect(self, "group_size", allowed, size is None or is_size)
 
+    def adapt(self, model: nn.Module) -> nn.Module:
+        """The network, with second derivatives where the expansion needs them."""
+        return model if self.naive else plain_attention(model)
+
     def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
         """Mean pictures, (G, C, H, W), and labels, (G, M, …), of random, even groups.
 
         G is n / ``group_size``, rounded up, or what leaves ``smallest_group`` to each.
         """
-        mine, size = visit.client.train, visit.training.batch_size
+        mine, n = visit.client.train, len(visit.client.train)
         if visit.training.compile and not self.naive:
             raise ValueError(
                 "FedMix needs second derivatives, which compiled networks lack; take "
                 "LocalTraining(compile=False), or FedMix(naive=True)"
             )
-        n, num_classes = len(mine), mine.store.data.num_classes
         num = min(math.ceil(n / (self.group_size or n)), n // self.smallest_group)
         group = torch.randperm(n, generator=visit.rng) * max(1, num) // n
-        member = F.one_hot(group).to(torch.float32)
-        share = member / member.sum(0)
+        share = F.normalize(F.one_hot(group).to(torch.float32), p=1, dim=0)
         pictures, labels = 0, 0
-        for x, y, index, _ in mine.batches(size):
+        for x, y, index, _ in mine.batches(visit.training.batch_size):
             # (1/M) sum_j x_j and (1/M) sum_j onehot(y_j), over the pictures of a group
             part = share.to(x)[index]
-            target = visit.task.soft(y, num_classes).to(x)
+            target = visit.task.soft(y, visit.num_classes).to(x)
             pictures = pictures + torch.einsum("bg,b...->g...", part, x)
             labels = labels + torch.einsum("bg,b...->g...", part, target)
         return {"pictures": pictures[:num], "labels": labels[:num]}
@@ -85,8 +88,8 @@ class FedMix(FedAvg):
         if not tensors:
             return  # a report: there is none here
         pictures, labels = tensors["pictures"], tensors["labels"]
-        off = (labels.sum(1) - 1).abs()
-        if len(pictures) != len(labels) or (labels < 0).any() or (off > 1e-3).any():
+        is_off = ((labels.sum(1) - 1).abs() > 1e-3).any() or (labels < 0).any()
+        if len(pictures) != len(labels) or is_off:
             raise ValueError(
                 "each mean picture needs a label of shares ≥ 0 that sum to 1, found "
                 f"{len(pictures)} pictures, {len(labels)} labels, sums {labels.sum(1)}"

@@ -161,3 +161,14 @@ def _unfit(name: str, error: Exception) -> ValueError:
 
 def _short(error: Exception) -> str:
     return textwrap.shorten(f"{type(error).__name__}: {error}", 400)
+
+
+def plain_attention(model: nn.Module) -> nn.Module:
+    """The model, whose attention is computed step by step.
+
+    timm's usual one is fused: the same up to rounding, but without second derivatives.
+    """
+    for module in model.modules():
+        if hasattr(module, "fused_attn"):
+            module.fused_attn = False
+    return model
