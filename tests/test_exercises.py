@@ -83,12 +83,14 @@ GIVEN = {
     "bank_bytes": BANK,
     "fedfa_bytes": {"widths": [64, 192, 384, 256, 256], "bins": 8},
     "fedgcr_bytes": {"prompts": 4, "width": 192, "classes": 7, "groups": 4},
+    "partitions": {"points": [0.0, 1.0, 5.0, 6.5]},
     "released_dice": {"pixels": 4096, "true": 300, "found": 500, "both": 200},
 }
 VALUES = (
     "comparison",
     "believed",
     "shifted_dice",
+    "partitions",
     "same_style",
     "printed_score",
 )  # answered by no function
@@ -123,7 +125,7 @@ def test_an_answer_that_raises_is_explained_without_the_solution(name):
 
 
 def test_every_exercise_stands_in_one_chapter():
-    numbers = ("01", "02", "03", "04", "04B", "05B", "06", "08")
+    numbers = ("01", "02", "03", "04", "04B", "05", "05B", "06", "08")
     chapters = [getattr(catalogue, f"CHAPTER_{number}") for number in numbers]
     names = [exercise.name for chapter in chapters for exercise in chapter]
     assert len(set(names)) == len(names) == len(catalogue.EXERCISES)

@@ -10,6 +10,7 @@ from fedlab_support.exercises.overlap import dice_of_a_batch
 from fedlab_support.exercises.positions import select_by_position
 from fedlab_support.exercises.representing import represent_client
 from fedlab_support.exercises.resuming import cohorts_from_one_stream
+from fedlab_support.exercises.styling import style_contrast
 
 __all__ = [
     "Exercise",
@@ -23,4 +24,5 @@ __all__ = [
     "represent_client",
     "select_by_position",
     "shift_means",
+    "style_contrast",
 ]

@@ -43,6 +43,12 @@ from fedlab_support.exercises.prompting import check_steered_tokens
 from fedlab_support.exercises.representing import check_representation
 from fedlab_support.exercises.resuming import check_cohorts
 from fedlab_support.exercises.reweighting import check_group_weights
+from fedlab_support.exercises.styling import (
+    check_agreed_style,
+    check_partitions,
+    check_style_contrast,
+    check_taken_style,
+)
 
 CHAPTER_01 = (
     Exercise("bytes_per_round", check_bytes_per_round),
@@ -74,6 +80,12 @@ CHAPTER_04B = (
     Exercise("released_dice", check_released_dice),
     Exercise("soft_dice", check_soft_dice),
 )
+CHAPTER_05 = (
+    Exercise("taken_style", check_taken_style),
+    Exercise("partitions", check_partitions),
+    Exercise("agreed_style", check_agreed_style),
+    Exercise("style_contrast", check_style_contrast),
+)
 CHAPTER_05B = (
     Exercise("same_style", check_same_style),
     Exercise("retrieval", check_retrieval),
@@ -100,6 +112,7 @@ EXERCISES = {
         *CHAPTER_03,
         *CHAPTER_04,
         *CHAPTER_04B,
+        *CHAPTER_05,
         *CHAPTER_05B,
         *CHAPTER_06,
         *CHAPTER_08,

@@ -13,6 +13,7 @@ from fedlab_support.plots.groups import (
     clusters_picture,
     weights_picture,
 )
+from fedlab_support.plots.landscape import loss_planes
 from fedlab_support.plots.leaks import leak_curves
 from fedlab_support.plots.methods import method_map
 from fedlab_support.plots.participation import (
@@ -66,6 +67,7 @@ __all__ = [
     "grid_heatmap",
     "leak_curves",
     "learning_curves",
+    "loss_planes",
     "method_map",
     "outline_sheet",
     "participation_picture",

@@ -22,7 +22,8 @@ from fedlab_support.plots.style import (
 NARROWEST = 6.0
 """Least range of an axis in per cent, so that luck does not look like a finding."""
 
-ROLES = {"FedAvg": "baseline", "FedFA": "ours", "FedFA+": "ours", "FedGCR": "ours"}
+OURS = ("FedFA", "FedFA+", "FISC", "FedGCR")
+ROLES = {"FedAvg": "baseline"} | dict.fromkeys(OURS, "ours")
 
 
 def accuracy_by_setting(
