@@ -5,7 +5,7 @@ The names below are all that notebooks use; nothing else is promised.
 
 from importlib import import_module
 
-from . import history, methods, metrics, models
+from . import attack, clustering, fidelity, history, methods, metrics, models, styles
 from .data import available, load, rotated
 from .engines import Faults
 from .engines.flower_local import LocalFlower
@@ -118,6 +118,7 @@ __all__ = [
     "LocalTraining",
     "Privacy",
     "Run",
+    "attack",
     "augment",
     "availability",
     "available",
@@ -125,10 +126,12 @@ __all__ = [
     "by_owner",
     "by_size",
     "client_types",
+    "clustering",
     "dirichlet",
     "everyone",
     "exercises",
     "explore",
+    "fidelity",
     "heterogeneous",
     "history",
     "iid",
@@ -151,6 +154,7 @@ __all__ = [
     "show_source",
     "small_cnn",
     "study",
+    "styles",
     "uniform",
     "weighted_mean",
 ]

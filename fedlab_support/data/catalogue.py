@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from threadpoolctl import threadpool_limits
+
 from . import (
     cifar,
     digits5,
@@ -212,7 +214,8 @@ def load(
     """
     if name in BUILT_IN:
         make, _ = BUILT_IN[name]
-        data = make()
+        with threadpool_limits(1):  # drawing is many small products of matrices
+            data = make()
         labels = resize_masks(data.labels, size) if data.has_masks else data.labels
         return replace(data, images=resize(data.images, size), labels=labels)
     if name not in STORED:
