@@ -133,12 +133,15 @@ def _with_figures_dir(notebook: Path, params: Parameters, build: Path) -> Parame
 
 
 def fingerprint(notebook: Path, params: Parameters, package: Path = PACKAGE) -> str:
-    """A hash of all that a run depends on: cells, parameters, package, data folder."""
+    """A hash of all that a run depends on: cells, parameters, package, data folder.
+
+    The package is its code and the weights that it ships.
+    """
     content = nbformat.read(notebook, as_version=4)
     cells = [(cell.cell_type, cell.source) for cell in content.cells]
     parts = [cells, declared_figures(notebook), params, os.environ.get("FEDLAB_DATA")]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
-    for file in sorted(package.rglob("*.py")):
+    for file in sorted([*package.rglob("*.py"), *package.rglob("*.safetensors")]):
         digest.update(file.relative_to(package).as_posix().encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()

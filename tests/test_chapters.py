@@ -286,6 +286,8 @@ def test_the_fingerprint_follows_what_a_run_depends_on(course: Path, monkeypatch
     seen = [mark(), mark({"rounds": 4})]
     (package / "data" / "source.py").write_text("a = 2")
     seen.append(mark())
+    (package / "data" / "shipped.safetensors").write_bytes(b"weights")
+    seen.append(mark())
     write_chapter(file, "rounds: int = 3  # how many", "rounds + 1")
     seen.append(mark())
     monkeypatch.setenv("FEDLAB_DATA", "elsewhere")
