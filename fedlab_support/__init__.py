@@ -5,7 +5,17 @@ The names below are all that notebooks use; nothing else is promised.
 
 from importlib import import_module
 
-from . import attack, clustering, fidelity, history, methods, metrics, models, styles
+from . import (
+    attack,
+    clustering,
+    fidelity,
+    grouping,
+    history,
+    methods,
+    metrics,
+    models,
+    styles,
+)
 from .data import available, load, rotated
 from .engines import Faults
 from .engines.flower_local import LocalFlower
@@ -132,6 +142,7 @@ __all__ = [
     "exercises",
     "explore",
     "fidelity",
+    "grouping",
     "heterogeneous",
     "history",
     "iid",

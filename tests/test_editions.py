@@ -1,5 +1,6 @@
 """Editions: students get no solution, teachers see all; grades are what checks said."""
 
+import ast
 import shutil
 from pathlib import Path
 
@@ -62,6 +63,29 @@ def test_a_student_sees_no_solution_and_everything_else(chapter):
         inside = inside.partition("### END SOLUTION")[0]
         lines = [line.strip() for line in inside.splitlines() if len(line) > 30]
         assert not any(line in text for line in lines if line.startswith("return"))
+
+
+def names(cells, is_wanted) -> set[str]:
+    """Names in the code of cells whose node passes a test."""
+    trees = [ast.parse(c.source) for c in cells if not c.source.startswith("%%")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    found = {getattr(n, "id", getattr(n, "name", None)) for n in nodes if is_wanted(n)}
+    return found - {None}
+
+
+def is_made(node) -> bool:
+    if isinstance(node, ast.Name):
+        return isinstance(node.ctx, ast.Store)
+    return isinstance(node, ast.FunctionDef | ast.ClassDef)
+
+
+@each_chapter
+def test_no_later_cell_needs_what_only_a_solution_makes(chapter):
+    cells = [c for c in read(chapter).cells if c.cell_type == "code"]
+    solved = [c for c in cells if "solution" in c.metadata.get("tags", [])]
+    rest = [c for c in cells if c not in solved]
+    used = names(rest, lambda n: isinstance(n, ast.Name) and not is_made(n))
+    assert (names(solved, is_made) - names(rest, is_made)) & used == set()
 
 
 @pytest.mark.slow
