@@ -22,3 +22,11 @@ def expect_fractions(settings: object, *names: str) -> None:
     """Raise ValueError unless all these settings lie in 0…1."""
     for name in names:
         expect(settings, name, "in 0…1", 0 <= getattr(settings, name) <= 1)
+
+
+def expect_count(settings: object, least: int, *names: str) -> None:
+    """Raise ValueError unless all these settings are whole numbers ≥ ``least``."""
+    for name in names:
+        value = getattr(settings, name)
+        is_count = isinstance(value, int) and value >= least
+        expect(settings, name, f"a whole number ≥ {least}", is_count)

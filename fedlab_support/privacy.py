@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from .checks import expect
+from .checks import expect, expect_not_negative
 from .messages import Message, Server, Tensors
 
 TELLING = ("introduce", "arrive", "report", "weigh")
@@ -39,7 +39,7 @@ class Privacy:
 
     def __post_init__(self) -> None:
         expect(self, "clip", "> 0 and finite", 0 < self.clip < math.inf)
-        expect(self, "noise", "≥ 0 and finite", 0 <= self.noise < math.inf)
+        expect_not_negative(self, "noise")
 
     def check(self, method, base: type, model, server: Server) -> None:
         """Raise ValueError when clients would say more than their noisy step.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .checks import expect
+from .checks import expect, expect_fractions
 from .messages import Tensors
 from .streams import numpy_stream
 
@@ -105,8 +105,7 @@ class availability:  # noqa: N801
     redraw: bool = False  # True: another group 1 in every round
 
     def __post_init__(self) -> None:
-        expect(self, "share", "in 0…1", 0 <= self.share <= 1)
-        expect(self, "probability", "in 0…1", 0 <= self.probability <= 1)
+        expect_fractions(self, "share", "probability")
 
     def check(self, num_clients: int) -> None:
         """Raise ValueError when a group of ``num_clients`` clients would be empty."""

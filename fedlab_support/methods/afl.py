@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect
+from ..checks import expect, expect_not_negative
 from ..messages import Message, Server, Tensors
 from ..training import Visit
 from .fedavg import FedAvg
@@ -52,7 +51,7 @@ class AFL(ReceivedLoss, FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect(self, "mixture_lr", "≥ 0 and finite", 0 <= self.mixture_lr < math.inf)
+        expect_not_negative(self, "mixture_lr")
         is_flag = isinstance(self.memoryless, bool)
         expect(self, "memoryless", "True or False", is_flag)
 

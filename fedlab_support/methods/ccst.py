@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..bank import gather
-from ..checks import expect
+from ..checks import expect, expect_count
 from ..federation import Batch, Samples
 from ..messages import Tensors
 from ..models import adain
@@ -54,8 +54,7 @@ class CCST(FedAvg):
         is_count = num is None or (isinstance(num, int) and num >= 1)
         expect(self, "num_styles", "None or a whole number ≥ 1", is_count)
         expect(self, "strength", "None or in 0…1", 0 <= (strength or 0) <= 1)
-        is_count = isinstance(self.num_single, int) and self.num_single >= 0
-        expect(self, "num_single", "a whole number ≥ 0", is_count)
+        expect_count(self, 0, "num_single")
 
     @property
     def is_official(self) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor, fft, nn
 from torch.func import functional_call
 
 from ..bank import draw, gather, others
-from ..checks import expect
+from ..checks import expect, expect_not_negative
 from ..federation import Batch
 from ..messages import Tensors
 from ..training import Visit
@@ -49,7 +49,7 @@ class FedDG(FedAvg):
         super().__post_init__()
         expect(self, "alpha", "in [0, 0.5), half a picture", 0 <= self.alpha < 0.5)
         expect(self, "mixing", "None or in 0…1", 0 <= (self.mixing or 0) <= 1)
-        expect(self, "beta", "≥ 0 and finite", 0 <= self.beta < math.inf)
+        expect_not_negative(self, "beta")
         expect(self, "clip", "> 0", self.clip > 0)
         expect(self, "bank_share", "in (0, 1]", 0 < self.bank_share <= 1)
 

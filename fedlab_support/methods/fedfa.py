@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -10,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from ..checks import expect
+from ..checks import expect, expect_fractions, expect_not_negative
 from ..messages import Message, Server, Tensors
 from ..models.augmentation import FUSIONS, FeatureAugmentation
 from ..models.stages import insert, stage_numbers
@@ -49,9 +48,8 @@ class FedFA(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect(self, "p", "in [0, 1]", 0 <= self.p <= 1)
-        expect(self, "alpha", "in [0, 1]", 0 <= self.alpha <= 1)
-        expect(self, "noise", "≥ 0 and finite", 0 <= self.noise < math.inf)
+        expect_fractions(self, "p", "alpha")
+        expect_not_negative(self, "noise")
         kinds = {"fusion": FUSIONS, "server_variance": ("channel", "scalar")}
         kinds["stats_carry"] = ("persist", "average", "reset")
         for name, known in kinds.items():

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect
+from ..checks import expect, expect_count, expect_not_negative
 from ..federation import Batch
 from ..messages import Message, Server, Tensors
 from ..models.histogram import FeatureHistogram, expect_shares, extent, symmetric_kl
@@ -46,10 +46,9 @@ class FedFAPlus(FedFA):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect(self, "alignment", "≥ 0 and finite", 0 <= self.alignment < math.inf)
+        expect_not_negative(self, "alignment")
         expect(self, "temperature", "> 0", 0 < self.temperature < math.inf)
-        is_count = isinstance(self.bins, int) and self.bins >= 2
-        expect(self, "bins", "a whole number ≥ 2", is_count)
+        expect_count(self, 2, "bins")
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """FedFA's layers, and behind those of the aligned stage one that listens."""

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect
+from ..checks import expect, expect_not_negative
 from ..federation import Batch
 from ..grouping import centres, contrast, groups_of
 from ..messages import Server, Tensors
@@ -48,9 +48,9 @@ class FedGCR(FedGR):
         super().__post_init__()
         is_steered = self.num_prompts > 0 or not self.customise
         expect(self, "num_prompts", "≥ 1 where they are customised", is_steered)
-        for name, least in (("gc_weight", 0), ("ra_weight", 0), ("temperature", 1e-3)):
-            is_right = least <= getattr(self, name) < math.inf
-            expect(self, name, f"≥ {least} and finite", is_right)
+        expect_not_negative(self, "gc_weight", "ra_weight")
+        is_warm = 1e-3 <= self.temperature < math.inf
+        expect(self, "temperature", "≥ 0.001 and finite", is_warm)
 
     @property
     def kind(self) -> type[Prompts]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect
+from ..checks import expect, expect_count, expect_fractions
 from ..clustering import cluster_means
 from ..federation import Batch
 from ..grouping import ALGORITHMS, group_weights, groups_of, regrouped
@@ -47,14 +47,12 @@ class FedGR(ReceivedLoss, VPT):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("num_groups", 1), ("rounds_ahead", 0)):
-            is_count = isinstance(n := getattr(self, name), int) and n >= least
-            expect(self, name, f"a whole number ≥ {least}", is_count)
+        expect_count(self, 1, "num_groups")
+        expect_count(self, 0, "rounds_ahead")
         is_known = self.clustering in ALGORITHMS
         expect(self, "clustering", f"one of {ALGORITHMS}", is_known)
         expect(self, "q", "≥ -1 and finite", -1 <= self.q < math.inf)
-        for name in ("delta", "gamma"):
-            expect(self, name, "in [0, 1]", 0 <= getattr(self, name) <= 1)
+        expect_fractions(self, "delta", "gamma")
 
     @property
     def needs_groups(self) -> bool:

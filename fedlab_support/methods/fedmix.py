@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..bank import gather, others
-from ..checks import expect
+from ..checks import expect, expect_fractions
 from ..federation import Batch
 from ..messages import Tensors
 from ..models.pretrained import plain_attention
@@ -48,7 +48,7 @@ class FedMix(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect(self, "share", "in 0…1", 0 <= self.share <= 1)
+        expect_fractions(self, "share")
         size, least = self.group_size, self.smallest_group
         hidden = "a whole number ≥ 2, for the mean of one picture is that picture"
         expect(self, "smallest_group", hidden, isinstance(least, int) and least >= 2)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect
+from ..checks import expect, expect_not_negative
 from ..federation import Batch
 from ..training import Visit
 from .fedavg import FedAvg
@@ -34,7 +33,7 @@ class FedProx(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect(self, "mu", "≥ 0 and finite", 0 <= self.mu < math.inf)
+        expect_not_negative(self, "mu")
         known = ("squared", "norm")
         expect(self, "penalty", "'squared' or 'norm'", self.penalty in known)
 

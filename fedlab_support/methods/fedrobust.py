@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect
+from ..checks import expect, expect_not_negative
 from ..federation import Batch
 from ..messages import Tensors
 from ..training import Visit
@@ -51,8 +51,7 @@ class FedRobust(FedAvg):
         known = ("per_channel", "full")
         expect(self, "family", f"one of {known}", self.family in known)
         for part, (rate, penalty) in self.climbs.items():
-            expect(self, f"{part}_rate", "≥ 0 and finite", 0 <= rate < math.inf)
-            expect(self, f"{part}_penalty", "≥ 0 and finite", 0 <= penalty < math.inf)
+            expect_not_negative(self, f"{part}_rate", f"{part}_penalty")
             allowed = (
                 f"below 1 / (2 {part}_penalty) = {0.5 / (penalty or math.inf):.3g}, or "
                 "the penalty overshoots and the distortion grows without end"

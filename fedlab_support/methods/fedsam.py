@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect
+from ..checks import expect, expect_not_negative
 from ..optimisers import SAM
 from ..training import LocalTraining
 from .fedavg import FedAvg
@@ -40,10 +39,9 @@ class FedSAM(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect(self, "rho", "≥ 0 and finite", 0 <= self.rho < math.inf)
+        expect_not_negative(self, "rho", "offset")
         known = ("none", "asam", "all")
         expect(self, "scaling", f"one of {known}", self.scaling in known)
-        expect(self, "offset", "≥ 0 and finite", 0 <= self.offset < math.inf)
         known = (None, "sgd", "adam")
         expect(self, "base", f"one of {known}", self.base in known)
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect
+from ..checks import expect, expect_count, expect_not_negative
 from ..federation import Batch
 from ..models.gaussian import GaussianHead
 from ..streams import current_layer_noise
@@ -46,16 +46,14 @@ class FedSR(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect(self, "l2r_weight", "≥ 0 and finite", 0 <= self.l2r_weight < math.inf)
-        expect(self, "cmi_weight", "≥ 0 and finite", 0 <= self.cmi_weight < math.inf)
+        expect_not_negative(self, "l2r_weight", "cmi_weight")
         expect(self, "power", "1 or 2", self.power in (1, 2))
         expect(self, "form", "official or report", self.form in ("official", "report"))
-        width, num = self.num_features, self.num_samples
+        width = self.num_features
         is_width = isinstance(width, int) and width >= 1 and self.form == "official"
         allowed = "None, or a whole number ≥ 1 in the official form"
         expect(self, "num_features", allowed, width is None or is_width)
-        is_count = isinstance(num, int) and num >= 0
-        expect(self, "num_samples", "a whole number ≥ 0", is_count)
+        expect_count(self, 0, "num_samples")
 
     @property
     def needs_classes(self) -> bool:

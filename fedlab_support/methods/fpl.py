@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checks import expect, expect_not_negative
+from ..checks import expect, expect_count, expect_not_negative
 from ..clustering import means_by_group
 from ..federation import Batch, Federation
 from ..messages import Message, Server, Tensors
@@ -50,8 +50,7 @@ class FPL(FedAvg):
         super().__post_init__()
         expect_not_negative(self, "contrast_weight", "consistency_weight")
         expect(self, "temperature", "> 0 and finite", 0 < self.temperature < math.inf)
-        is_count = isinstance(self.min_count, int) and self.min_count >= 1
-        expect(self, "min_count", "a whole number ≥ 1", is_count)
+        expect_count(self, 1, "min_count")
 
     def check_federation(self, federation: Federation) -> None:
         """Masks will do: they tell the class of every pixel."""

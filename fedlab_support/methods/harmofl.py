@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -10,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect
+from ..checks import expect, expect_fractions, expect_not_negative
 from ..federation import Batch
 from ..messages import Message, Server, Tensors, weighted_mean
 from ..models.amplitude import AmplitudeNorm
@@ -51,8 +50,8 @@ class HarmoFL(FedAvg):
         super().__post_init__()
         known = ("dc", "full", "none")
         expect(self, "window", f"one of {known}", self.window in known)
-        expect(self, "decay", "in 0…1", 0 <= self.decay <= 1)
-        expect(self, "alpha", "≥ 0 and finite", 0 <= self.alpha < math.inf)
+        expect_fractions(self, "decay")
+        expect_not_negative(self, "alpha")
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """Put the amplitude layer ahead of the network."""

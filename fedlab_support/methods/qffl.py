@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect
+from ..checks import expect, expect_not_negative
 from ..messages import Message, Server, Tensors
 from ..training import Visit
 from .fedavg import FedAvg
@@ -44,7 +44,7 @@ class QFFL(ReceivedLoss, FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect(self, "q", "≥ 0 and finite", 0 <= self.q < math.inf)
+        expect_not_negative(self, "q")
         expect(self, "epsilon", "> 0 and finite", 0 < self.epsilon < math.inf)
 
     def report(self, model: nn.Module, visit: Visit) -> Tensors:

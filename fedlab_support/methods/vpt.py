@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
-from ..checks import expect
+from ..checks import expect, expect_count
 from ..models.prompted_vit import INITS, PromptedViT, Prompts
 from ..optimisers import FusedSGD
 from ..training import LocalTraining, build_optimiser
@@ -40,8 +40,7 @@ class VPT(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_count = isinstance(self.num_prompts, int) and self.num_prompts >= 0
-        expect(self, "num_prompts", "a whole number ≥ 0", is_count)
+        expect_count(self, 0, "num_prompts")
         expect(self, "init", f"one of {INITS}", self.init in INITS)
         is_rate = self.prompt_lr is None or 0 < self.prompt_lr < math.inf
         expect(self, "prompt_lr", "None, or > 0 and finite", is_rate)

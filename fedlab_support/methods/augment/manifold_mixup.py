@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
 
-from ...checks import expect
+from ...checks import expect, expect_not_negative
 from ...federation import Batch
 from ...models.mixing import FeatureMixing, Pairs
 from ...training import Augmentation, Visit
@@ -33,7 +32,7 @@ class ManifoldMixup(Augmentation):
     stages: tuple[int, ...] = (0, 1, 2)  # to draw from; 0, the pictures: Mixup
 
     def __post_init__(self) -> None:
-        expect(self, "alpha", "≥ 0 and finite", 0 <= self.alpha < math.inf)
+        expect_not_negative(self, "alpha")
         allowed = "numbers of stages, 0 for the pictures, as in (0, 1)"
         expect(self, "stages", allowed, are_stages(self.stages, first=0))
 

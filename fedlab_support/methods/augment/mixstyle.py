@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
 
-from ...checks import expect
+from ...checks import expect, expect_fractions, expect_not_negative
 from ...federation import Batch
 from ...models.mixing import Pairs, StyleMixing
 from ...training import Augmentation, Visit
@@ -32,8 +31,8 @@ class MixStyle(Augmentation):
     stages: tuple[int, ...] = (1, 2)  # behind which features are mixed
 
     def __post_init__(self) -> None:
-        expect(self, "p", "in 0…1", 0 <= self.p <= 1)
-        expect(self, "alpha", "≥ 0 and finite", 0 <= self.alpha < math.inf)
+        expect_fractions(self, "p")
+        expect_not_negative(self, "alpha")
         allowed = "numbers of stages from 1, as in (1, 2)"
         expect(self, "stages", allowed, are_stages(self.stages))
 

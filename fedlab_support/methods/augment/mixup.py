@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
 
-from ...checks import expect
+from ...checks import expect_fractions, expect_not_negative
 from ...federation import Batch
 from ...models.mixing import Pairs
 from ...training import Augmentation, Visit
@@ -29,8 +28,8 @@ class Mixup(Augmentation):
     p: float = 1.0  # share of the batches that are mixed, in 0…1; 0: no mixing
 
     def __post_init__(self) -> None:
-        expect(self, "alpha", "≥ 0 and finite", 0 <= self.alpha < math.inf)
-        expect(self, "p", "in 0…1", 0 <= self.p <= 1)
+        expect_not_negative(self, "alpha")
+        expect_fractions(self, "p")
 
     @property
     def mixes_labels(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from ...checks import expect
+from ...checks import expect, expect_fractions
 from ...federation import Batch
 from ...models.mixing import MOMENTS, MomentExchange, Pairs
 from ...training import Augmentation, Visit
@@ -32,8 +32,7 @@ class MoEx(Augmentation):
     positive_only: bool = False  # True: moments of what is above 0, biased
 
     def __post_init__(self) -> None:
-        expect(self, "p", "in 0…1", 0 <= self.p <= 1)
-        expect(self, "label_share", "in 0…1", 0 <= self.label_share <= 1)
+        expect_fractions(self, "p", "label_share")
         is_number = type(self.stage) is int and self.stage >= 1
         expect(self, "stage", "the number of a stage, from 1", is_number)
         expect(self, "moments", f"one of {[*MOMENTS]}", self.moments in MOMENTS)
