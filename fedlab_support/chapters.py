@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import papermill
 import yaml
 
 from fedlab_support.execution import (
@@ -33,6 +32,7 @@ from fedlab_support.execution import (
     declared_figures,
     execute,
     missing_figures,
+    own_folders,
 )
 from fedlab_support.pages import export_html
 
@@ -127,9 +127,8 @@ def is_current(notebook: Path, params: Parameters, build: Path = BUILD) -> bool:
 
 def _with_figures_dir(notebook: Path, params: Parameters, build: Path) -> Parameters:
     """Point a chapter that exports figures at ``build``, unless told otherwise."""
-    folder = os.path.relpath(build / "figures" / notebook.stem, notebook.parent)
-    has_folder = "figures_dir" in papermill.inspect_notebook(str(notebook))
-    return ({"figures_dir": folder} if has_folder else {}) | params
+    figures = build / "figures" / notebook.stem
+    return own_folders(notebook, notebook.parent, figures_dir=figures) | params
 
 
 def fingerprint(notebook: Path, params: Parameters, package: Path = PACKAGE) -> str:

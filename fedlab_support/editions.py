@@ -15,7 +15,6 @@ and makes one table of all checks; a file's name begins with its chapter's, as i
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import sys
@@ -24,19 +23,20 @@ from pathlib import Path
 
 import nbformat
 import pandas as pd
-import papermill
 from nbconvert.preprocessors import TagRemovePreprocessor
 from nbformat import NotebookNode
 
 from .chapters import BUILD, NOTEBOOKS, find_chapters, profile
-from .execution import ChapterError, Parameters, execute
+from .execution import ChapterError, execute, own_folders
+from .exercises.checking import MARKS
 
 MARKED = re.compile(
     r"(?ms)^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION[ \t]*$"
 )
+WRITTEN = ("figures", "runs")
 ABOUT_SOLUTIONS = "The solution is the next cell; unfold it when you have tried."
-MARKS = {"✔": True, "✘": False, "…": None}
-"""Before the name of an exercise in what a check shows."""
+PASSED = {mark: passed for passed, mark in MARKS.items()}
+"""What the mark before the name of an exercise says."""
 
 
 def student(notebook: NotebookNode) -> NotebookNode:
@@ -105,7 +105,7 @@ def answers(executed: NotebookNode) -> dict[str, tuple[bool | None, str]]:
             mark, _, rest = text.partition(" ")
             name, colon, message = rest.partition(": ")
             if "fl-exercise" in output.get("data", {}).get("text/html", "") and colon:
-                found[name] = (MARKS[mark], message)
+                found[name] = (PASSED[mark], message)
     return found
 
 
@@ -119,7 +119,11 @@ def grade(files: Sequence[Path], profile_name: str, out: Path) -> pd.DataFrame:
     for file in files:
         (chapter,) = find_chapters([_chapter_of(file)])
         try:
-            params = profile(profile_name, chapter.stem) | _homes(file, out)
+            params = profile(profile_name, chapter.stem)
+            homes = {
+                f"{what}_dir": out / what / file.stem for what in ("figures", "runs")
+            }
+            params |= own_folders(file, NOTEBOOKS, **homes)
             execute(file, out / file.name, params, cwd=NOTEBOOKS)
         except (ChapterError, ValueError) as error:
             rows.append((file.name, chapter.stem, "", "no", f"stopped: {error}"))
@@ -131,17 +135,6 @@ def grade(files: Sequence[Path], profile_name: str, out: Path) -> pd.DataFrame:
         ]
     columns = ["file", "chapter", "exercise", "passed", "message"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def _homes(file: Path, out: Path) -> Parameters:
-    """Folders of its own for what a notebook writes, as far as it lets one choose."""
-    homes = {"figures_dir": "figures", "runs_dir": "runs"}
-    known = papermill.inspect_notebook(str(file))
-    return {
-        name: os.path.relpath(out / part / file.stem, NOTEBOOKS)
-        for name, part in homes.items()
-        if name in known
-    }
 
 
 def _chapter_of(file: Path) -> str:

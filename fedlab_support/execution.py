@@ -53,6 +53,15 @@ def check(notebook: Path, params: Parameters) -> None:
         _check_type(notebook.name, name, value, known[name]["inferred_type_name"])
 
 
+def own_folders(notebook: Path, cwd: Path, **wanted: Path) -> Parameters:
+    """Folders for what a notebook writes, relative to where it runs.
+
+    wanted:  ``figures_dir`` and ``runs_dir``; left out where it has no such parameter.
+    """
+    known = papermill.inspect_notebook(str(notebook))
+    return {n: os.path.relpath(path, cwd) for n, path in wanted.items() if n in known}
+
+
 def _check_type(where: str, name: str, value: Any, annotation: str) -> None:
     """Compare a value with a plain annotation; longer annotations are not read."""
     types = {"bool": bool, "float": (int, float), "int": int, "list": list, "str": str}

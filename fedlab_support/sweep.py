@@ -26,7 +26,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import re
 import shutil
 import sys
@@ -34,6 +33,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ import papermill
 import yaml
 
 from .chapters import BUILD, assignment, fingerprint, profile
-from .execution import ChapterError, Parameters, check, execute
+from .execution import ChapterError, Parameters, check, execute, own_folders
 from .history import TABLE, History, concat, replacing
 
 LONGEST_NAME = 80
@@ -76,14 +76,19 @@ class Cell:
     @property
     def is_done(self) -> bool:
         """Whether a run of just this cell has ended well."""
-        return _read(self.folder / "done.json") == self._mark()
+        return _read(self.folder / "done.json") == self.mark
+
+    @cached_property
+    def mark(self) -> str:
+        """What the cell's results depend on, as it is when first asked for."""
+        return fingerprint(self.notebook, self.params)
 
     def run(self) -> str:
         """Execute the chapter at this point; what failed, in words, or nothing."""
         try:
             if self.is_done:
                 return ""
-            if _read(self.folder / "begun.json") != self._mark():
+            if _read(self.folder / "begun.json") != self.mark:
                 shutil.rmtree(self.folder, ignore_errors=True)
                 self.folder.mkdir(parents=True)
                 self._note("begun.json")
@@ -93,12 +98,9 @@ class Cell:
             return str(error) or type(error).__name__
         return ""
 
-    def _mark(self) -> str:
-        return fingerprint(self.notebook, self.params)
-
     def _note(self, name: str) -> None:
         with replacing(self.folder / name) as part:
-            part.write_text(json.dumps(self._mark()), encoding="utf-8")
+            part.write_text(json.dumps(self.mark), encoding="utf-8")
 
     def table(self) -> pd.DataFrame:
         """The histories of all runs of the cell, with the axes as columns."""
@@ -144,9 +146,8 @@ def plan(
         point = dict(zip(grid, values, strict=True))
         folder = out / _folder_name(point)
         given = params | _as_parameters(point, known)
-        for name, part in (("figures_dir", "figures"), ("runs_dir", "runs")):
-            if name in known:
-                given[name] = os.path.relpath(folder / part, notebook.parent)
+        homes = {"figures_dir": folder / "figures", "runs_dir": folder / "runs"}
+        given |= own_folders(notebook, notebook.parent, **homes)
         check(notebook, given)
         cells.append(Cell(notebook, point, given, folder))
     return cells
@@ -154,11 +155,11 @@ def plan(
 
 def _as_parameters(point: Parameters, known: Mapping[str, Any]) -> Parameters:
     """A point's values under the chapter's own names: seed=0 may be seeds=[0]."""
-    is_listed = {axis: axis not in known and f"{axis}s" in known for axis in point}
-    return {
-        f"{axis}s" if is_listed[axis] else axis: [value] if is_listed[axis] else value
-        for axis, value in point.items()
-    }
+    given = {}
+    for axis, value in point.items():
+        is_listed = axis not in known and f"{axis}s" in known
+        given |= {f"{axis}s": [value]} if is_listed else {axis: value}
+    return given
 
 
 def _folder_name(point: Parameters) -> str:
