@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -46,20 +45,19 @@ class StyleInversion(FedAvg):
 
     def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
         """Look at all styles once; they do not change."""
-        if "styles" not in visit.cache:
-            batches = visit.client.train.batches(256)
-            visit.cache["styles"] = torch.cat([model.styles(b.x) for b in batches])
-        model.look_at(visit.cache["styles"], self.jointly)
+        model.look_at(self._styles(model, visit), self.jointly)
         return {}
 
     def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
         """E d(R(S(x)), x)."""
-        kept = visit.cache.get("styles")
-        styles = model.styles(batch.x) if kept is None else kept[batch.index]
-        rebuilt = model.rebuild(styles)
+        rebuilt = model.rebuild(self._styles(model, visit, batch))
         if self.distance == "mse":
             return F.mse_loss(rebuilt, batch.x)
         return perceptual_distance(model.levels(rebuilt), model.levels(batch.x)).mean()
+
+    def _styles(self, model: nn.Module, visit: Visit, batch: Batch | None = None):
+        """Those of a batch, or of all training pictures, (N, 2, C)."""
+        return visit.kept("styles", lambda each: model.styles(each.x), batch)
 
 
 def public(data: DomainData, rows: np.ndarray | None = None) -> Federation:

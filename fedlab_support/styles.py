@@ -25,7 +25,7 @@ MOST_VALUES = 16_384
 def attach(model: nn.Module, network: str) -> nn.Module:
     """The model with a style network as ``model.styler``: frozen, so it never travels.
 
-    ``network``: "small", or the path of a file, as for :func:`style_network`.
+    ``network``: "small" or a file, as for :func:`style_network`.
     """
     model.styler = style_network(network)
     return model
@@ -131,22 +131,19 @@ def restyled(
     if choice is None:
         choice = torch.zeros(len(mine), 1, dtype=torch.int64)
     choice = choice.to(batch.x.device)
-    wanted = choice[batch.index]
-    if visit.training.augment is not None:
-        shades = _shades(model, batch.x, wanted, visit, strength)
-    else:
-        if not torch.equal(visit.cache.get("choice", choice[:0]), choice):
-            batches = mine.batches(visit.training.batch_size)
-            made = [
-                _shades(model, b.x, choice[b.index], visit, strength) for b in batches
-            ]
-            visit.cache |= {"choice": choice, "shades": torch.cat(made)}
-        shades = visit.cache["shades"][batch.index]
+    if not torch.equal(visit.cache.get("choice", choice[:0]), choice):
+        visit.cache["choice"] = choice
+        visit.cache.pop("shades", None)
+
+    def shades(batch: Batch) -> Tensor:
+        return _shades(model, batch.x, choice[batch.index], visit, strength)
+
+    copies = visit.kept("shades", shades, batch).unbind(1)
     return [
         torch.where(
             picked.view(-1, 1, 1, 1) < 0, batch.x, mine.store.normalised(made / 255)
         ).contiguous(memory_format=torch.channels_last)
-        for picked, made in zip(wanted.unbind(1), shades.unbind(1), strict=True)
+        for picked, made in zip(choice[batch.index].unbind(1), copies, strict=True)
     ]
 
 

@@ -619,7 +619,7 @@ def test_weights_of_another_network_or_norm_are_refused(trained, tmp_path):
         swin_tiny((3, 96, 96), 3, weights=folder / "resnet18.pth")
     with pytest.raises(ValueError, match=r"Unexpected.*running_mean"):
         resnet18((3, 96, 96), 3, norm="group", weights=folder / "resnet18.pth")
-    with pytest.raises(FileNotFoundError, match=r"a file with weights at .*none\.pth"):
+    with pytest.raises(FileNotFoundError, match=r"found nothing at .*none\.pth"):
         resnet18((3, 96, 96), 3, weights=tmp_path / "none.pth")
 
 

@@ -17,10 +17,18 @@ from torch import nn
 
 from ..messages import Tensors
 from .microast import MicroAST
+from .pretrained import weights_file
 from .style_network import POOL, StyleNetwork, mirrored
-from .style_statistics import adain, per_image, pooled
+from .style_statistics import adain, per_image, pooled, style_of_each
 
-__all__ = ["StyleNetwork", "adain", "per_image", "pooled", "style_network"]
+__all__ = [
+    "StyleNetwork",
+    "adain",
+    "per_image",
+    "pooled",
+    "style_network",
+    "style_of_each",
+]
 
 SMALL = Path(__file__).parent / "assets" / "style_small.safetensors"
 
@@ -99,12 +107,12 @@ def style_network(source: str | Path = "small") -> StyleNetwork:
     """A frozen style network: the shipped pair, or one from a safetensors file.
 
     source: "small", 64 channels, trained by ``fedlab_support.pretraining.style``; or
-    the path of a file with the keys of the normalised VGG-19 and its decoder (up to
-    relu3_1 or relu4_1), of its 16 times smaller copy (level 4), or of MicroAST. Raises
-    FileNotFoundError where no file is, and ValueError for another file, naming the
-    first key that does not fit.
+    a file, there or in the folder that $FEDLAB_WEIGHTS names, with the keys of the
+    normalised VGG-19 and its decoder (up to relu3_1 or relu4_1), of its 16 times
+    smaller copy (level 4), or of MicroAST. Raises FileNotFoundError where no file is,
+    and ValueError for another file, naming the first key that does not fit.
     """
-    path = SMALL if source == "small" else Path(source)
+    path = SMALL if source == "small" else weights_file(source)
     stored = _read(path)
     family = next((each for each in FAMILIES if each.mark in stored), None)
     if family is None:
@@ -122,10 +130,6 @@ def style_network(source: str | Path = "small") -> StyleNetwork:
 
 def _read(path: Path) -> Tensors:
     """The tensors of a file."""
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"expected 'small' or a file with a style network, found nothing at {path}"
-        )
     try:
         return load_file(path)
     except SafetensorError as error:

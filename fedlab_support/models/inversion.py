@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .adain import per_image, style_network
+from .adain import style_network, style_of_each
 from .stages import norm2d
 
 HALVINGS = 3
@@ -60,8 +60,7 @@ class StyleInverter(nn.Module):
     @torch.no_grad()
     def styles(self, colours: Tensor) -> Tensor:
         """The style of each picture, (B, 2, C), from colours (B, 1 or 3, H, W)."""
-        mean, deviation = per_image(self.styler.encode(colours))
-        return torch.stack([mean, deviation], 1).flatten(2)
+        return style_of_each(self.styler.encode(colours))
 
     @torch.no_grad()
     def look_at(self, styles: Tensor, jointly: bool = True) -> None:

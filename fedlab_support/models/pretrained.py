@@ -76,8 +76,8 @@ def weights_file(weights: str | Path) -> Path:
         if place.is_file():
             return place
     raise FileNotFoundError(
-        f"expected a file with weights at {weights}, there or in the folder that "
-        "$FEDLAB_WEIGHTS names"
+        f"expected a file with weights, found nothing at {weights}, there or in the "
+        "folder that $FEDLAB_WEIGHTS names"
     )
 
 

@@ -32,6 +32,11 @@ def per_image(features: Tensor) -> tuple[Tensor, Tensor]:
     return mean, (variance + EPSILON).sqrt()
 
 
+def style_of_each(features: Tensor) -> Tensor:
+    """The style of every picture, (B, 2, C), from features (B, C, h, w)."""
+    return torch.stack(per_image(features), 1).flatten(2)
+
+
 def adain(features: Tensor, style: Tensor) -> Tensor:
     """Features (B, C, h, w) with the means and deviations of a style.
 

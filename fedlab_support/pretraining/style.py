@@ -24,7 +24,7 @@ from ..messages import Tensors
 from ..methods import FedAvg
 from ..models.adain import OWN, SMALL
 from ..models.style_network import mirrored
-from ..models.style_statistics import adain, per_image
+from ..models.style_statistics import adain, style_of_each
 from ..run import Run
 from ..training import LocalTraining, Visit
 
@@ -85,7 +85,7 @@ class Pair(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (B, M) of the looks."""
-        return self.head(moments(self.encoder(x)))
+        return self.head(style_of_each(self.encoder(x)).flatten(1))
 
     def layers(self, x: Tensor) -> list[Tensor]:
         """What every ReLU of the encoder hands on, the features last."""
@@ -95,11 +95,6 @@ class Pair(nn.Module):
             if isinstance(module, nn.ReLU):
                 found.append(x)
         return found
-
-
-def moments(features: Tensor) -> Tensor:
-    """Means and deviations of every picture, (B, 2 C)."""
-    return torch.cat(per_image(features), 1).flatten(1)
 
 
 def window(x: Tensor, rng: torch.Generator) -> Tensor:
@@ -121,7 +116,7 @@ class Autoencoding(FedAvg):
         features = model.encoder(x)
         error = F.mse_loss(model.decoder(features), x)
         visit.log("error", error)
-        look = visit.task.loss(model.head(moments(features)), batch.y)
+        look = visit.task.loss(model.head(style_of_each(features).flatten(1)), batch.y)
         return error + self.look_strength * look
 
 
@@ -147,13 +142,13 @@ class Decoding(FedAvg):
         x = window(batch.x, visit.rng)
         partner = torch.randperm(len(x), generator=visit.rng)
         layers = model.layers(x)
-        wanted = [moments(layer)[partner] for layer in layers]
-        target = adain(layers[-1], wanted[-1].unflatten(1, (2, -1)))
+        wanted = [style_of_each(layer)[partner] for layer in layers]
+        target = adain(layers[-1], wanted[-1])
         found = model.layers(model.decoder(target))
         content = F.mse_loss(found[-1], target)
         pairs = zip(found, wanted, strict=True)
         # the mean over both rows is half of the sum of their means
-        style = sum(2 * F.mse_loss(moments(layer), each) for layer, each in pairs)
+        style = sum(2 * F.mse_loss(style_of_each(layer), each) for layer, each in pairs)
         same = F.mse_loss(model.decoder(layers[-1]), x)
         for name, part in (("content", content), ("style", style), ("same", same)):
             visit.log(name, part)
