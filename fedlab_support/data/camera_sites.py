@@ -13,13 +13,13 @@ from functools import lru_cache
 import numpy as np
 
 from .domain_data import DomainData
+from .drawn import as_bytes
 from .places import (
     FINE,
     HABITATS,
     LARGE,
     SIDE,
     Habitat,
-    as_bytes,
     foreground,
     scene,
     small,

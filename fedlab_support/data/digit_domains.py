@@ -16,6 +16,7 @@ from PIL import Image, ImageDraw
 
 from . import handwriting
 from .domain_data import DomainData
+from .drawn import as_bytes, owned
 from .handwriting import SIDE
 from .photographs import piece
 from .reading import resize
@@ -57,19 +58,13 @@ def digit_domains() -> DomainData:
         for domain, look in enumerate(LOOKS.values())
         for owner in range(OWNERS)
     ]
-    owner = np.repeat(np.arange(len(parts)), len(LABELS))
-    return DomainData(
+    return owned(
+        parts,
+        LABELS,
+        tuple(LOOKS),
+        TEST_OWNERS,
         name="digit_domains",
-        images=np.concatenate(parts),
-        labels=np.tile(LABELS, len(parts)),
-        domain=owner // OWNERS,
-        owner=owner,
-        is_test=owner % OWNERS >= OWNERS - TEST_OWNERS,
         class_names=tuple("0123456789"),
-        domain_names=tuple(LOOKS),
-        owner_names=tuple(f"{name}_{k}" for name in LOOKS for k in range(OWNERS)),
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
         source="made by this package from scikit-learn's digits and photographs and "
         "matplotlib's fonts, a stand-in for Digit-Five",
     )
@@ -89,7 +84,7 @@ def _drawn(owner: int, rng: np.random.Generator) -> np.ndarray:
     paper = 1 - rng.uniform(0.02, 0.3, (1, 3))
     pen = rng.uniform(0.0, 0.75, (len(ink), 3))
     pen *= 0.3 / np.maximum(pen.mean(axis=1, keepdims=True), 0.3)
-    return _pixels(_painted(ink, paper, pen))
+    return as_bytes(_painted(ink, paper, pen))
 
 
 def _blended(owner: int, rng: np.random.Generator) -> np.ndarray:
@@ -109,7 +104,7 @@ def _blended(owner: int, rng: np.random.Generator) -> np.ndarray:
     change = (np.abs(1 - 2 * pieces) * ink[:, None, None]).sum(axis=(2, 3, 4))
     texture = pieces.std(axis=(3, 4)).mean(axis=2)
     best = (change**4 * texture).argmax(axis=1)
-    return _pixels(np.abs(pieces[np.arange(len(ink)), best] - ink[:, None]))
+    return as_bytes(np.abs(pieces[np.arange(len(ink)), best] - ink[:, None]))
 
 
 def _street(owner: int, rng: np.random.Generator) -> np.ndarray:
@@ -126,20 +121,20 @@ def _street(owner: int, rng: np.random.Generator) -> np.ndarray:
     picture *= _light(rng, count)[:, None]
     blur = rng.uniform(0.4, 0.9)
     picture = gaussian_filter(picture, (0, 0, blur, blur))
-    return _pixels(picture + rng.normal(0.0, 0.03, picture.shape))
+    return as_bytes(picture + rng.normal(0.0, 0.03, picture.shape))
 
 
 def _lowres(owner: int, rng: np.random.Generator) -> np.ndarray:
     """A writer's digits, dark on grey paper, on a coarse scanner that compresses."""
     ink = _written(rng, height=(16.5, 19), pen=(1.8, 2.6))
     paper, black = rng.uniform(0.5, 0.62), rng.uniform(0.05, 0.15)
-    close = _pixels(ink[:, None, 2:-2, 2:-2])
+    close = as_bytes(ink[:, None, 2:-2, 2:-2])
     coarse = resize(close, int(rng.integers(8, 11))) / 255
     grey = paper + (black - paper) * np.minimum(1.3 * coarse, 1)
     grey += rng.normal(0.0, 0.035, grey.shape)
     places = np.arange(SIDE) * grey.shape[2] // SIDE
     large = grey[:, :, places[:, None], places]
-    return np.repeat(_pixels(_compressed(large)), 3, axis=1)
+    return np.repeat(as_bytes(_compressed(large)), 3, axis=1)
 
 
 LOOKS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
@@ -165,11 +160,6 @@ def _painted(ink: np.ndarray, ground: np.ndarray, colour: np.ndarray) -> np.ndar
     """Ink (N, H, W) of one colour (N, 3) on a ground (N, 3): (N, 3, H, W)."""
     ground, colour = ground[..., None, None], colour[..., None, None]
     return ground + ink[:, None] * (colour - ground)
-
-
-def _pixels(picture: np.ndarray) -> np.ndarray:
-    """Values in [0, 1] as uint8; what lies outside is cut."""
-    return np.rint(255 * picture.clip(0, 1)).astype(np.uint8)
 
 
 def _house_number(font: str, digit: int, rng: np.random.Generator) -> np.ndarray:

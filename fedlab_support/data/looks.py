@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw
 
+from .drawn import as_bytes
 from .outlines import MATERIALS
 from .photographs import piece
 
@@ -145,8 +146,8 @@ def _strokes(picture, inside, angle, rng: np.random.Generator) -> np.ndarray:
     turn = angle[y, x] + rng.normal(0, 0.15, STROKES)
     step = np.stack([np.cos(turn), np.sin(turn)], axis=1) * reach[:, None]
     ends = np.concatenate([start[:, ::-1] - step, start[:, ::-1] + step], axis=1)
-    inks = np.rint(255 * colour.clip(0, 1)).astype(int).tolist()
-    pixels = np.rint(255 * picture.clip(0, 1)).astype(np.uint8).transpose(1, 2, 0)
+    inks = as_bytes(colour).tolist()
+    pixels = as_bytes(picture).transpose(1, 2, 0)
     canvas = Image.fromarray(np.ascontiguousarray(pixels))
     pen, widths = ImageDraw.Draw(canvas), np.rint(2 * FINE * fine).astype(int).tolist()
     for end, ink, width in zip(ends.tolist(), inks, widths, strict=True):

@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw
 
 from .animals import dog, elephant, giraffe, horse
 from .domain_data import DomainData
+from .drawn import as_bytes, owned
 from .looks import FINE, LOOKS, SHEET, SIDE, Drawing
 from .outlines import MATERIALS, Object
 from .things import guitar, house, person
@@ -53,19 +54,13 @@ def picture_styles() -> DomainData:
     parts = [
         drawn(domain, owner) for domain in range(len(LOOKS)) for owner in range(OWNERS)
     ]
-    owner = np.repeat(np.arange(len(parts)), len(LABELS))
-    return DomainData(
+    return owned(
+        parts,
+        LABELS,
+        tuple(LOOKS),
+        TEST_OWNERS,
         name="picture_styles",
-        images=np.concatenate(parts),
-        labels=np.tile(LABELS, len(parts)),
-        domain=owner // OWNERS,
-        owner=owner,
-        is_test=owner % OWNERS >= OWNERS - TEST_OWNERS,
         class_names=tuple(OBJECTS),
-        domain_names=tuple(LOOKS),
-        owner_names=tuple(f"{name}_{k}" for name in LOOKS for k in range(OWNERS)),
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
         source="drawn by this package, some photos before pieces of scikit-learn's "
         "photographs, a stand-in for PACS",
     )
@@ -84,7 +79,7 @@ def drawn(domain: int, owner: int) -> np.ndarray:
     look = list(LOOKS.values())[domain]
     picture = look(Drawing(names, what, inside, rng, is_test))
     fine = picture.reshape(len(what), 3, SIDE, FINE, SIDE, FINE).mean(axis=(3, 5))
-    return np.rint(255 * fine.clip(0, 1)).astype(np.uint8)
+    return as_bytes(fine)
 
 
 def _sheet(parts: Object, rng: np.random.Generator) -> np.ndarray:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw
 
+from .drawn import as_bytes
+
 SIDE, FINE = 32, 4  # drawn FINE times as large
 LARGE = SIDE * FINE
 
@@ -68,11 +70,6 @@ def smooth_noise(rng, width: tuple[float, float], side: int) -> np.ndarray:
 
     values = gaussian_filter(rng.standard_normal((side, side)), width, mode="wrap")
     return values / values.std()
-
-
-def as_bytes(picture: np.ndarray) -> np.ndarray:
-    """Values in [0, 1] as uint8; what lies outside is cut."""
-    return np.rint(255 * picture.clip(0, 1)).astype(np.uint8)
 
 
 def small(sheet: Image.Image) -> np.ndarray:

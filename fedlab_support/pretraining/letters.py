@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..data import DomainData, handwriting
+from ..data.drawn import as_bytes
 from ..data.handwriting import CHARACTERS, SIDE
 
 SEED = 20246
@@ -50,7 +51,7 @@ def _page(labels: np.ndarray, look: Callable, rng: np.random.Generator) -> np.nd
     hand = handwriting.make_hand(rng)
     ink = handwriting.write(hand, labels + 10, rng)[:, None] / 255
     picture = np.broadcast_to(look(ink, rng), (len(ink), 3, SIDE, SIDE))
-    return np.rint(255 * picture.clip(0, 1)).astype(np.uint8)
+    return as_bytes(picture)
 
 
 def _in_black_and_white(ink: np.ndarray, rng: np.random.Generator) -> np.ndarray:
