@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from .account import record_absence, record_broadcasts, record_message
 from .engines import Answer, Failure, Faults, Job
 from .engines.contract import Introduction
@@ -34,6 +36,9 @@ def admit_introductions(
             continue
         admitted[i] = said
         record.add_parts(0, i, "up", introduction=nbytes(said))
+    for i, error in _odd_ones(admitted).items():
+        record_absence(record, 0, i, error)
+        del admitted[i]
     return admitted
 
 
@@ -49,14 +54,22 @@ def admit_messages(
     Who fails on purpose by ``faults`` is recorded without a warning.
     """
     record_broadcasts(record, broadcasts)
-    messages = []
+    admitted, refused = {}, {}
     for i, told in broadcasts.items():
         try:
-            messages.append(_admitted(job, told, i, answers[i], record))
+            admitted[i] = _admitted(job, told, i, answers[i], record)
         except Exception as error:
+            refused[i] = error
+    if job.method.report_form(job.model) is None:
+        refused |= _odd_ones({i: m.report for i, m in admitted.items()})
+    for i, told in broadcasts.items():
+        if i in refused:
             warn = faults is None or not faults.draw(job.seed, told.round, i)
-            record_absence(record, told.round, i, error, warn)
-    return messages
+            record_absence(record, told.round, i, refused[i], warn)
+        else:
+            for name, value in admitted[i].metrics.items():
+                record.add(told.round, "train", name, float(value), client=i)
+    return [message for i, message in admitted.items() if i not in refused]
 
 
 def _admitted(job: Job, told: Broadcast, client: int, answer, record) -> Message:
@@ -70,10 +83,32 @@ def _admitted(job: Job, told: Broadcast, client: int, answer, record) -> Message
     if (form := job.method.report_form(job.model)) is not None:
         expect_alike("a report", message.report, form)
     job.method.check(message.report)
-    curves = {name: float(value) for name, value in message.metrics.items()}
-    for name, value in curves.items():
-        record.add(told.round, "train", name, value, client=client)
+    for value in message.metrics.values():
+        float(value)  # raises where it is none
     return message
+
+
+def _odd_ones(said: dict[int, Tensors]) -> dict[int, ValueError]:
+    """Clients whose tensors are not like those of most, and in what; rows may be more.
+
+    Only names, types and the shapes of rows are compared: what nobody but the clients
+    knows beforehand.
+    """
+    forms = {i: _form_of_rows(tensors) for i, tensors in said.items()}
+    usual = [form for form, _ in Counter(forms.values()).most_common(1)]
+    return {
+        i: ValueError(f"expected rows as most clients send, {usual}, found {form}")
+        for i, form in forms.items()
+        if form not in usual
+    }
+
+
+def _form_of_rows(tensors: Tensors) -> tuple:
+    """Name, type and shape of one row of each tensor."""
+    return tuple(
+        (name, str(value.dtype), value.ndim, tuple(value.shape[1:]))
+        for name, value in sorted(tensors.items())
+    )
 
 
 def _unless_failed(answer: Introduction | Answer):

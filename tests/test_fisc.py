@@ -366,14 +366,16 @@ def test_who_fails_in_a_round_does_not_spoil_it(federation):
     assert all(value.isfinite().all() for value in run.server.weights.values())
 
 
-@pytest.mark.parametrize("value", [math.nan, -0.5])
-def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, value):
+@pytest.mark.parametrize("wrong", ["no number", "negative", "narrow"])
+def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, wrong):
     @dataclass(frozen=True)
     class Wrong(FISC):
         def introduce(self, model, visit):
             said = super().introduce(model, visit)
-            if visit.client.id == 1:
-                said["styles"][0, 1, 2] = value
+            if visit.client.id == 1 and wrong == "narrow":
+                said["styles"] = said["styles"][..., :-1]  # of another network
+            elif visit.client.id == 1:
+                said["styles"][0, 1, 2] = math.nan if wrong == "no number" else -0.5
             return said
 
     with pytest.warns(UserWarning, match="client 1 is left out of the run"):

@@ -485,6 +485,24 @@ def test_a_report_that_is_no_prototypes_leaves_that_client_out(federation):
     assert [m.client for m in run.messages] == [0, 4]
 
 
+@pytest.mark.filterwarnings("ignore:round 1. client 2")
+def test_prototypes_unlike_those_of_most_leave_that_client_out(federation):
+    @dataclass(frozen=True)
+    class Narrow(FPL):
+        def report(self, model, visit):
+            report = super().report(model, visit)
+            if visit.client.id == 2:
+                report["prototypes"] = report["prototypes"][:, :-1]
+            return report
+
+    run = a_run(federation, Narrow()).step(evaluate=False)
+    assert [m.client for m in run.messages] == [0, 1, 3, 4]
+    assert "as most clients send" in run.history.events().reason[0]
+    assert run.server.shared["prototypes"].shape[1] == D
+    trained = run.history.table().query("split == 'train'")
+    assert set(trained.client) == {0, 1, 3, 4}
+
+
 def test_one_client_is_enough(federation):
     alone = Federation.build(federation.data, iid(federation.data, 1, rng=0))
     assert len(fitted(alone).server.shared["classes"]) == 4
