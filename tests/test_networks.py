@@ -36,6 +36,7 @@ from fedlab_support.models import (
     unet,
 )
 from fedlab_support.models.noise import own_noise, refuse_global_noise
+from fedlab_support.models.pretrained import UNITS
 from fedlab_support.models.stages import NORMS, Staged, insert
 from fedlab_support.partition import by_owner
 from fedlab_support.streams import layer_noise
@@ -507,7 +508,7 @@ def test_weights_are_read_from_a_file(trained, suffix, classes):
     folder, states = trained
     state, path = states["resnet18"], folder / f"resnet18.{suffix}"
     model = resnet18((3, 32, 32), classes, weights=path)
-    assert torch.equal(model.stages[0][0].weight, state["conv1.weight"])
+    assert torch.equal(model.stages[0][1].weight, state["conv1.weight"])
     assert torch.equal(model.stages[4][1].bn2.weight, state["layer4.1.bn2.weight"])
     assert model.head.out_features == classes
     if classes == 1000:
@@ -515,11 +516,29 @@ def test_weights_are_read_from_a_file(trained, suffix, classes):
 
 
 @SLOW
-def test_filters_of_colours_are_summed_for_grey_pictures(trained):
+@pytest.mark.filterwarnings("ignore::UserWarning")  # timm's resampling
+@pytest.mark.parametrize("short", ["resnet18", "swin"])
+def test_weights_see_pictures_in_the_units_of_imagenet(trained, short):
+    import timm
+
+    build = {"resnet18": resnet18, "swin": partial(swin_tiny, drop_path=0.0)}[short]
     folder, states = trained
-    model = resnet18((1, 96, 96), 3, weights=folder / "resnet18.pth")
-    expected = states["resnet18"]["conv1.weight"].sum(1, keepdim=True)
-    assert torch.allclose(model.stages[0][0].weight, expected, atol=1e-6)
+    path = folder / f"{short}.safetensors"
+    name = "resnet18" if short == "resnet18" else "swin_tiny_patch4_window7_224"
+    theirs = timm.create_model(name).eval()
+    theirs.load_state_dict(states[short])
+    side = 64 if short == "resnet18" else 224
+    colours = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in UNITS["imagenet"])
+    with torch.no_grad():
+        expected = theirs((colours - mean) / std)
+        found = build((3, side, side), 1000, weights=path).eval()(2 * colours - 1)
+        assert torch.allclose(found, expected, atol=1e-4)
+        grey = build((1, side, side), 1000, weights=path).eval()
+        expected = theirs((colours[:, :1] - mean) / std)
+        assert torch.allclose(grey(2 * colours[:, :1] - 1), expected, atol=1e-4)
+    with pytest.raises(ValueError, match="1 or 3 channels, found 2"):
+        build((2, side, side), 3, weights=path)
 
 
 @SLOW
@@ -549,7 +568,7 @@ def test_a_name_asks_the_hub_and_no_other_network(trained, monkeypatch):
     monkeypatch.setattr(_builder, "load_state_dict_from_hf", hub)
     model = resnet18((3, 96, 96), 3, weights="resnet18.tv_in1k")
     assert asked == ["timm/resnet18.tv_in1k"]
-    assert torch.equal(model.stages[0][0].weight, state["conv1.weight"])
+    assert torch.equal(model.stages[0][1].weight, state["conv1.weight"])
     with pytest.raises(ValueError, match=r"resnet18\.<tag>.*found 'resnet50\.tv_in1k'"):
         resnet18((3, 96, 96), 3, weights="resnet50.tv_in1k")
     with pytest.raises(ValueError, match="Invalid pretrained tag"):
@@ -767,7 +786,7 @@ def test_norms_are_frozen_with_weights_only_unless_asked_for(tmp_path):
 def test_weights_that_are_absent_or_anothers_are_refused(tmp_path, name, monkeypatch):
     monkeypatch.delenv("FEDLAB_WEIGHTS", raising=False)
     make, other = STORED[name][0], next(n for n in STORED if n != name)
-    with pytest.raises(FileNotFoundError, match=r"weights at none\.pth, .*FEDLAB_WEI"):
+    with pytest.raises(FileNotFoundError, match=r"nothing at none\.pth, .*FEDLAB_WEI"):
         make((3, 40, 40), 3, weights="none.pth")
     made_up(other, tmp_path / "other.safetensors")
     with pytest.raises(ValueError, match=r"expected weights of .*(Missing|no attr)"):

@@ -62,6 +62,17 @@ def entry(image_shape, units: str, weights: str | Path | None) -> nn.Module:
     return Units(units)
 
 
+def at_first(image_shape, weights: str | Path | None) -> tuple[list[nn.Module], tuple]:
+    """What precedes a network with weights of ImageNet, and the shape that it sees.
+
+    Nothing, and ``image_shape``, without weights; raises ValueError as :func:`entry`.
+    """
+    first = entry(image_shape, "imagenet", weights)
+    if weights is None:
+        return [], image_shape
+    return [first], (3, *image_shape[1:])
+
+
 def freeze_norms(model: nn.Module) -> None:
     """Keep every BatchNorm as it was loaded: it stays in evaluation mode, unsent."""
     for module in model.modules():
@@ -104,9 +115,8 @@ def timm_network(
     - ``weights``: None; a name of timm with its tag, as ``resnet18.tv_in1k``, which is
       downloaded unless it was before; or the path of such a file (safetensors, or pth
       of which tensors are read and nothing is run), there or in the folder that
-      $FEDLAB_WEIGHTS names. The head is new unless M is that of
-      the weights; filters of other than three colours, and codes of another picture
-      size, are resampled.
+      $FEDLAB_WEIGHTS names. The head is new unless M is that of the weights; codes of
+      another picture size are resampled.
     - ``settings``: further arguments of ``timm.create_model``.
 
     Raises ValueError when the weights are not those of this network, with the first

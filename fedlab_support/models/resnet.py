@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import nn
 
-from .pretrained import timm_network
+from .pretrained import at_first, timm_network
 from .stages import Staged, is_small, norm2d
 
 
 class ResNet(Staged):
     """A residual network in five stages: what comes before its layers, and four layers.
 
-    ``net``: the network as timm makes it.
+    ``net``: the network as timm makes it; ``first``: what acts on the pictures.
     """
 
-    def __init__(self, net: nn.Module):
-        stem = nn.Sequential(net.conv1, net.bn1, net.act1, net.maxpool)
+    def __init__(self, net: nn.Module, first: Sequence[nn.Module] = ()):
+        stem = nn.Sequential(*first, net.conv1, net.bn1, net.act1, net.maxpool)
         stages = nn.Sequential(stem, net.layer1, net.layer2, net.layer3, net.layer4)
         widths = [place["num_chs"] for place in net.feature_info]
         super().__init__(stages, widths, net.global_pool, net.fc)
@@ -33,7 +34,8 @@ def resnet18(
 
     Pictures of up to 64 pixels begin with a 3x3 convolution and no pooling, unless
     ``weights`` are loaded, which have a 7x7 one (see :func:`pretrained.timm_network`;
-    they need ``norm`` 'batch'). Source: He et al., CVPR 2016.
+    they need ``norm`` 'batch', and see pictures in the units of ImageNet). Source: He
+    et al., CVPR 2016.
     """
     return _resnet("resnet18", image_shape, num_classes, norm, weights)
 
@@ -52,9 +54,10 @@ def _resnet(name: str, image_shape, num_classes: int, norm: str, weights) -> Res
     def normalised(channels: int, **_) -> nn.Module:  # timm names device and type too
         return norm2d(norm, channels)
 
-    net = timm_network(name, image_shape, num_classes, weights, norm_layer=normalised)
+    first, shape = at_first(image_shape, weights)
+    net = timm_network(name, shape, num_classes, weights, norm_layer=normalised)
     if weights is None and is_small(image_shape):
         net.conv1 = nn.Conv2d(image_shape[0], 64, 3, padding=1, bias=False)
         nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
         net.maxpool = nn.Identity()
-    return ResNet(net)
+    return ResNet(net, first)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import nn
 
 from ..vision import import_torchvision
-from .pretrained import timm_network
+from .pretrained import at_first, timm_network
 from .stages import Staged
 
 SWIN_TINY = "swin_tiny_patch4_window7_224"
@@ -18,13 +19,14 @@ class Swin(Staged):
     """A shifted-window transformer in five stages: the patch embedding, four layers.
 
     The paper does not say how many places for layers its Swin has; we choose as many as
-    the other networks have. ``net``: the network as timm makes it, (B, H, W, C) inside.
+    the other networks have. ``net``: the network as timm makes it, (B, H, W, C) inside;
+    ``first``: what acts on the pictures.
     """
 
-    def __init__(self, net: nn.Module):
+    def __init__(self, net: nn.Module, first: Sequence[nn.Module] = ()):
         permute = import_torchvision().ops.Permute
         inwards, outwards = permute([0, 2, 3, 1]), permute([0, 3, 1, 2])
-        stages = nn.Sequential(nn.Sequential(net.patch_embed, outwards))
+        stages = nn.Sequential(nn.Sequential(*first, net.patch_embed, outwards))
         stages.extend(nn.Sequential(inwards, layer, outwards) for layer in net.layers)
         widths = [net.embed_dim, *(place["num_chs"] for place in net.feature_info)]
         neck = nn.Sequential(inwards, net.norm, net.head.global_pool)
@@ -41,7 +43,8 @@ def swin_tiny(
     """Swin-T: D = 768; 28,288,354 parameters for a thousand classes at 224 pixels.
 
     - ``image_shape``: (C, H, W), H and W multiples of 4; maps and windows shrink with
-      them. ``weights``: see :func:`pretrained.timm_network`.
+      them. ``weights``: see :func:`pretrained.timm_network`; pictures then come in the
+      units of ImageNet.
     - ``norm``: 'layer', which here normalises each position over its channels.
     - ``drop_path``: most frequent omission of a residual branch, in [0, 1); 0 none.
 
@@ -56,4 +59,6 @@ def swin_tiny(
             f"Swin has, found {sides[0]}x{sides[1]}; resize the pictures"
         )
     settings = {"img_size": tuple(sides), "drop_path_rate": drop_path}
-    return Swin(timm_network(SWIN_TINY, image_shape, num_classes, weights, **settings))
+    first, shape = at_first(image_shape, weights)
+    net = timm_network(SWIN_TINY, shape, num_classes, weights, **settings)
+    return Swin(net, first)
