@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedlab_support.exercises.checking import Wrong
+from fedlab_support.exercises.letters import check_letters
 
 REFUSED = {
     "a": "one NaN: whatever it is added to becomes NaN",
@@ -20,18 +20,5 @@ BELIEVED = {
 
 def check_believed(answer: object) -> str:
     """Check which of the messages a … h enter the average; a set of letters."""
-    try:
-        letters = {str(each).strip().lower() for each in answer} - {"", ","}
-    except TypeError:
-        raise Wrong(
-            f"expected letters, as in {{'a', 'h'}}, found {type(answer).__name__}"
-        ) from None
-    if unknown := sorted(letters - REFUSED.keys() - BELIEVED.keys()):
-        raise Wrong(f"there is no message {unknown[0]!r}; they are called a to h")
-    if letters == REFUSED.keys():
-        raise Wrong("these are all that are refused; asked is for the others")
-    if wrong := sorted(letters & REFUSED.keys()):
-        raise Wrong(f"not {wrong[0]}, {REFUSED[wrong[0]]}")
-    if missing := sorted(BELIEVED.keys() - letters):
-        raise Wrong(f"think again of {BELIEVED[missing[0]]}")
+    check_letters(answer, BELIEVED, REFUSED, "message")
     return "form can be checked, content cannot: both of them enter the average"

@@ -8,9 +8,14 @@ import linecache
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import EllipsisType
+from types import EllipsisType, FrameType
 
 import numpy as np
+
+from fedlab_support.exercises.patience import TooLong, within
+
+SECONDS = 10
+"""The longest that a check may take, with all its calls of the learner's code."""
 
 MARKS = {True: "✔", False: "✘", None: "…"}
 COLOURS = {
@@ -68,12 +73,15 @@ class Exercise:
         try:
             if is_stub(answer):
                 raise NotAttempted("not attempted")
-            return Result(self.name, True, self.check(answer, **given))
+            message = within(SECONDS, lambda: self.check(answer, **given))
+            return Result(self.name, True, message)
         except NotAttempted as stub:
             return Result(self.name, None, str(stub))
         except Wrong as wrong:
             return Result(self.name, False, str(wrong))
-        except Exception as error:
+        except TooLong as late:
+            return Result(self.name, False, _explain_delay(late, answer))
+        except (Exception, SystemExit) as error:
             # Only the kind of the error: its text may show what was expected.
             kind = type(error).__name__
             message = f"the answer does not have the form that is asked for ({kind})"
@@ -120,7 +128,7 @@ def call(answer: object, *inputs: object, given: str) -> object:
         value = answer(*inputs)
     except NotImplementedError:
         raise NotAttempted("not attempted") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, TypeError) and "ellipsis" in str(error).lower():
             raise NotAttempted("not attempted") from None
         raise Wrong(_explain(error, answer, given)) from None
@@ -131,20 +139,29 @@ def call(answer: object, *inputs: object, given: str) -> object:
     return value
 
 
-def _explain(error: Exception, answer: object, given: str) -> str:
+def _explain(error: BaseException, answer: object, given: str) -> str:
     """Say which error arose in which line of the learner's code, and for what."""
-    what = f"your code raised {type(error).__name__}: {error}"
+    walk = traceback.walk_tb(error.__traceback__)
+    where = _place(reversed(list(walk)), answer)
+    what = f"your code raised {type(error).__name__}: {error}{where}"
+    return f"{what}\nIt was called with {given}."
+
+
+def _explain_delay(late: TooLong, answer: object) -> str:
+    """Say in which line of the learner's code the time ran out."""
+    where = _place([(frame, frame.f_lineno) for frame in late.frames], answer)
+    return f"stopped: no result after {SECONDS} seconds{where}\nWhat ends the loop?"
+
+
+def _place(stack: Iterable[tuple[FrameType, int]], answer: object) -> str:
+    """The innermost line of the learner's own code, in words; empty without one.
+
+    stack: frames with line numbers, the innermost first.
+    """
     code = getattr(answer, "__code__", None)
-    frames = [
-        (frame, number)
-        for frame, number in traceback.walk_tb(error.__traceback__)
-        if code is not None and frame.f_code.co_filename == code.co_filename
-    ]
-    if not frames:
-        return f"{what}\nIt was called with {given}."
-    frame, number = frames[-1]
-    name = frame.f_code.co_name
-    text = linecache.getline(code.co_filename, number).strip()
-    line = number - frame.f_code.co_firstlineno + 1
-    where = f"in line {line} of {name}" + (f": {text}" if text else "")
-    return f"{what}\n{where}\nIt was called with {given}."
+    for frame, number in stack:
+        if code is not None and frame.f_code.co_filename == code.co_filename:
+            name, line = frame.f_code.co_name, number - frame.f_code.co_firstlineno + 1
+            text = linecache.getline(code.co_filename, number).strip()
+            return f"\nin line {line} of {name}" + (f": {text}" if text else "")
+    return ""

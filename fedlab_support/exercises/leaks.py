@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedlab_support.exercises.checking import Wrong, call, name_mistake
+from fedlab_support.exercises.letters import check_letters
 from fedlab_support.fidelity import frechet_distance, retrieval_rate
 
 KEPT = {
@@ -28,20 +29,7 @@ CHANGED = {
 
 def check_same_style(answer: object) -> str:
     """Check which of the edits a … g leave the style as it is; a set of letters."""
-    try:
-        letters = {str(each).strip().lower() for each in answer} - {"", ","}
-    except TypeError:
-        raise Wrong(
-            f"expected letters, as in {{'a', 'd'}}, found {type(answer).__name__}"
-        ) from None
-    if unknown := sorted(letters - KEPT.keys() - CHANGED.keys()):
-        raise Wrong(f"there is no edit {unknown[0]!r}; they are called a to g")
-    if letters == CHANGED.keys():
-        raise Wrong("these are all that change the style; asked is for the others")
-    if wrong := sorted(letters & CHANGED.keys()):
-        raise Wrong(f"not {wrong[0]}: {CHANGED[wrong[0]]}")
-    if missing := sorted(KEPT.keys() - letters):
-        raise Wrong(f"one is missing. A hint: {KEPT[missing[0]]}")
+    check_letters(answer, KEPT, CHANGED, "edit")
     return "the where is lost, and so is what meets what; the how much stays"
 
 

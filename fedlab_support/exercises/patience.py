@@ -1,0 +1,75 @@
+"""Wait for an answer, but not for ever.
+
+The work runs in a thread of its own: who asked gets a reply in time whatever the work
+does, in a notebook's main thread, under papermill and inside another thread.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from types import FrameType
+
+TRIES = 10
+"""How often a thread is told to stop; code that catches everything needs several."""
+
+
+class Stopped(SystemExit):
+    """Raised inside work that took too long; a thread ends with it in silence."""
+
+
+class TooLong(Exception):  # noqa: N818 - it is an answer, not an error
+    """The work took too long; ``frames`` are where it was, the innermost first."""
+
+    def __init__(self, frames: list[FrameType]):
+        super().__init__()
+        self.frames = frames
+
+
+def within(seconds: float, work: Callable[[], object]) -> object:
+    """Return what ``work()`` returns, or raise what it raises.
+
+    Raises TooLong after so many seconds, and stops the work. A single call that never
+    comes back to Python cannot be stopped; it is left behind.
+    """
+    outcome: Future = Future()
+    context = contextvars.copy_context()
+
+    def fulfil() -> None:
+        try:
+            outcome.set_result(context.run(work))
+        except BaseException as error:  # every kind is raised again by who waits
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=fulfil, daemon=True)
+    thread.start()
+    try:
+        wait([outcome], seconds)
+        if not outcome.done():
+            raise TooLong(_frames(thread))
+        return outcome.result()
+    finally:
+        _stop(thread, outcome)
+
+
+def _frames(thread: threading.Thread) -> list[FrameType]:
+    frame, frames = sys._current_frames().get(thread.ident), []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def _stop(thread: threading.Thread, outcome: Future) -> None:
+    """Raise Stopped in the thread until it ends; nothing when its work is done."""
+    for _ in range(TRIES):
+        if outcome.done():
+            return
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped)
+        )
+        thread.join(0.05)
