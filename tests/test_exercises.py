@@ -78,6 +78,7 @@ RIGHT_ASKED = 10 * 447_624 + 10 * 4 + 4 * (447_624 + 8)
 BANK = {"num_pictures": 200, "channels": 3, "height": 32, "width": 48, "alpha": 0.08}
 RIGHT_BANK = 4 * 200 * 3 * 5 * 5
 GIVEN = {
+    "shares": {"sizes": {0: 10, 1: 90, 2: 40}, "cohort": [0, 1]},
     "bytes_per_round": COUNTS,
     "bytes_of_asking": ASKED,
     "bank_bytes": BANK,
@@ -88,6 +89,8 @@ GIVEN = {
 }
 VALUES = (
     "comparison",
+    "shares",
+    "dearer_round",
     "believed",
     "shifted_dice",
     "partitions",
@@ -125,7 +128,7 @@ def test_an_answer_that_raises_is_explained_without_the_solution(name):
 
 
 def test_every_exercise_stands_in_one_chapter():
-    numbers = ("01", "02", "03", "04", "04B", "05", "05B", "06", "08")
+    numbers = ("00", "01", "02", "03", "04", "04B", "05", "05B", "06", "08")
     chapters = [getattr(catalogue, f"CHAPTER_{number}") for number in numbers]
     names = [exercise.name for chapter in chapters for exercise in chapter]
     assert len(set(names)) == len(names) == len(catalogue.EXERCISES)

@@ -40,9 +40,15 @@ from fedlab_support.exercises.overlap import (
 from fedlab_support.exercises.padding import check_client_losses
 from fedlab_support.exercises.positions import check_wrong_clients
 from fedlab_support.exercises.prompting import check_steered_tokens
+from fedlab_support.exercises.relay import check_one_round
 from fedlab_support.exercises.representing import check_representation
 from fedlab_support.exercises.resuming import check_cohorts
 from fedlab_support.exercises.reweighting import check_group_weights
+from fedlab_support.exercises.rounds import (
+    check_dearer_round,
+    check_share_seen,
+    check_shares,
+)
 from fedlab_support.exercises.styling import (
     check_agreed_style,
     check_partitions,
@@ -50,6 +56,12 @@ from fedlab_support.exercises.styling import (
     check_taken_style,
 )
 
+CHAPTER_00 = (
+    Exercise("shares", check_shares),
+    Exercise("dearer_round", check_dearer_round),
+    Exercise("share_seen", check_share_seen),
+    Exercise("one_round", check_one_round),
+)
 CHAPTER_01 = (
     Exercise("bytes_per_round", check_bytes_per_round),
     Exercise("weighted_average", check_weighted_average),
@@ -107,6 +119,7 @@ CHAPTER_08 = (
 EXERCISES = {
     exercise.name: exercise
     for exercise in (
+        *CHAPTER_00,
         *CHAPTER_01,
         *CHAPTER_02,
         *CHAPTER_03,
