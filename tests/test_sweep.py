@@ -1,6 +1,7 @@
 """Sweeps: grids are checked, cells run once, kills and failures lose nothing."""
 
 import errno
+import json
 import os
 import re
 import signal
@@ -8,13 +9,16 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from itertools import product
+from contextlib import contextmanager
+from itertools import count, product
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from fedlab_support import history
 from fedlab_support import sweep as sweeping
+from fedlab_support.chapters import NOTEBOOKS, profile
 from fedlab_support.history import TABLE, History
 from fedlab_support.sweep import SweepError, axis, main, plan, sweep
 from tests.test_chapters import write_chapter
@@ -46,9 +50,9 @@ def chapter(tmp_path: Path) -> Path:
 
 
 def train(seed: int, lr: float, home: Path) -> None:
-    history = History("a run", "A", seed)
-    history.add(1, "test", "accuracy", seed + lr)
-    history.save(home)
+    made = History("a run", "A", seed)
+    made.add(1, "test", "accuracy", seed + lr)
+    made.save(home)
     (home / "made_by.json").write_text("{}")
 
 
@@ -193,6 +197,51 @@ def test_a_disk_that_fills_up_leaves_nothing_half_done(chapter, tmp_path, monkey
     pd.testing.assert_frame_equal(saved(out), before)
     assert not list(out.glob("*.unfinished"))
     assert len(sweep(chapter, {"seed": [0, 1]}, out=out)) == 2
+
+
+def until_full(room: int):
+    """Stands in for `replacing`: writes so many files, then the disk is full."""
+    written, whole = count(1), history.replacing
+
+    @contextmanager
+    def replacing(path):
+        with whole(path) as part:
+            yield part
+            if next(written) > room:
+                part.write_text("half")
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    return replacing
+
+
+@pytest.mark.parametrize("room", range(14))
+def test_wherever_the_disk_is_full_nothing_is_corrupt_and_the_sweep_goes_on(
+    chapter, tmp_path, monkeypatch, room
+):
+    monkeypatch.setattr(sweeping, "execute", in_process)
+    grid, out = {"seed": [0, 1]}, tmp_path / "out"
+    undisturbed = sweep(chapter, grid, out=tmp_path / "undisturbed")
+    with monkeypatch.context() as full:
+        full.setattr(history, "replacing", until_full(room))
+        full.setattr(sweeping, "replacing", history.replacing)
+        with pytest.raises((SweepError, OSError), match="No space left"):
+            sweep(chapter, grid, out=out)
+    done = [file.parent for file in out.glob("*/done.json")]
+    assert len(done) == (room >= 6) + (room >= 12)  # six files a cell
+    assert all(json.loads((home / "done.json").read_text()) for home in done)
+    assert not list(out.rglob("*.unfinished"))
+    pd.testing.assert_frame_equal(sweep(chapter, grid, out=out), undisturbed)
+
+
+@pytest.mark.slow
+def test_a_method_that_a_chapter_does_not_know_is_named_with_those_it_knows(tmp_path):
+    notebook = NOTEBOOKS / "05_fisc.ipynb"
+    params = profile("smoke", notebook.stem)
+    with pytest.raises(SweepError) as caught:
+        sweep(notebook, {"method": ["FedNope"]}, params, tmp_path)
+    assert "method=FedNope: cell" in str(caught.value)
+    assert "found ['FedNope']" in str(caught.value)
+    assert "'FISC'" in str(caught.value)
 
 
 def test_a_folder_that_cannot_be_written_is_said_at_once(chapter, tmp_path, capsys):
