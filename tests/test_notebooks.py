@@ -1,5 +1,7 @@
 """Every chapter: known parameters, no stored outputs, and a clean run at smoke size."""
 
+import ast
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +18,9 @@ CHAPTERS = find_chapters()
 PROFILES = sorted(file.stem for file in NOTEBOOKS.glob("profiles/*.yaml"))
 SMOKE_SECONDS = 30  # what the plan promises
 SLOW_MACHINE = 5  # a busy one may take this many times as long; so may Flower
+
+KINDS = {"compute", "predict", "implement", "diagnose a bug", "design an experiment"}
+EXERCISE = r"### Exercise (\d+) · ([\w-]+, )?\*([\w ]+)\* \((\d+) minutes\)"
 
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 
@@ -52,6 +57,22 @@ def test_pictures_in_the_text_exist(chapter: Path):
     links = [part.partition(")")[0] for part in text.split("](")[1:]]
     files = [chapter.parent / link for link in links if link.endswith(".png")]
     assert [file for file in files if not file.exists()] == []
+
+
+@each_chapter
+def test_exercises_are_of_several_kinds_and_the_last_is_open(chapter: Path):
+    cells = nbformat.read(chapter, as_version=4).cells
+    headings = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    exercises = re.findall(EXERCISE, headings)
+    kinds = [kind for _, _, kind, _ in exercises]
+    assert [int(number) for number, *_ in exercises] == [*range(1, len(kinds) + 1)]
+    assert len(kinds) >= 4 and len(set(kinds)) >= 3
+    assert set(kinds) <= KINDS
+    assert exercises[-1][1:3] == ("Open, ", "design an experiment")
+    solved = [c for c in cells if "solution" in c.metadata.get("tags", [])]
+    assert len(solved) == len(kinds)
+    shown = ast.parse(solved[-1].source).body[-1]
+    assert ast.unparse(shown).startswith("plots.")
 
 
 @pytest.mark.slow

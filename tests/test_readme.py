@@ -1,0 +1,117 @@
+"""What README, the page for lecturers and CITATION.cff say is so."""
+
+import importlib
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+import tomllib
+import torch
+import yaml
+
+import fedlab_support as fl
+from fedlab_support.chapters import find_chapters
+from fedlab_support.data.catalogue import available
+from tests.runs import distance, fitted, unequal
+from tests.test_notebooks import EXERCISE
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LECTURERS = (ROOT / "docs" / "for_lecturers.md").read_text(encoding="utf-8")
+
+
+def blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+# ---- README -------------------------------------------------------------------------
+@pytest.mark.parametrize("page", ["README.md", "docs/for_lecturers.md"])
+def test_links_and_pictures_lead_somewhere(page):
+    text, home = (ROOT / page).read_text(encoding="utf-8"), (ROOT / page).parent
+    links = re.findall(r"\]\(([^)]+)\)", text) + re.findall(r'src="([^"]+)"', text)
+    inside = [link for link in links if "://" not in link]
+    assert len(inside) > 10
+    assert [link for link in inside if not (home / link).exists()] == []
+
+
+def test_every_command_of_make_exists():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    text = README + LECTURERS
+    named = re.findall(r"^    make (\w+)|`make (\w+)", text, flags=re.MULTILINE)
+    targets = {first or second for first, second in named}
+    assert targets >= {"lab", "run", "student", "instructor", "test"}
+    missing = {t for t in targets if f"\n{t}:" not in makefile}
+    assert missing <= {"site"}  # made beside this page
+
+
+def test_every_data_set_that_is_to_be_fetched_is_named():
+    section = README.partition("## Data\n")[2].partition("\n## ")[0]
+    missing = [name for name in available().index if f"`{name}`" not in section]
+    assert missing == []
+
+
+@pytest.fixture
+def median(tmp_path, monkeypatch):
+    """The README's method, saved beside the package's own."""
+    (source,) = [block for block in blocks() if "class FedMedian" in block]
+    assert len(source.splitlines()) < 40
+    (tmp_path / "fedmedian.py").write_text(source, encoding="utf-8")
+    monkeypatch.setattr(fl.methods, "__path__", [*fl.methods.__path__, str(tmp_path)])
+    return importlib.import_module("fedlab_support.methods.fedmedian").FedMedian
+
+
+def test_the_example_of_a_method_is_one_and_stands_on_the_map(median):
+    assert fl.methods.catalogue()["FedMedian"] is median
+    assert fl.methods.changed_hooks(median) == ("aggregate",)
+
+
+def test_the_example_of_a_method_does_what_it_says(median):
+    methods = (fl.FedAvg(), median(share=0.0), median())
+    plain, neutral, whole = (fitted(method, unequal()) for method in methods)
+    assert distance(plain, neutral) == 0
+    for name in whole.server.parameters:
+        sent = torch.stack([message.weights[name] for message in whole.messages])
+        assert torch.equal(whole.server.weights[name], sent.sort(dim=0).values[2])
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_readme_run():
+    names = {}
+    for block in blocks():
+        if "class FedMedian" in block or "pacs" in block:  # above; data not shipped
+            continue
+        short = re.sub(r"(rounds|epochs)=\d+", r"\1=1", block)
+        short = re.sub(r"uniform\(\d+\)", "uniform(2)", short)
+        short = re.sub(r', checkpoint="[^"]+", every=\d+', "", short)
+        exec(short, names)
+    assert len(names["table"])
+
+
+# ---- for lecturers ------------------------------------------------------------------
+@pytest.mark.parametrize("chapter", find_chapters(), ids=lambda path: path.stem)
+def test_lecturers_find_the_kinds_and_minutes_of_every_exercise(chapter):
+    cells = nbformat.read(chapter, as_version=4).cells
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    exercises = re.findall(EXERCISE, text)
+    kinds = [kind for _, _, kind, _ in exercises]
+    number = chapter.stem.partition("_")[0]
+    said = f"| {number} | {', '.join(kinds)} | {sum(int(m) for *_, m in exercises)} |"
+    assert said in LECTURERS
+    assert f"({chapter.name})" in LECTURERS.replace("../notebooks/", "")
+
+
+# ---- citation -----------------------------------------------------------------------
+def test_the_citation_is_complete_and_names_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        project = tomllib.load(file)["project"]
+    required = {"cff-version", "message", "title", "authors", "version", "license"}
+    assert required <= set(citation)
+    assert str(citation["cff-version"]) == "1.2.0"
+    assert str(citation["version"]) == project["version"]
+    assert citation["license"] == project["license"]
+    assert len(citation["references"]) == 4
+    for reference in citation["references"]:
+        assert {"type", "title", "authors", "notes"} <= set(reference)
+        assert all("family-names" in author for author in reference["authors"])
