@@ -5,11 +5,12 @@
     python -m fedlab_support.editions grade handed_in/*.ipynb --profile smoke
 
 The *student* edition has no solutions: no cells tagged ``solution``, nothing between
-``### BEGIN SOLUTION`` and ``### END SOLUTION``, as nbgrader and otter read them too. It
-runs from top to bottom: an exercise that is not done is "not attempted". The
-*instructor* edition shows every solution unfolded. *Grading* executes what came back
-and makes one table of all checks; a file's name begins with its chapter's, as in
-``01_fedavg_ada.ipynb``. It runs code that others wrote: do that where it does no harm.
+``### BEGIN SOLUTION`` and ``### END SOLUTION``. It runs from top to bottom: an exercise
+that is not done is "not attempted". The *instructor* edition shows every solution
+unfolded, between markers with one ``#``, which nbgrader and otter read, too. *Grading*
+executes what came back and makes one table of all checks; a file's name begins with its
+chapter's, as in ``01_fedavg_ada.ipynb``. It runs code that others wrote: do that where
+it does no harm.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from .execution import ChapterError, execute, own_folders
 from .exercises.checking import MARKS
 
 MARKED = re.compile(
-    r"(?ms)^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION[ \t]*$"
+    r"(?ms)^([ \t]*)#+ BEGIN SOLUTION\n.*?^[ \t]*#+ END SOLUTION[ \t]*$"
 )
 WRITTEN = ("figures", "runs")
+MARKER = re.compile(r"(?m)^([ \t]*)#+ (BEGIN|END) SOLUTION[ \t]*$")
 ABOUT_SOLUTIONS = "The solution is the next cell; unfold it when you have tried."
 PASSED = {mark: passed for passed, mark in MARKS.items()}
 """What the mark before the name of an exercise says."""
@@ -50,7 +52,7 @@ def student(notebook: NotebookNode) -> NotebookNode:
         cell.source = MARKED.sub(r"\1...", cell.source)
         if cell.cell_type == "markdown":
             cell.source = cell.source.replace(ABOUT_SOLUTIONS, "").rstrip()
-        if "### BEGIN SOLUTION" in cell.source or "### END SOLUTION" in cell.source:
+        if MARKER.search(cell.source):
             raise ValueError(
                 f"cell {cell.id}: a marker of a solution has no partner; write both "
                 "### BEGIN SOLUTION and ### END SOLUTION, each on a line of its own"
@@ -61,6 +63,7 @@ def student(notebook: NotebookNode) -> NotebookNode:
 def instructor(notebook: NotebookNode) -> NotebookNode:
     """The notebook with every solution unfolded; changed in place."""
     for cell in notebook.cells:
+        cell.source = MARKER.sub(r"\1# \2 SOLUTION", cell.source)
         if "solution" in cell.metadata.get("tags", []):
             cell.metadata.pop("jupyter", None)
     return notebook

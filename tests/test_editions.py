@@ -1,6 +1,7 @@
 """Editions: students get no solution, teachers see all; grades are what checks said."""
 
 import ast
+import re
 import shutil
 from pathlib import Path
 
@@ -104,9 +105,19 @@ def test_the_student_edition_runs_from_top_to_bottom(chapter, tmp_path):
 @each_chapter
 def test_an_instructor_sees_every_cell_unfolded(chapter):
     notebook = instructor(read(chapter))
-    assert [c.source for c in notebook.cells] == [c.source for c in read(chapter).cells]
+    sources = [cell.source.replace("### ", "# ") for cell in notebook.cells]
+    assert sources == [c.source.replace("### ", "# ") for c in read(chapter).cells]
     hidden = [c for c in notebook.cells if "jupyter" in c.metadata]
     assert not [c for c in hidden if "solution" in c.metadata.get("tags", [])]
+
+
+@each_chapter
+def test_nbgrader_and_otter_find_the_solutions_of_the_instructor_edition(chapter):
+    for cell in instructor(read(chapter)).cells:
+        lines = [line for line in cell.source.splitlines() if "SOLUTION" in line]
+        # nbgrader: the words; otter: the line begins so, or ends so
+        assert all(re.match(r"\s*# (BEGIN|END) SOLUTION$", line) for line in lines)
+        assert [line.split()[1] for line in lines] in ([], ["BEGIN", "END"])
 
 
 def test_pictures_and_profiles_come_along(tmp_path):
