@@ -37,6 +37,8 @@ MARKED = re.compile(
 WRITTEN = ("figures", "runs")
 MARKER = re.compile(r"(?m)^([ \t]*)#+ (BEGIN|END) SOLUTION[ \t]*$")
 ABOUT_SOLUTIONS = "The solution is the next cell; unfold it when you have tried."
+CELL_SECONDS = 600
+"""The longest that a cell which was handed in may take."""
 PASSED = {mark: passed for passed, mark in MARKS.items()}
 """What the mark before the name of an exercise says."""
 
@@ -116,7 +118,8 @@ def grade(files: Sequence[Path], profile_name: str, out: Path) -> pd.DataFrame:
     """Execute notebooks that were handed in; a table with one row per check.
 
     Columns: file, chapter, exercise, passed ("yes", "no", "not attempted"), message. A
-    notebook that does not run to its end has one row, with the reason as message.
+    notebook that does not run to its end, or has a cell that takes longer than
+    ``CELL_SECONDS``, has one row, with the reason as message.
     """
     words, rows = {True: "yes", False: "no", None: "not attempted"}, []
     for file in files:
@@ -127,7 +130,7 @@ def grade(files: Sequence[Path], profile_name: str, out: Path) -> pd.DataFrame:
                 f"{what}_dir": out / what / file.stem for what in ("figures", "runs")
             }
             params |= own_folders(file, NOTEBOOKS, **homes)
-            execute(file, out / file.name, params, cwd=NOTEBOOKS)
+            execute(file, out / file.name, params, CELL_SECONDS, cwd=NOTEBOOKS)
         except (ChapterError, ValueError) as error:
             rows.append((file.name, chapter.stem, "", "no", f"stopped: {error}"))
             continue

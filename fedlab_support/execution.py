@@ -105,6 +105,9 @@ def execute(
             command, env=_environment(Path(home)), capture_output=True, text=True
         )
         errors = hidden_errors(copy) if copy.exists() else []
+        if cell_seconds is not None:  # papermill interrupts a cell that takes longer
+            late = f"took longer than {cell_seconds} seconds"
+            errors = [line.replace("KeyboardInterrupt: ", late) for line in errors]
         if done.returncode and not errors:
             errors = done.stderr.strip().splitlines()[-1:] or ["papermill stopped"]
         if errors and copy.exists():

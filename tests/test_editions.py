@@ -168,6 +168,17 @@ def test_grades_of_a_class(tmp_path, monkeypatch):
     assert not (tmp_path / "in" / "build").exists()
 
 
+@pytest.mark.slow
+def test_a_cell_without_an_end_does_not_hold_up_grading(tmp_path, monkeypatch):
+    monkeypatch.setattr(editions, "CELL_SECONDS", 3)
+    endless = student(read(NOTEBOOKS / "00_tour.ipynb"))
+    endless.cells[:] = [*endless.cells[:3], new_code_cell("while True:\n    pass")]
+    nbformat.write(endless, tmp_path / "00_tour_max.ipynb")
+    table = grade([tmp_path / "00_tour_max.ipynb"], "smoke", tmp_path / "out")
+    assert table["passed"].tolist() == ["no"]
+    assert "cell 4: took longer than 3 seconds" in table["message"].item()
+
+
 def test_a_file_that_is_no_chapters_is_refused_and_the_table_is_written(
     tmp_path, monkeypatch, capsys
 ):
