@@ -105,9 +105,6 @@ def execute(
             command, env=_environment(Path(home)), capture_output=True, text=True
         )
         errors = hidden_errors(copy) if copy.exists() else []
-        if cell_seconds is not None:  # papermill interrupts a cell that takes longer
-            late = f"took longer than {cell_seconds} seconds"
-            errors = [line.replace("KeyboardInterrupt: ", late) for line in errors]
         if done.returncode and not errors:
             errors = done.stderr.strip().splitlines()[-1:] or ["papermill stopped"]
         if errors and copy.exists():
@@ -156,7 +153,9 @@ def hidden_errors(path: Path) -> list[str]:
 def _errors_among(outputs: Sequence[dict[str, Any]]) -> Iterator[str]:
     """One line for each exception and each printed traceback."""
     for output in outputs:
-        if output["output_type"] == "error":
+        if output.get("ename") == "KeyboardInterrupt":
+            yield "interrupted, as a cell is that takes longer than it may"
+        elif output["output_type"] == "error":
             yield f"{output['ename']}: {output['evalue']}"
         elif "Traceback (most recent call last)" in output.get("text", ""):
             yield output["text"].strip().splitlines()[-1]
