@@ -14,6 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from types import FrameType
 
+NAME = "answer"
+"""Of the threads in which the work runs."""
 TRIES = 10
 """How often a thread is told to stop; code that catches everything needs several."""
 
@@ -45,7 +47,7 @@ def within(seconds: float, work: Callable[[], object]) -> object:
         except BaseException as error:  # every kind is raised again by who waits
             outcome.set_exception(error)
 
-    thread = threading.Thread(target=fulfil, daemon=True)
+    thread = threading.Thread(target=fulfil, name=NAME, daemon=True)
     thread.start()
     try:
         wait([outcome], seconds)
