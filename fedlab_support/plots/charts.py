@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import CenteredNorm, Normalize
 
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -24,6 +25,7 @@ from fedlab_support.plots.style import (
 BAR = 0.38  # height of a bar; two stand together in a row of height one
 
 
+@drawing
 def grid_heatmap(
     table: pd.DataFrame,
     x: str,
@@ -46,7 +48,7 @@ def grid_heatmap(
     scale = scale_of(metric)
     cells = table.pivot(index=y, columns=x, values=value).sort_index() * scale
     with style():
-        figure = new_picture(size, title, _seeds_note(table), table)
+        figure = new_picture(size, title, _seeds_note(table))
         axis = figure.subplots()
         look = {"cmap": "viridis", "norm": Normalize()}
         if is_difference:
@@ -109,6 +111,7 @@ def _print_cells(
         )
 
 
+@drawing
 def compare_bars(
     table: pd.DataFrame,
     label: str = "method",
@@ -125,7 +128,7 @@ def compare_bars(
     rows = np.arange(len(table))
     size = size or (DOUBLE[0], 1.2 + 0.55 * len(table))
     with style():
-        figure = new_picture(size, title, _bars_note(table), table)
+        figure = new_picture(size, title, _bars_note(table))
         axis = figure.subplots()
         _bars(axis, rows - BAR / 2, table["ours"], table["sd"], "ours")
         spread = table.get("paper_sd", pd.Series(math.nan, table.index))

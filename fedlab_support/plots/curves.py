@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.history import ALL_CLIENTS, ALL_DOMAINS, summarise
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -46,6 +47,26 @@ def learning_curves(
     Raises ValueError when nothing is left to draw or an axis gets over five lines.
     """
     curves = _curves(table, metric, split, by, panels)
+    look = {"panels": panels, "ours": ours, "title": title, "size": size}
+    return draw_curves(curves, metric, by, **look)
+
+
+@drawing
+def draw_curves(
+    curves: pd.DataFrame,
+    metric: str,
+    by: str,
+    *,
+    panels: str | None = None,
+    ours: object = None,
+    title: str = "",
+    size: tuple[float, float] | None = None,
+) -> Picture:
+    """Draw what `learning_curves` has averaged: mean, sd and num_seeds per round.
+
+    curves: columns `by`, `panels`, round, mean, sd, num_seeds; shares in per cent.
+    The other arguments are those of `learning_curves`.
+    """
     shown = list(curves[panels].unique()) if panels else [None]
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
@@ -55,7 +76,7 @@ def learning_curves(
     with style():
         colours = colours_for(lines, ours)
         note = seeds_note(curves, "Line: mean, band: ± s.d.")
-        figure = new_picture(size, title, note, curves)
+        figure = new_picture(size, title, note)
         axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for place, panel in enumerate(shown):
             part = curves[curves[panels] == panel] if panels else curves

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 
 from fedlab_support.history import columns_of
 from fedlab_support.plots.curves import seeds_note
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -31,6 +32,7 @@ NAMES = {
 ROOM = 0.7  # of the width of a domain, for its dots
 
 
+@drawing
 def accuracy_by_domain(
     table: pd.DataFrame,
     x: str = "held_out",
@@ -57,7 +59,7 @@ def accuracy_by_domain(
     with style():
         colours = colours_for(names)
         note = seeds_note(data, "Dot: mean, bar: ± s.d.")
-        figure = new_picture(DOUBLE, title, note, data)
+        figure = new_picture(DOUBLE, title, note)
         axis = figure.subplots()
         gap = min(0.18, ROOM / len(names))
         for place, (name, marker) in enumerate(zip(names, MARKERS, strict=False)):

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
 
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     SMALL,
@@ -18,6 +19,11 @@ from fedlab_support.plots.style import (
     style,
 )
 
+MARKS = {  # marker, colour
+    "broadcast": ("o", COLOURS["baseline"]),
+    "average": ("D", COLOURS["other 1"]),
+    "trained together": ("*", COLOURS["other 2"]),
+}
 DIRECTIONS = [  # offsets in points and alignments tried for a label, best first
     (7, 0, "left", "center"),
     (0, 7, "center", "bottom"),
@@ -54,40 +60,52 @@ def drift_picture(
     names:   one per client; by default client 0, client 1, …
     """
     names = list(names or [f"client {i}" for i in range(len(paths))])
-    marks = [("broadcast", start, "o", COLOURS["baseline"])]
-    marks += [("average", average, "D", COLOURS["other 1"])]
-    if together is not None:
-        marks += [("trained together", together, "*", COLOURS["other 2"])]
+    marks = dict(zip(MARKS, (start, average, together), strict=True))
+    marks = {name: [place] for name, place in marks.items() if place is not None}
+    lines = dict(zip(names, paths, strict=True)) | marks
+    rows = [
+        (name, step, *map(float, point))
+        for name, line in lines.items()
+        for step, point in enumerate(line)
+    ]
+    table = pd.DataFrame(rows, columns=["what", "step", "first", "second"])
+    return draw_drift(table, axes, title, size)
+
+
+@drawing
+def draw_drift(
+    table: pd.DataFrame,
+    axes: tuple[str, str],
+    title: str = "",
+    size: tuple[float, float] = (4.6, 3.6),
+) -> Picture:
+    """Draw the paths of `drift_picture`.
+
+    table: columns what (a client's name or one of MARKS), step, first, second.
+    """
+    lines = {
+        name: line[["first", "second"]].to_numpy()
+        for name, line in table.groupby("what", sort=False)
+    }
+    paths = {name: line for name, line in lines.items() if name not in MARKS}
+    marks = [(name, lines[name][0], *MARKS[name]) for name in MARKS if name in lines]
     with style():
-        figure = new_picture(size, title, data=_table(paths, names, marks))
+        figure = new_picture(size, title)
         axis = figure.subplots()
         axis.set(xlabel=axes[0], ylabel=axes[1])
         axis.grid(axis="both")
-        for path in paths:
-            _draw_path(axis, np.asarray(path))
+        for path in paths.values():
+            _draw_path(axis, path)
         for _, place, marker, colour in marks:
             area = 130 if marker == "*" else 42
             look = {"marker": marker, "c": colour, "edgecolors": "white", "zorder": 5}
             axis.scatter(*place, s=area, linewidths=0.8, **look)
-        everything = figure.data[["first", "second"]].to_numpy()
-        _equal_limits(figure, axis, everything)
+        _equal_limits(figure, axis, table[["first", "second"]].to_numpy())
         labels = [(name, place, colour) for name, place, _, colour in marks]
-        for name, path in zip(names, paths, strict=True):
-            labels.append((name, np.asarray(path)[-1], COLOURS["ours"]))
-        _place_labels(figure, axis, labels, np.concatenate(list(map(_dense, paths))))
+        labels += [(name, path[-1], COLOURS["ours"]) for name, path in paths.items()]
+        everywhere = np.concatenate([_dense(path) for path in paths.values()])
+        _place_labels(figure, axis, labels, everywhere)
     return figure
-
-
-def _table(
-    paths: Sequence[np.ndarray], names: Sequence[str], marks: Sequence[tuple]
-) -> pd.DataFrame:
-    rows = [
-        (name, step, *point)
-        for name, path in zip(names, paths, strict=True)
-        for step, point in enumerate(np.asarray(path, dtype=float))
-    ]
-    rows += [(name, 0, *map(float, place)) for name, place, *_ in marks]
-    return pd.DataFrame(rows, columns=["what", "step", "first", "second"])
 
 
 def _draw_path(axis: Axes, path: np.ndarray) -> None:
@@ -113,7 +131,6 @@ def _equal_limits(figure: Picture, axis: Axes, points: np.ndarray) -> None:
 
 def _dense(path: np.ndarray) -> np.ndarray:
     """Points along a path, close enough that a label cannot slip between them."""
-    path = np.asarray(path, dtype=float)
     share = np.linspace(0, 1, 8)[:, None]
     steps = [a + share * (b - a) for a, b in pairwise(path)]
     return np.concatenate(steps)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import platform
 import re
+from collections.abc import Sequence
 from importlib import metadata
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from fedlab_support.plots.stored import portable, write_call, write_table
 from fedlab_support.plots.style import style
 
 PACKAGES = ("fedlab_support", "matplotlib", "numpy", "pandas", "torch")
 PRINT_DPI = 300
+FORMATS = ("png", "pdf", "svg")
 
 
 def save_figure(
@@ -33,32 +39,59 @@ def save_figure(
     data:        what was plotted; by default what the figure remembers.
     description: one sentence, the alternative text; kept inside PNG and SVG, and by the
                  figure.
-    Returns the path of the PNG. No file holds a time or a path of this machine.
+    The JSON keeps the call that drew the figure, see `redraw`; its further tables and
+    pictures lie in files name_argument. Returns the path of the PNG.
     """
     target = _target(name, folder)
     data = data if data is not None else getattr(figure, "data", None)
-    description = description or getattr(figure, "description", "")
-    figure.description = description
-    text = {"Title": name, "Description": description}
-    with style():
-        png, pdf, svg = (target.with_suffix(end) for end in (".png", ".pdf", ".svg"))
-        figure.savefig(png, dpi=PRINT_DPI, metadata=text)
-        figure.savefig(
-            pdf, metadata={"Title": name, "Subject": description, "CreationDate": None}
-        )
-        figure.savefig(svg, metadata=text | {"Date": None})
+    figure.description = description or getattr(figure, "description", "")
+    write_pictures(figure, target)
     if data is not None:
-        data.to_csv(target.with_suffix(".csv"), index=False, lineterminator="\n")
+        write_table(data, target.with_suffix(".csv"))
+    call = getattr(figure, "drawn_by", None)
     record = {
         "name": name,
-        "description": description,
+        "description": figure.description,
         "size_inches": [round(float(inches), 3) for inches in figure.get_size_inches()],
-        "parameters": _portable(parameters or {}),
+        "parameters": portable(parameters or {}),
+        "drawn_by": call and write_call(call, target, data),
         "versions": _versions(),
     }
     written = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     target.with_suffix(".json").write_text(written, encoding="utf-8")
-    return png
+    return target.with_suffix(".png")
+
+
+def write_pictures(
+    figure: Figure, target: Path, formats: Sequence[str] = FORMATS
+) -> bool:
+    """Write a figure as `target`.png and so on; return whether a file changed.
+
+    No file holds a time or a path of this machine. Raises ValueError when the folder
+    cannot be written.
+    """
+    folder, description = _writable(target.parent), getattr(figure, "description", "")
+    text = {"Title": target.name, "Description": description}
+    about = {
+        "png": {"dpi": PRINT_DPI, "metadata": text},
+        "svg": {"metadata": text | {"Date": None}},
+        "pdf": {
+            "metadata": {
+                "Title": target.name,
+                "Subject": description,
+                "CreationDate": None,
+            }
+        },
+    }
+    is_new = False
+    for ending in formats:
+        file, drawn = folder / f"{target.name}.{ending}", io.BytesIO()
+        with style():
+            figure.savefig(drawn, format=ending, **about[ending])
+        if not file.exists() or file.read_bytes() != drawn.getvalue():
+            is_new = True
+            file.write_bytes(drawn.getvalue())
+    return is_new
 
 
 def save_table(table: pd.DataFrame, name: str, folder: str | Path) -> Path:
@@ -68,7 +101,7 @@ def save_table(table: pd.DataFrame, name: str, folder: str | Path) -> Path:
     """
     target = _target(name, folder)
     path = target.with_suffix(".csv")
-    table.to_csv(path, index=False, lineterminator="\n")
+    write_table(table, path)
     target.with_suffix(".md").write_text(_markdown(table), encoding="utf-8")
     return path
 
@@ -79,22 +112,21 @@ def _target(name: str, folder: str | Path) -> Path:
             "expected a file name like 01_accuracy_by_round (lower case, digits and "
             f"single underscores, no ending), found {name!r}"
         )
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    return Path(folder) / name
+    return _writable(Path(folder)) / name
 
 
-def _portable(value: object) -> object:
-    """Plain JSON; of a path on this machine only its last part."""
-    if isinstance(value, dict):
-        return {str(key): _portable(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple, set)):
-        entries = sorted(value) if isinstance(value, set) else value
-        return [_portable(entry) for entry in entries]
-    if isinstance(value, (str, PurePath)):
-        return PurePath(value).name if PurePath(value).is_absolute() else str(value)
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    return value.item() if hasattr(value, "item") else str(value)
+def _writable(folder: Path) -> Path:
+    """Create the folder; ValueError when nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, "no permission")
+    except OSError as error:
+        raise ValueError(
+            f"expected a folder that can be written, found {folder} "
+            f"({error.strerror}); name another one, such as build/figures"
+        ) from error
+    return folder
 
 
 def _versions() -> dict[str, str]:

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.history import columns_of
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -23,6 +24,7 @@ from fedlab_support.plots.style import (
 MOST_PANELS = 3  # side by side
 
 
+@drawing
 def scatter_panels(
     table: pd.DataFrame,
     x: str,
@@ -48,7 +50,7 @@ def scatter_panels(
     names = list(table[by].unique())
     with style():
         colours = colours_for(names)
-        figure = new_picture(DOUBLE, title, data=table)
+        figure = new_picture(DOUBLE, title)
         axes = figure.subplots(1, len(shown), squeeze=False)[0]
         for axis, panel in zip(axes, shown, strict=True):
             part = table[table[panels] == panel] if panels else table
@@ -102,14 +104,29 @@ def bins_picture(
             f"expected memberships (bins, places) = {(len(shares), len(places))}, "
             f"found {memberships.shape}"
         )
+    curves = pd.DataFrame(memberships.T, columns=shares["bin"].astype(str))
+    curves.insert(0, "place", places)
+    return draw_bins(shares, curves, title)
+
+
+@drawing
+def draw_bins(
+    shares: pd.DataFrame, memberships: pd.DataFrame, title: str = ""
+) -> Picture:
+    """Draw `bins_picture` from tables.
+
+    shares:      columns bin, soft, hard. memberships: a column place, then one per bin.
+    """
+    curves = memberships.drop(columns="place")
     with style():
-        figure = new_picture(DOUBLE, title, data=shares)
+        figure = new_picture(DOUBLE, title)
         left, right = figure.subplots(1, 2)
-        for number, line in enumerate(memberships, 1):
-            is_outer = number in (1, len(memberships))
+        for number, bin_ in enumerate(curves, 1):
+            is_outer = number in (1, curves.shape[1])
             colour = COLOURS["other 1" if is_outer else "ours"]
             strength = 1 if is_outer or number % 2 else 0.5
-            left.plot(places, line, color=colour, alpha=strength)
+            look = {"color": colour, "alpha": strength}
+            left.plot(memberships["place"], curves[bin_], **look)
         for end in (0, 1):
             left.axvline(end, color=COLOURS["quiet"], linestyle=":", linewidth=1)
         left.set(xlabel="Scaled value (0: least, 1: largest)", ylabel="Membership")

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -38,20 +39,26 @@ def clients_by_classes(
     Raises ValueError when the names do not fit the counts.
     """
     counts = np.asarray(counts)
-    num_clients, num_classes = counts.shape
-    if len(class_names) != num_classes:
+    if len(class_names) != counts.shape[1]:
         raise ValueError(
-            f"expected {num_classes} class names, one per column of counts, "
+            f"expected {counts.shape[1]} class names, one per column of counts, "
             f"found {len(class_names)}"
         )
     data = pd.DataFrame(counts, columns=[str(name) for name in class_names])
-    data = data.rename_axis("client").reset_index()
+    return draw_classes(data.rename_axis("client").reset_index(), title)
+
+
+@drawing
+def draw_classes(table: pd.DataFrame, title: str = "") -> Picture:
+    """Draw a row per client: its name in the first column, then one per class."""
+    counts, class_names = table.iloc[:, 1:].to_numpy(), list(table.columns[1:])
+    num_clients, num_classes = counts.shape
     note = f"{num_clients} clients, {num_classes} classes, {counts.sum():,} examples."
     if not counts.all():
         note += " White: none."
     field = min(4.6, max(1.9, 0.21 * num_classes))
     with style():
-        figure = new_picture((DOUBLE[0], field + 1.5), title, note, data)
+        figure = new_picture((DOUBLE[0], field + 1.5), title, note)
         top, main = figure.subplots(2, 1, sharex=True, height_ratios=(0.55, field))
         colours = ScalarMappable(PowerNorm(0.5, 0, max(1, counts.max())), "viridis_r")
         is_small = num_classes <= BUBBLES_UP_TO and num_clients <= 2 * BUBBLES_UP_TO
@@ -108,6 +115,7 @@ def _client_sizes(axis: Axes, sizes: np.ndarray) -> None:
     axis.set_xticks(range(0, num_clients, every))
 
 
+@drawing
 def contact_sheet(
     images: np.ndarray,
     columns: int,

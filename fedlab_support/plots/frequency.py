@@ -11,6 +11,7 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -24,6 +25,7 @@ FAINTEST = 0.02  # the least range of a difference: rounding must not look like 
 UNIT_SLACK = 8.0  # how far restyled pictures may leave [0, 1] and still be believed
 
 
+@drawing
 def restyle_picture(
     own: np.ndarray,
     foreign: np.ndarray,
@@ -58,10 +60,10 @@ def restyle_picture(
     side = 2 * half_width + 1
     grey = {"cmap": "gray", "norm": Normalize(0, 1)}
     signed = {"cmap": "RdBu_r", "norm": Normalize(-limit, limit)}
-    data = _table(own, foreign, amplitude, restyled, change)
     with style():
         size = size or (DOUBLE[0], 1.95 if title else 1.7)
-        figure = new_picture(size, title, data=data)
+        figure = new_picture(size, title)
+        figure.data = _table(own, foreign, amplitude, restyled, change)
         axes = figure.subplots(1, 5)
         _show(axes[0], own, "own picture", grey)
         _show(axes[1], foreign, "another client's", grey)
@@ -136,6 +138,7 @@ def _window(axis: Axes, half_width: int) -> None:
     axis.add_patch(Rectangle(corner, side, side, **look))
 
 
+@drawing
 def gaussian_picture(
     mu: float, sigma: float, m: float, tau: float, title: str = ""
 ) -> Picture:
@@ -156,9 +159,10 @@ def gaussian_picture(
     reach = max(4.0, math.ceil(max(abs(mu) + 3 * sigma, abs(m) + 3 * tau)))
     z = np.linspace(-reach, reach, 401)
     posterior, reference = _normal(z, mu, sigma), _normal(z, m, tau)
-    data = pd.DataFrame({"z": z, "posterior": posterior, "reference": reference})
+    curves = {"z": z, "posterior": posterior, "reference": reference}
     with style():
-        figure = new_picture((4.6, 2.9), title, data=data)
+        figure = new_picture((4.6, 2.9), title)
+        figure.data = pd.DataFrame(curves)
         axis = figure.subplots()
         grey, blue = {"color": COLOURS["quiet"]}, {"color": COLOURS["ours"]}
         axis.fill_between(z, reference, alpha=0.25, linewidth=0, **grey)

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.history import columns_of
 from fedlab_support.plots.domains import accuracy_by_domain
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -29,6 +30,7 @@ SHAPES = (*MARKERS, "p", "h", "8")
 """Markers with room for a letter inside, one per cluster."""
 
 
+@drawing
 def accuracy_by_type(
     table: pd.DataFrame,
     by: str = "name",
@@ -44,9 +46,7 @@ def accuracy_by_type(
     counts = _counts(table)
     names = {t: f"{t}\n{n} client{'s' * (n > 1)}" for t, n in counts.items()}
     named = table.assign(type=table["type"].map(names))
-    figure = accuracy_by_domain(named, "type", by, title, unit, list(names.values()))
-    figure.data["type"] = table["type"]
-    return figure
+    return accuracy_by_domain(named, "type", by, title, unit, list(names.values()))
 
 
 def _counts(table: pd.DataFrame) -> dict[object, int]:
@@ -61,6 +61,7 @@ def _counts(table: pd.DataFrame) -> dict[object, int]:
     return dict(zip(pairs["type"], pairs["num_clients"], strict=True))
 
 
+@drawing
 def weights_picture(
     table: pd.DataFrame, panels: str = "name", title: str = ""
 ) -> Picture:
@@ -80,7 +81,7 @@ def weights_picture(
     with style():
         note = "A row is a client. Grey: it did not take part in that round."
         size = (DOUBLE[0], 1.3 + max(1.2, 0.125 * len(clients)))
-        figure = new_picture(size, title, note, table)
+        figure = new_picture(size, title, note)
         axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
         for axis, panel in zip(axes, shown, strict=True):
             part = table[table[panels] == panel]
@@ -127,6 +128,7 @@ def _part_types(axis: Axes, types: list[object]) -> None:
     axis.spines[:].set_visible(False)
 
 
+@drawing
 def clusters_picture(
     table: pd.DataFrame,
     x: str = "x",
@@ -153,7 +155,7 @@ def clusters_picture(
     shapes = dict(zip(clusters, SHAPES, strict=False))
     with style():
         colours = colours_for(types)
-        figure = new_picture((DOUBLE[0], 3.4), title, data=table)
+        figure = new_picture((DOUBLE[0], 3.4), title)
         axes = figure.subplots(1, len(shown), squeeze=False)[0]
         for axis, panel in zip(axes, shown, strict=True):
             part = table[table[panels] == panel] if panels else table

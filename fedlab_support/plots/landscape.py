@@ -6,12 +6,14 @@ import numpy as np
 import pandas as pd
 
 from fedlab_support.history import columns_of
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import COLOURS, DOUBLE, Picture, new_picture, style
 
 MARKS = {"client": ("o", "other 1"), "mean": ("D", "ours"), "start": ("s", "baseline")}
 LEVELS = 14
 
 
+@drawing
 def loss_planes(
     table: pd.DataFrame, marks: pd.DataFrame, panels: str = "network", title: str = ""
 ) -> Picture:
@@ -29,7 +31,7 @@ def loss_planes(
     low, high = table["loss"].min(), table["loss"].quantile(0.97)
     levels = np.linspace(low, max(high, low + 1e-6), LEVELS)
     with style():
-        figure = new_picture(DOUBLE, title, data=table)
+        figure = new_picture(DOUBLE, title)
         look = {"sharex": True, "sharey": True, "squeeze": False}
         axes = figure.subplots(1, len(shown), **look)[0]
         for axis, panel in zip(axes, shown, strict=True):

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from fedlab_support.history import columns_of
 from fedlab_support.plots.curves import label_ends, seeds_note
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -25,6 +26,7 @@ from fedlab_support.plots.style import (
 MOST_PANELS = 4
 
 
+@drawing
 def leak_curves(
     table: pd.DataFrame,
     x: str,
@@ -52,7 +54,7 @@ def leak_curves(
     with style():
         note = seeds_note(table, "Points: mean, bars: ± s.d.") + " Dotted: guessing."
         size = (DOUBLE[0], 0.8 + 1.9 * rows)
-        figure = new_picture(size, title, note, table)
+        figure = new_picture(size, title, note)
         axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
         for axis, panel in zip(axes.flat, shown, strict=False):
             part = table[table[panels] == panel]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     SLIDE,
@@ -34,17 +36,38 @@ def method_map(
            columns, the upper one names the phase of the round.
     width: inches; the height follows from the words.
     """
-    hooks = [name[-1] if isinstance(name, tuple) else name for name in table.columns]
+    phases = None
+    if table.columns.nlevels > 1:
+        phases = [str(phase) for phase in table.columns.get_level_values(0)]
+    words = table.map(_words)
+    return draw_map(_flat(words), phases, title, width)
+
+
+@drawing
+def draw_map(
+    table: pd.DataFrame,
+    phases: Sequence[str] | None = None,
+    title: str = "",
+    width: float = SLIDE[0],
+) -> Picture:
+    """Draw methods × hooks from texts; an empty one is a hook as in FedAvg.
+
+    table:  a column method, then one per hook, its phase first in its name.
+    phases: of each hook, in order; None if there are none.
+    """
+    words = table.set_index("method").fillna("")
+    skip = [len(phase) + 1 for phase in phases or ()] or [0] * words.shape[1]
+    hooks = [name[start:] for name, start in zip(words.columns, skip, strict=True)]
     cell = (width - NAME_INCHES - 0.15) / len(hooks)
     room = max(4, int((cell - 0.1) / CHARACTER_INCHES))
-    words = table.map(lambda entry: _wrap(entry, room))
+    words = words.map(lambda entry: _wrap(entry, room))
     names = [_wrap(str(name), NAME_ROOM) for name in words.index]
     heights = _heights(names, words)
     headings, above, angle = _headings(hooks, room)
-    above += 0.26 * (table.columns.nlevels - 1)
+    above += 0.26 * bool(phases)
     total = sum(heights) + above
     with style():
-        figure = new_picture((width, total + 0.55), title, data=_flat(table))
+        figure = new_picture((width, total + 0.55), title)
         axis = figure.subplots()
         axis.set(xlim=(0, width - 0.15), ylim=(total, 0))
         axis.axis("off")
@@ -57,7 +80,7 @@ def method_map(
                 "rotation": angle,
             }
             axis.text(centre, above - 0.06, text, weight="bold", **look)
-        _phases(axis, table.columns, cell)
+        _name_phases(axis, phases or [], cell)
         y = above
         for name, height, row in zip(names, heights, words.values, strict=True):
             _row(axis, name, row, (y, height, cell))
@@ -65,16 +88,21 @@ def method_map(
     return figure
 
 
-def _wrap(entry: object, room: int) -> str:
-    """The words of a cell on several lines; a tick for a bare True."""
+def _words(entry: object) -> str:
+    """What stands in a cell; a tick for a bare True."""
     if isinstance(entry, str):
-        long = rf"(\w{{{room - 2}}})(?=\w{{3}})"  # break words that cannot fit
-        text = " ".join(
-            re.sub(long, r"\1-", word) if len(word) > room else word
-            for word in entry.split()
-        )
-        return textwrap.fill(text, room)
+        return entry
     return "✓" if bool(entry) and not pd.isna(entry) else ""
+
+
+def _wrap(entry: str, room: int) -> str:
+    """The words of a cell on several lines."""
+    long = rf"(\w{{{room - 2}}})(?=\w{{3}})"  # break words that cannot fit
+    text = " ".join(
+        re.sub(long, r"\1-", word) if len(word) > room else word
+        for word in entry.split()
+    )
+    return textwrap.fill(text, room)
 
 
 def _heights(names: list[str], words: pd.DataFrame) -> list[float]:
@@ -102,15 +130,12 @@ def _flat(table: pd.DataFrame) -> pd.DataFrame:
     return table.set_axis(names, axis=1).rename_axis("method").reset_index()
 
 
-def _phases(axis: Axes, columns: pd.Index, cell: float) -> None:
+def _name_phases(axis: Axes, phases: Sequence[str], cell: float) -> None:
     """Name the phases of a round above the hooks that belong to them."""
-    if columns.nlevels == 1:
-        return
-    phases = list(columns.get_level_values(0))
     look = {"ha": "center", "va": "top", "fontsize": SMALL}
     for phase in dict.fromkeys(phases):
-        first = phases.index(phase)
-        last = len(phases) - phases[::-1].index(phase)
+        first = list(phases).index(phase)
+        last = first + list(phases).count(phase)
         left, right = NAME_INCHES + first * cell, NAME_INCHES + last * cell
         axis.text((left + right) / 2, 0.02, phase, **look)
         line = {"color": COLOURS["quiet"], "linewidth": 0.8}

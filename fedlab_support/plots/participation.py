@@ -14,6 +14,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from fedlab_support.history import columns_of
 from fedlab_support.plots.curves import label_ends, panel_title, seeds_note
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -58,6 +59,21 @@ def participation_picture(
     """
     columns_of(table, [by, "client", "share", *([group] if group else [])])
     places = pd.DataFrame(_places(table, by, group))
+    return draw_participation(places, by, group, title, size)
+
+
+@drawing
+def draw_participation(
+    places: pd.DataFrame,
+    by: str = "name",
+    group: str | None = None,
+    title: str = "",
+    size: tuple[float, float] | None = None,
+) -> Picture:
+    """Draw clients that `participation_picture` has sorted and averaged.
+
+    places: columns `by`, `group`, place, percent_of_rounds, never_chosen, num_seeds.
+    """
     panels = list(places[by].unique())
     groups = list(places[group].unique()) if group else [None]
     if len(panels) > MOST_PANELS or len(groups) > len(GROUPS):
@@ -72,7 +88,7 @@ def participation_picture(
     names = {panel: textwrap.fill(panel_title(by, panel), room) for panel in panels}
     note = seeds_note(places, "Mean after sorting within each seed")
     with style():
-        figure = new_picture(size, title, note, places)
+        figure = new_picture(size, title, note)
         axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for axis, panel in zip(axes.flat, panels, strict=False):
             part = places[places[by] == panel]
@@ -164,6 +180,7 @@ def _name_axes(axes: np.ndarray, count: int) -> None:
         axis.tick_params(labelbottom=True)
 
 
+@drawing
 def accuracy_by_client(
     table: pd.DataFrame, by: str = "name", title: str = "", metric: str = "accuracy"
 ) -> Picture:
@@ -186,7 +203,7 @@ def accuracy_by_client(
     with style():
         colours = colours_for(names)
         note = seeds_note(table, "Each client's mean")
-        figure = new_picture(DOUBLE, title, note, lines)
+        figure = new_picture(DOUBLE, title, note)
         axis = figure.subplots()
         for place, (name, marker) in enumerate(zip(names, MARKERS, strict=False)):
             line = lines[lines[by] == name]

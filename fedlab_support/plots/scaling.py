@@ -10,6 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fedlab_support.history import columns_of
 from fedlab_support.plots.curves import label_ends, seeds_note
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -29,6 +30,7 @@ OBSERVERS = {"server": "ours", "models": "other 1"}
 SEES = {"server": "the server, each message", "models": "only the averaged models"}
 
 
+@drawing
 def seconds_by_engine(table: pd.DataFrame, title: str = "") -> Picture:
     """Draw bars of seconds per round: one panel per job, one bar per engine.
 
@@ -41,7 +43,7 @@ def seconds_by_engine(table: pd.DataFrame, title: str = "") -> Picture:
     colours = colours_for(engines, baseline=engines[0])
     with style():
         size = (DOUBLE[0], 1.2 + 0.3 * len(engines))
-        figure = new_picture(size, title, f"Seconds per round: {QUARTILES}", table)
+        figure = new_picture(size, title, f"Seconds per round: {QUARTILES}")
         axes = figure.subplots(1, len(jobs), sharey=True, squeeze=False)[0]
         for axis, job in zip(axes, jobs, strict=True):
             part = table[table["job"] == job].set_index("engine").reindex(engines)
@@ -68,6 +70,7 @@ def _draw_bars(axis: Axes, part: pd.DataFrame, colours: list[str]) -> None:
     axis.locator_params(axis="x", nbins=4)
 
 
+@drawing
 def cost_curves(table: pd.DataFrame, title: str = "") -> Picture:
     """Draw seconds per round over a size, both on logarithmic axes.
 
@@ -82,7 +85,7 @@ def cost_curves(table: pd.DataFrame, title: str = "") -> Picture:
     colours = colours_for(engines, baseline=engines[0])
     note = f"Points: {QUARTILES} Dotted: in proportion to the size."
     with style():
-        figure = new_picture(DOUBLE, title, note, table)
+        figure = new_picture(DOUBLE, title, note)
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axis, panel in zip(axes, panels, strict=True):
             axis.set(xscale="log", yscale="log", xlabel=panel)
@@ -117,6 +120,7 @@ def _draw_cost(axis: Axes, line: pd.DataFrame, name: str, colour, marker: str) -
     axis.plot(size, seconds[0] * size / size[0], **look)
 
 
+@drawing
 def budget_picture(table: pd.DataFrame, title: str = "", budget: float = 0) -> Picture:
     """Draw the epsilon that has been spent over rounds, one line per observer.
 
@@ -127,7 +131,7 @@ def budget_picture(table: pd.DataFrame, title: str = "", budget: float = 0) -> P
     one_row_per(table, ["observer", "rounds"])
     with style():
         note = f"Dashed: an epsilon of {budget:g}." if budget else ""
-        figure = new_picture(DOUBLE, title, note, table)
+        figure = new_picture(DOUBLE, title, note)
         axis = figure.subplots()
         axis.set(xlabel="Rounds", ylabel="Epsilon spent", yscale="log")
         for (name, role), marker in zip(OBSERVERS.items(), MARKERS, strict=False):
@@ -142,6 +146,7 @@ def budget_picture(table: pd.DataFrame, title: str = "", budget: float = 0) -> P
     return figure
 
 
+@drawing
 def price_of_privacy(table: pd.DataFrame, title: str = "") -> Picture:
     """Draw accuracy beside both observers' epsilon, over the noise.
 
@@ -157,7 +162,7 @@ def price_of_privacy(table: pd.DataFrame, title: str = "") -> Picture:
         note = seeds_note(table, "Left: mean ± s.d.")
         if not np.isfinite(table[list(OBSERVERS)]).all(axis=None):
             note += " Without noise epsilon is infinite."
-        figure = new_picture(DOUBLE, title, note, table)
+        figure = new_picture(DOUBLE, title, note)
         left, right = figure.subplots(1, 2)
         look = {"color": COLOURS["ours"], "marker": "o", "capsize": 3}
         spread = 100 * table["sd"].fillna(0)

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.history import columns_of
 from fedlab_support.plots.curves import label_ends, seeds_note
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.federation import contact_sheet
 from fedlab_support.plots.style import (
     COLOURS,
@@ -32,6 +33,7 @@ FOUND = {"colors": "#8FD3FF", "linewidths": 1.1, "linestyles": "--"}
 BINS = np.linspace(0, 255, 33)
 
 
+@drawing
 def outline_sheet(
     images: np.ndarray,
     true: np.ndarray,
@@ -119,9 +121,16 @@ def brightness_by_site(
             share = counts / max(1, counts.sum())
             rows += [(name, part, *row) for row in zip(BINS[:-1], share, strict=True)]
     table = pd.DataFrame(rows, columns=["site", "part", "brightness", "share"])
+    return draw_brightness(table, title)
+
+
+@drawing
+def draw_brightness(table: pd.DataFrame, title: str = "") -> Picture:
+    """Draw the histograms that `brightness_by_site` has counted."""
+    names = list(table["site"].unique())
     num_rows = -(-len(names) // 3)
     with style():
-        figure = new_picture((DOUBLE[0], 0.9 + 1.15 * num_rows), title, data=table)
+        figure = new_picture((DOUBLE[0], 0.9 + 1.15 * num_rows), title)
         axes = figure.subplots(num_rows, 3, sharex=True, sharey=True, squeeze=False)
         for place, name in enumerate(names):
             _brightness(axes.flat[place], table[table["site"] == name])
@@ -144,6 +153,7 @@ def _brightness(axis: Axes, table: pd.DataFrame) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(4))
 
 
+@drawing
 def threshold_picture(
     image: np.ndarray,
     true: np.ndarray,
@@ -170,7 +180,8 @@ def threshold_picture(
     found = probability > threshold
     value = 100 * _dice(found, true == 1)
     with style():
-        figure = new_picture((DOUBLE[0], 2.4), title, data=table)
+        figure = new_picture((DOUBLE[0], 2.4), title)
+        figure.data = table
         slices, maps, lines = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
         height, width = image.shape
         extent = (0, width, height, 0)
@@ -197,6 +208,7 @@ def _dice(found: np.ndarray, true: np.ndarray) -> float:
     return 2 * (found & true).sum() / total if total else 1.0
 
 
+@drawing
 def score_by_amount(
     table: pd.DataFrame,
     x: str = "slices",
@@ -217,7 +229,7 @@ def score_by_amount(
     names = list(table[by].unique())
     with style():
         note = seeds_note(data, "Points: mean, bars: ± s.d.")
-        figure = new_picture(DOUBLE, title, note, data)
+        figure = new_picture(DOUBLE, title, note)
         axis = figure.subplots()
         for (name, colour), marker in zip(
             colours_for(names).items(), MARKERS, strict=False

@@ -8,6 +8,7 @@ import pandas as pd
 
 from fedlab_support.history import columns_of
 from fedlab_support.plots.curves import seeds_note
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -26,6 +27,7 @@ OURS = ("FedFA", "FedFA+", "FISC", "FedGCR")
 ROLES = {"FedAvg": "baseline"} | dict.fromkeys(OURS, "ours")
 
 
+@drawing
 def accuracy_by_setting(
     table: pd.DataFrame,
     by: str = "name",
@@ -46,7 +48,7 @@ def accuracy_by_setting(
     data = table.assign(mean=scaled["mean"], sd=scaled["sd"]).reset_index(drop=True)
     with style():
         size = (DOUBLE[0], 1.15 + 0.24 * len(data))
-        figure = new_picture(size, title, _note(data), data)
+        figure = new_picture(size, title, _note(data))
         axis = figure.subplots()
         for row in data.to_dict("records"):
             if row[by] in yardsticks:

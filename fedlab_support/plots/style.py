@@ -7,14 +7,19 @@ import io
 import textwrap
 import threading
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
+if TYPE_CHECKING:
+    from fedlab_support.plots.drawing import Drawing
+
 SINGLE = (3.35, 2.4)  # inches: one column of a report
 DOUBLE = (6.9, 2.8)  # inches: the width of a page
 SLIDE = (10.0, 5.6)  # inches: a projected slide
+SIZES = {"single": SINGLE, "double": DOUBLE, "slide": SLIDE}
 SMALL, NORMAL, LARGE = 8.0, 9.0, 10.0  # font sizes in points
 SCREEN_DPI = 110  # how large a figure stands in a notebook
 
@@ -82,10 +87,12 @@ class Picture(Figure):
     """A figure that shows itself in a notebook and remembers what it plotted.
 
     data: the plotted table, which `save_figure` writes beside the picture.
+    drawn_by: the call that drew it, a `Drawing`, which `save_figure` writes, too.
     description: alternative text, one sentence.
     """
 
     data: pd.DataFrame | None = None
+    drawn_by: Drawing | None = None
     description: str = ""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, object]]:
@@ -94,15 +101,9 @@ class Picture(Figure):
         return png(self), {"width": width, "height": height, "alt": alt}
 
 
-def new_picture(
-    size: tuple[float, float],
-    title: str,
-    note: str = "",
-    data: pd.DataFrame | None = None,
-) -> Picture:
+def new_picture(size: tuple[float, float], title: str, note: str = "") -> Picture:
     """An empty picture with its title above and a quiet note below, both wrapped."""
     figure = Picture(figsize=size, layout="constrained")
-    figure.data = data
     if title:
         text = textwrap.fill(title, int(size[0] * 12))
         figure.suptitle(text, x=0.01, ha="left", linespacing=1.25)

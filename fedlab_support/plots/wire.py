@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -42,7 +43,12 @@ def wire_picture(
     are shown and the note says so.
     Raises ValueError for several runs or a round without traffic.
     """
-    chosen, number = _one_round(wire, round)
+    return draw_wire(_one_round(wire, round), title)
+
+
+@drawing
+def draw_wire(chosen: pd.DataFrame, title: str = "") -> Picture:
+    """Draw the rows of one round of one run."""
     clients = sorted(chosen["client"].unique())
     parts = _in_order(chosen["part"])
     note = "Width of a ribbon: bytes. Parts too thin to see are drawn as a thin line."
@@ -50,11 +56,11 @@ def wire_picture(
         note += f" The first {SHOWN} of {len(clients)} clients are shown."
     with style():
         height = 3.5 if title else 3.2
-        figure = new_picture((WIDTH, height), title, note, chosen)
+        figure = new_picture((WIDTH, height), title, note)
         axis = figure.subplots()
         axis.set(xlim=(0, WIDTH - 0.2), ylim=(0, 2.95), aspect="equal")
         axis.axis("off")
-        _server(axis, chosen, number)
+        _server(axis, chosen)
         shown = clients[:SHOWN]
         cell = (WIDTH - 0.2) / max(3, len(shown))
         margin = (WIDTH - 0.2 - cell * len(shown)) / 2
@@ -72,7 +78,7 @@ def wire_picture(
     return figure
 
 
-def _one_round(wire: pd.DataFrame, round: int | None) -> tuple[pd.DataFrame, int]:
+def _one_round(wire: pd.DataFrame, round: int | None) -> pd.DataFrame:
     if wire["run"].nunique() > 1:
         raise ValueError(f"expected one run, found {sorted(wire['run'].unique())}")
     if round is None and len(wire):
@@ -83,17 +89,19 @@ def _one_round(wire: pd.DataFrame, round: int | None) -> tuple[pd.DataFrame, int
             f"expected traffic in round {round}, found none; "
             f"rounds in the table: {sorted(set(wire['round'].tolist()))}"
         )
-    return chosen, round
+    return chosen
 
 
-def _server(axis: Axes, rows: pd.DataFrame, round: int) -> None:
+def _server(axis: Axes, rows: pd.DataFrame) -> None:
     _box(axis, 0.05, SERVER_Y, WIDTH - 0.3, 0.42, "#24323D")
     total = rows.groupby("direction")["bytes"].sum()
     sent, got = (size_text(total.get(way, 0)) for way in ("down", "up"))
     middle = SERVER_Y + 0.21
     bold = {"color": "white", "va": "center", "fontsize": NORMAL}
     axis.text(0.2, middle, "Server", weight="bold", **bold)
-    axis.text((WIDTH - 0.2) / 2, middle, f"round {round}", ha="center", **bold)
+    axis.text(
+        (WIDTH - 0.2) / 2, middle, f"round {rows['round'].iloc[0]}", ha="center", **bold
+    )
     axis.text(WIDTH - 0.4, middle, f"sends {sent}, receives {got}", ha="right", **bold)
 
 

@@ -1,0 +1,58 @@
+"""Pictures remember who drew them and from what, so that files can draw them again."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fedlab_support.plots.style import Picture
+
+DRAWINGS: dict[str, Callable[..., Picture]] = {}
+"""Every function that draws tables, by its name; filled by `drawing`."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One call of a drawing function.
+
+    plot:    its name in DRAWINGS.
+    given:   the tables and arrays that it drew, by argument.
+    options: all other arguments.
+    """
+
+    plot: str
+    given: dict[str, pd.DataFrame | np.ndarray]
+    options: dict[str, object]
+
+
+def drawing(function: Callable[..., Picture]) -> Callable[..., Picture]:
+    """Let the pictures of a function remember the call that made them.
+
+    function: draws all that it shows from its arguments: tables, whose index means
+              nothing, arrays, and options that JSON can hold.
+    A picture's `drawn_by` is the call, and its `data` the first table. When one drawing
+    calls another, the outer one is remembered.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def draw(*args: object, **kwargs: object) -> Picture:
+        figure = function(*args, **kwargs)
+        arguments = signature.bind(*args, **kwargs).arguments
+        given, options = {}, {}
+        for name, value in arguments.items():
+            is_data = isinstance(value, (pd.DataFrame, np.ndarray))
+            if value is not None:
+                (given if is_data else options)[name] = value
+        tables = [v for v in given.values() if isinstance(v, pd.DataFrame)]
+        figure.drawn_by = Drawing(function.__name__, given, options)
+        figure.data = tables[0] if tables else figure.data
+        return figure
+
+    DRAWINGS[function.__name__] = draw
+    return draw
