@@ -45,15 +45,15 @@ def _is_long(value: pd.DataFrame | np.ndarray) -> bool:
     """Anything but a table, or an array of bytes or of classes in 0…255."""
     if isinstance(value, pd.DataFrame):
         return False
-    is_whole = np.isdtype(value.dtype, ("bool", "integral"))
-    return not is_whole or value.min() < 0 or value.max() > 255
+    return value.dtype.kind not in "biu" or value.min() < 0 or value.max() > 255
 
 
 def _write(table: pd.DataFrame, path: Path) -> dict[str, object]:
-    """Which columns are text is kept, so that a name like 007 does not become 7."""
+    """Kinds that a CSV loses are kept: 007 may be a name, and 0.1 a float32."""
     write_table(table, path)
-    texts = [c for c in table if pd.api.types.is_string_dtype(table[c])]
-    return {"file": path.name, "rows": len(table), "text": texts}
+    texts = {c: "str" for c in table if pd.api.types.is_string_dtype(table[c])}
+    kinds = texts | {c: "float32" for c in table.select_dtypes("float32")}
+    return {"file": path.name, "rows": len(table), "kinds": kinds}
 
 
 def _write_pixels(array: np.ndarray, path: Path) -> dict[str, object]:
@@ -122,9 +122,8 @@ def _cure(path: Path) -> str:
 
 
 def _read(path: Path, entry: dict) -> pd.DataFrame:
-    exactly = {"keep_default_na": False, "na_values": [""]}
-    exactly |= {"float_precision": "round_trip", "encoding": "utf-8"}
-    table = pd.read_csv(path, dtype=dict.fromkeys(entry["text"], str), **exactly)
+    blank = {"keep_default_na": False, "na_values": [""]}
+    table = pd.read_csv(path, dtype=entry["kinds"], encoding="utf-8", **blank)
     if len(table) != entry["rows"]:
         raise ValueError(
             f"expected {entry['rows']} rows in {path.name}, found {len(table)}"
