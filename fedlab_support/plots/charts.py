@@ -15,6 +15,8 @@ from fedlab_support.plots.style import (
     DOUBLE,
     SMALL,
     Picture,
+    Size,
+    inches,
     label_of,
     new_picture,
     one_row_per,
@@ -35,20 +37,21 @@ def grid_heatmap(
     metric: str = "accuracy",
     is_difference: bool = False,
     title: str = "",
-    size: tuple[float, float] = (4.6, 2.8),
+    size: Size = None,
 ) -> Picture:
     """Colour a grid of two settings; print the numbers while there are under 60.
 
     table: one row per cell, as `summarise` returns it; a column sd is printed too.
     metric: names the colour bar; shares become per cent.
     is_difference: use a map centred at zero.
+    size: "single", "double", "slide" or inches.
     Raises ValueError when a cell occurs twice.
     """
     one_row_per(table, [x, y])
     scale = scale_of(metric)
     cells = table.pivot(index=y, columns=x, values=value).sort_index() * scale
     with style():
-        figure = new_picture(size, title, _seeds_note(table))
+        figure = new_picture(inches(size, (4.6, 2.8)), title, _seeds_note(table))
         axis = figure.subplots()
         look = {"cmap": "viridis", "norm": Normalize()}
         if is_difference:
@@ -118,15 +121,16 @@ def compare_bars(
     *,
     unit: str = "Accuracy (%)",
     title: str = "",
-    size: tuple[float, float] | None = None,
+    size: Size = None,
 ) -> Picture:
     """Draw our number and the paper's side by side for each row, from zero.
 
     table: from `history.compare`, in the unit of the axis: columns `label`, ours, sd,
            num_seeds, paper, and paper_sd if known. A missing number is named as such.
+    size:  "single", "double", "slide" or inches.
     """
     rows = np.arange(len(table))
-    size = size or (DOUBLE[0], 1.2 + 0.55 * len(table))
+    size = inches(size, (DOUBLE[0], 1.2 + 0.55 * len(table)))
     with style():
         figure = new_picture(size, title, _bars_note(table))
         axis = figure.subplots()

@@ -17,9 +17,12 @@ from fedlab_support.plots.style import (
     MARKERS,
     SMALL,
     Picture,
+    Size,
     colours_for,
+    inches,
     label_of,
     new_picture,
+    panels_across,
     scale_of,
     style,
 )
@@ -36,14 +39,15 @@ def learning_curves(
     panels: str | None = None,
     ours: object = None,
     title: str = "",
-    size: tuple[float, float] | None = None,
+    size: Size = None,
 ) -> Picture:
     """Draw one line per value of `by`: mean over seeds, band ± one s.d.
 
     table:  tidy history, possibly with further columns, such as a swept setting.
     panels: column with one small axis per value; all axes share their ranges.
     ours:   the value of `by` that is drawn in blue; FedAvg is black.
-    size:   inches; by default as wide as a page and as high as the panels need.
+    size:   "single", "double", "slide" or inches; by default as wide as a page and as
+            high as the panels need.
     Raises ValueError when nothing is left to draw or an axis gets over five lines.
     """
     curves = _curves(table, metric, split, by, panels)
@@ -60,7 +64,7 @@ def draw_curves(
     panels: str | None = None,
     ours: object = None,
     title: str = "",
-    size: tuple[float, float] | None = None,
+    size: Size = None,
 ) -> Picture:
     """Draw what `learning_curves` has averaged: mean, sd and num_seeds per round.
 
@@ -68,15 +72,15 @@ def draw_curves(
     The other arguments are those of `learning_curves`.
     """
     shown = list(curves[panels].unique()) if panels else [None]
-    columns = min(3, len(shown))
+    columns = panels_across(len(shown), inches(size)[0])
     rows = -(-len(shown) // columns)
     lines = list(curves[by].unique())
     look = dict(zip(lines, MARKERS, strict=False))
-    size = size or (DOUBLE[0], DOUBLE[1] if rows == 1 else 0.6 + 2.0 * rows)
+    usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.6 + 2.0 * rows)
     with style():
         colours = colours_for(lines, ours)
         note = seeds_note(curves, "Line: mean, band: ± s.d.")
-        figure = new_picture(size, title, note)
+        figure = new_picture(inches(size, usual), title, note)
         axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for place, panel in enumerate(shown):
             part = curves[curves[panels] == panel] if panels else curves

@@ -14,11 +14,13 @@ from fedlab_support.plots.curves import seeds_note
 from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
-    DOUBLE,
     MARKERS,
     Picture,
+    Size,
     colours_for,
+    inches,
     label_of,
+    legend_columns,
     new_picture,
     one_row_per,
     scale_of,
@@ -40,12 +42,14 @@ def accuracy_by_domain(
     title: str = "",
     unit: str = "Accuracy (%)",
     order: Sequence[object] | None = None,
+    size: Size = None,
 ) -> Picture:
     """Draw mean ± s.d. of every domain, one dot per value of `by`.
 
     table: from `history.final` or `summarise`: columns `x`, `by`, mean, sd, num_seeds.
     unit:  names the axis; shares become per cent where it ends in (%).
     order: the domains from left to right; by default as they come in the table.
+    size:  "single", "double", "slide" or inches.
     The axis need not start at zero: dots, unlike bars, do not ask for it.
     Raises ValueError for repeated rows, an order that does not fit, or more than five
     values of `by`.
@@ -59,7 +63,8 @@ def accuracy_by_domain(
     with style():
         colours = colours_for(names)
         note = seeds_note(data, "Dot: mean, bar: ± s.d.")
-        figure = new_picture(DOUBLE, title, note)
+        width, height = inches(size)
+        figure = new_picture((width, height), title, note)
         axis = figure.subplots()
         gap = min(0.18, ROOM / len(names))
         for place, (name, marker) in enumerate(zip(names, MARKERS, strict=False)):
@@ -68,12 +73,11 @@ def accuracy_by_domain(
             look |= {"capsize": 2.5, "elinewidth": 1.2, "markersize": 5.5}
             places = np.arange(len(domains)) + (place - (len(names) - 1) / 2) * gap
             axis.errorbar(places, dots["mean"], dots["sd"].fillna(0.0), **look)
-        _name_domains(axis, domains)
+        _name_domains(axis, domains, width)
         axis.set(xlabel=NAMES.get(x, label_of(x)), ylabel=unit)
         axis.grid(axis="y")
-        is_short = sum(len(str(name)) + 5 for name in names) < 85  # fits into a row
-        columns = len(names) if is_short else 2
         above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+        columns = legend_columns(names, width)
         axis.legend(ncols=columns, columnspacing=1.5, handletextpad=0.3, **above)
     return figure
 
@@ -88,9 +92,9 @@ def _in_order(found: pd.Series, order: Sequence[object] | None) -> list[object]:
     return domains
 
 
-def _name_domains(axis: Axes, domains: Sequence[object]) -> None:
+def _name_domains(axis: Axes, domains: Sequence[object], width: float) -> None:
     """Names below, wrapped to the room of a domain, and lines between domains."""
-    room = max(4, int((DOUBLE[0] - 0.8) / len(domains) * 13))
+    room = max(4, int((width - 0.8) / len(domains) * 13))
     lines = [str(domain).split("\n") for domain in domains]
     names = ["\n".join(textwrap.fill(line, room) for line in name) for name in lines]
     axis.set_xticks(range(len(domains)), names)

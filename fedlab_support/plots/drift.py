@@ -15,6 +15,8 @@ from fedlab_support.plots.style import (
     COLOURS,
     SMALL,
     Picture,
+    Size,
+    inches,
     new_picture,
     style,
 )
@@ -49,7 +51,7 @@ def drift_picture(
     axes: tuple[str, str] = ("First direction", "Second direction"),
     names: Sequence[str] | None = None,
     title: str = "",
-    size: tuple[float, float] = (4.6, 3.6),
+    size: Size = None,
 ) -> Picture:
     """Draw local weights on their way, projected to a plane.
 
@@ -58,6 +60,7 @@ def drift_picture(
     together: (2,) where the same steps on everybody's data lead, if known.
     axes:    what the two directions of the plane are.
     names:   one per client; by default client 0, client 1, …
+    size:    "single", "double", "slide" or inches.
     """
     names = list(names or [f"client {i}" for i in range(len(paths))])
     marks = dict(zip(MARKS, (start, average, together), strict=True))
@@ -77,7 +80,7 @@ def draw_drift(
     table: pd.DataFrame,
     axes: tuple[str, str],
     title: str = "",
-    size: tuple[float, float] = (4.6, 3.6),
+    size: Size = None,
 ) -> Picture:
     """Draw the paths of `drift_picture`.
 
@@ -90,7 +93,7 @@ def draw_drift(
     paths = {name: line for name, line in lines.items() if name not in MARKS}
     marks = [(name, lines[name][0], *MARKS[name]) for name in MARKS if name in lines]
     with style():
-        figure = new_picture(size, title)
+        figure = new_picture(inches(size, (4.6, 3.6)), title)
         axis = figure.subplots()
         axis.set(xlabel=axes[0], ylabel=axes[1])
         axis.grid(axis="both")

@@ -15,9 +15,13 @@ from fedlab_support.plots.style import (
     MARKERS,
     SMALL,
     Picture,
+    Size,
     colours_for,
+    inches,
     label_of,
+    legend_columns,
     new_picture,
+    panels_across,
     style,
 )
 
@@ -35,12 +39,14 @@ def scatter_panels(
     text: str | None = None,
     cloud: pd.DataFrame | None = None,
     title: str = "",
+    size: Size = None,
 ) -> Picture:
     """Draw points, one colour and marker per value of `by`.
 
     panels: column with one axis per value, at most three; every axis has its own range.
     text:   column with a few characters that stand for a point instead of its marker.
     cloud:  more points with the same columns x and y, drawn in grey below the others.
+    size:   "single" (panels below each other), "double", "slide" or inches.
     Raises ValueError for other columns, or more than five values of `by`.
     """
     columns_of(table, [x, y, by, *([panels] if panels else [])])
@@ -50,9 +56,12 @@ def scatter_panels(
     names = list(table[by].unique())
     with style():
         colours = colours_for(names)
-        figure = new_picture(DOUBLE, title)
-        axes = figure.subplots(1, len(shown), squeeze=False)[0]
-        for axis, panel in zip(axes, shown, strict=True):
+        columns = panels_across(len(shown), inches(size)[0])
+        rows = -(-len(shown) // columns)
+        usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.7 + 1.9 * rows)
+        figure = new_picture(inches(size, usual), title)
+        axes = figure.subplots(rows, columns, squeeze=False)
+        for axis, panel in zip(axes.flat, shown, strict=False):
             part = table[table[panels] == panel] if panels else table
             if cloud is not None:
                 grey = {"color": "#B8BEC4", "s": 5, "linewidths": 0, "zorder": 1}
@@ -63,8 +72,10 @@ def scatter_panels(
                 _points(axis, mine[x], mine[y], letters, (colours[name], marker))
             axis.set(xlabel=label_of(x), ylabel=label_of(y))
             axis.set_title("" if panel is None else str(panel), loc="left")
-        for axis in axes[1:]:
+        for axis in axes[:, 1:].flat:
             axis.set_ylabel("")
+        for axis in axes.flat[len(shown) :]:
+            axis.remove()
         _legend(figure, names, colours, with_markers=text is None)
     return figure
 
@@ -86,7 +97,8 @@ def _legend(figure: Picture, names: list, colours: dict, with_markers: bool) -> 
     for name, marker in zip(names, MARKERS, strict=False):
         look = {"color": colours[name], "linestyle": "none", "label": str(name)}
         figure.axes[0].plot([], [], marker=marker if with_markers else "s", **look)
-    figure.legend(loc="outside lower left", ncols=len(names), handletextpad=0.2)
+    columns = legend_columns(names, figure.get_size_inches()[0])
+    figure.legend(loc="outside lower left", ncols=columns, handletextpad=0.2)
 
 
 def bins_picture(

@@ -18,6 +18,7 @@ from fedlab_support.plots.style import (
     MARKERS,
     SMALL,
     Picture,
+    Size,
     colours_for,
     label_of,
     new_picture,
@@ -36,17 +37,20 @@ def accuracy_by_type(
     by: str = "name",
     title: str = "",
     unit: str = "Accuracy (%)",
+    size: Size = None,
 ) -> Picture:
     """Draw mean ± s.d. of every client type, the type with most clients first.
 
     table: columns type, num_clients (of that type), `by`, mean, sd, num_seeds.
+    size:  "single", "double", "slide" or inches.
     Raises ValueError for a type with two counts, and as `accuracy_by_domain`.
     """
     columns_of(table, ["type", "num_clients"])
     counts = _counts(table)
     names = {t: f"{t}\n{n} client{'s' * (n > 1)}" for t, n in counts.items()}
     named = table.assign(type=table["type"].map(names))
-    return accuracy_by_domain(named, "type", by, title, unit, list(names.values()))
+    order = list(names.values())
+    return accuracy_by_domain(named, "type", by, title, unit, order, size)
 
 
 def _counts(table: pd.DataFrame) -> dict[object, int]:

@@ -16,10 +16,13 @@ from fedlab_support.plots.style import (
     DOUBLE,
     MARKERS,
     Picture,
+    Size,
     colours_for,
+    inches,
     label_of,
     new_picture,
     one_row_per,
+    panels_across,
     style,
 )
 
@@ -34,6 +37,7 @@ def leak_curves(
     panels: str = "measure",
     title: str = "",
     columns: int = 2,
+    size: Size = None,
 ) -> Picture:
     """Draw mean ± s.d. over the steps of a setting, one line per value of `by`.
 
@@ -41,7 +45,8 @@ def leak_curves(
              num_seeds and chance: what somebody reaches at this step who was told
              nothing, NaN if that is not known. All in the unit of their axis.
     panels:  column that names the measure and its unit, an axis for each; at most four.
-    columns: axes side by side.
+    columns: axes side by side, where there is room.
+    size:    "single", "double", "slide" or inches.
     Raises ValueError for repeated rows, more panels, or more than five lines.
     """
     columns_of(table, [x, by, panels, "mean", "sd", "num_seeds", "chance"])
@@ -50,10 +55,11 @@ def leak_curves(
     if len(shown) > MOST_PANELS:
         raise ValueError(f"expected at most {MOST_PANELS} measures, found {len(shown)}")
     colours = colours_for(list(table[by].unique()))
+    columns = panels_across(columns, inches(size)[0])
     rows = -(-len(shown) // columns)
     with style():
         note = seeds_note(table, "Points: mean, bars: ± s.d.") + " Dotted: guessing."
-        size = (DOUBLE[0], 0.8 + 1.9 * rows)
+        size = inches(size, (DOUBLE[0], 0.8 + 1.9 * rows))
         figure = new_picture(size, title, note)
         axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
         for axis, panel in zip(axes.flat, shown, strict=False):

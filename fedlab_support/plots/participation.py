@@ -21,10 +21,13 @@ from fedlab_support.plots.style import (
     MARKERS,
     SMALL,
     Picture,
+    Size,
     colours_for,
+    inches,
     label_of,
     new_picture,
     one_row_per,
+    panels_across,
     scale_of,
     style,
 )
@@ -45,7 +48,7 @@ def participation_picture(
     by: str = "name",
     group: str | None = None,
     title: str = "",
-    size: tuple[float, float] | None = None,
+    size: Size = None,
 ) -> Picture:
     """Draw in how many rounds clients take part: one panel per value of `by`.
 
@@ -54,6 +57,7 @@ def participation_picture(
            to least chosen; then the n-th clients of all seeds are averaged.
     group: column that parts the clients of a run, such as "often" and "rarely" there.
            Groups stand side by side, each sorted, in colours of their own.
+    size:  "single" (panels below each other), "double", "slide" or inches.
     Raises ValueError for repeated clients, seeds with unlike numbers of clients, more
     than six panels or three groups.
     """
@@ -68,7 +72,7 @@ def draw_participation(
     by: str = "name",
     group: str | None = None,
     title: str = "",
-    size: tuple[float, float] | None = None,
+    size: Size = None,
 ) -> Picture:
     """Draw clients that `participation_picture` has sorted and averaged.
 
@@ -81,9 +85,10 @@ def draw_participation(
             f"expected at most {MOST_PANELS} panels and {len(GROUPS)} groups, found "
             f"{len(panels)} and {len(groups)}; leave some out"
         )
-    columns = 2 if len(panels) == 4 else min(3, len(panels))
+    columns = panels_across(len(panels), inches(size)[0])
+    columns = 2 if columns == 3 and len(panels) == 4 else columns
     rows = -(-len(panels) // columns)
-    size = size or (DOUBLE[0], 1.0 + 1.65 * rows)
+    size = inches(size, (DOUBLE[0], 1.0 + 1.65 * rows))
     room = int((size[0] - 1.0) / columns * 12)  # characters above a panel
     names = {panel: textwrap.fill(panel_title(by, panel), room) for panel in panels}
     note = seeds_note(places, "Mean after sorting within each seed")
@@ -182,12 +187,17 @@ def _name_axes(axes: np.ndarray, count: int) -> None:
 
 @drawing
 def accuracy_by_client(
-    table: pd.DataFrame, by: str = "name", title: str = "", metric: str = "accuracy"
+    table: pd.DataFrame,
+    by: str = "name",
+    title: str = "",
+    metric: str = "accuracy",
+    size: Size = None,
 ) -> Picture:
     """Draw all clients' accuracies in order, one line per value of `by`.
 
     table:  from `history.by_client`: columns `by`, client, mean, num_seeds.
     metric: what `mean` is, such as "dice"; shares become per cent.
+    size:   "single", "double", "slide" or inches.
     A line starts at the client that is served worst; at x % it is the accuracy that x %
     of the clients do not exceed.
     Raises ValueError for repeated clients or more than five lines.
@@ -203,7 +213,7 @@ def accuracy_by_client(
     with style():
         colours = colours_for(names)
         note = seeds_note(table, "Each client's mean")
-        figure = new_picture(DOUBLE, title, note)
+        figure = new_picture(inches(size), title, note)
         axis = figure.subplots()
         for place, (name, marker) in enumerate(zip(names, MARKERS, strict=False)):
             line = lines[lines[by] == name]

@@ -17,10 +17,13 @@ from fedlab_support.plots.style import (
     MARKERS,
     SMALL,
     Picture,
+    Size,
     colours_for,
+    inches,
     label_of,
     new_picture,
     one_row_per,
+    panels_across,
     style,
 )
 
@@ -31,7 +34,9 @@ SEES = {"server": "the server, each message", "models": "only the averaged model
 
 
 @drawing
-def seconds_by_engine(table: pd.DataFrame, title: str = "") -> Picture:
+def seconds_by_engine(
+    table: pd.DataFrame, title: str = "", size: Size = None
+) -> Picture:
     """Draw bars of seconds per round: one panel per job, one bar per engine.
 
     table: columns job, engine, seconds (a median), quartile_1, quartile_3.
@@ -42,9 +47,12 @@ def seconds_by_engine(table: pd.DataFrame, title: str = "") -> Picture:
     jobs, engines = (list(table[name].unique()) for name in ("job", "engine"))
     colours = colours_for(engines, baseline=engines[0])
     with style():
-        size = (DOUBLE[0], 1.2 + 0.3 * len(engines))
-        figure = new_picture(size, title, f"Seconds per round: {QUARTILES}")
-        axes = figure.subplots(1, len(jobs), sharey=True, squeeze=False)[0]
+        columns = panels_across(len(jobs), inches(size)[0])
+        rows = -(-len(jobs) // columns)
+        usual = (DOUBLE[0], 0.8 + (0.4 + 0.3 * len(engines)) * rows)
+        note = f"Seconds per round: {QUARTILES}"
+        figure = new_picture(inches(size, usual), title, note)
+        axes = _panels(figure, rows, columns, len(jobs))
         for axis, job in zip(axes, jobs, strict=True):
             part = table[table["job"] == job].set_index("engine").reindex(engines)
             _draw_bars(axis, part, [colours[engine] for engine in engines])
@@ -53,6 +61,14 @@ def seconds_by_engine(table: pd.DataFrame, title: str = "") -> Picture:
         axes[0].set_yticks(range(len(engines)), engines)
         axes[0].invert_yaxis()
     return figure
+
+
+def _panels(figure: Picture, rows: int, columns: int, count: int) -> list[Axes]:
+    """Axes that share what goes up; those beyond `count` are taken away."""
+    axes = figure.subplots(rows, columns, sharey=True, squeeze=False).flat
+    for axis in axes[count:]:
+        axis.remove()
+    return list(axes[:count])
 
 
 def _draw_bars(axis: Axes, part: pd.DataFrame, colours: list[str]) -> None:
@@ -71,7 +87,7 @@ def _draw_bars(axis: Axes, part: pd.DataFrame, colours: list[str]) -> None:
 
 
 @drawing
-def cost_curves(table: pd.DataFrame, title: str = "") -> Picture:
+def cost_curves(table: pd.DataFrame, title: str = "", size: Size = None) -> Picture:
     """Draw seconds per round over a size, both on logarithmic axes.
 
     table: columns what (names a panel and its axis), size, engine, seconds (a median),
@@ -85,8 +101,11 @@ def cost_curves(table: pd.DataFrame, title: str = "") -> Picture:
     colours = colours_for(engines, baseline=engines[0])
     note = f"Points: {QUARTILES} Dotted: in proportion to the size."
     with style():
-        figure = new_picture(DOUBLE, title, note)
-        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        columns = panels_across(len(panels), inches(size)[0])
+        rows = -(-len(panels) // columns)
+        usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.7 + 2.0 * rows)
+        figure = new_picture(inches(size, usual), title, note)
+        axes = _panels(figure, rows, columns, len(panels))
         for axis, panel in zip(axes, panels, strict=True):
             axis.set(xscale="log", yscale="log", xlabel=panel)
             for engine, marker in zip(engines, MARKERS, strict=False):
@@ -98,7 +117,8 @@ def cost_curves(table: pd.DataFrame, title: str = "") -> Picture:
             axis.xaxis.set_minor_formatter(NullFormatter())
         axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         _plain_numbers(axes[0].yaxis)
-        axes[0].set_ylabel("Seconds per round")
+        for axis in axes[::columns]:
+            axis.set_ylabel("Seconds per round")
         label_ends(figure, axes[-1], "")
     return figure
 
@@ -121,7 +141,9 @@ def _draw_cost(axis: Axes, line: pd.DataFrame, name: str, colour, marker: str) -
 
 
 @drawing
-def budget_picture(table: pd.DataFrame, title: str = "", budget: float = 0) -> Picture:
+def budget_picture(
+    table: pd.DataFrame, title: str = "", budget: float = 0, size: Size = None
+) -> Picture:
     """Draw the epsilon that has been spent over rounds, one line per observer.
 
     table:  columns observer ("server" or "models"), rounds, epsilon.
@@ -131,7 +153,7 @@ def budget_picture(table: pd.DataFrame, title: str = "", budget: float = 0) -> P
     one_row_per(table, ["observer", "rounds"])
     with style():
         note = f"Dashed: an epsilon of {budget:g}." if budget else ""
-        figure = new_picture(DOUBLE, title, note)
+        figure = new_picture(inches(size), title, note)
         axis = figure.subplots()
         axis.set(xlabel="Rounds", ylabel="Epsilon spent", yscale="log")
         for (name, role), marker in zip(OBSERVERS.items(), MARKERS, strict=False):
@@ -147,7 +169,9 @@ def budget_picture(table: pd.DataFrame, title: str = "", budget: float = 0) -> P
 
 
 @drawing
-def price_of_privacy(table: pd.DataFrame, title: str = "") -> Picture:
+def price_of_privacy(
+    table: pd.DataFrame, title: str = "", size: Size = None
+) -> Picture:
     """Draw accuracy beside both observers' epsilon, over the noise.
 
     table: columns noise, mean (a share), sd, num_seeds, server and models (epsilons;
@@ -159,11 +183,13 @@ def price_of_privacy(table: pd.DataFrame, title: str = "") -> Picture:
     table = table.sort_values("noise", ignore_index=True)
     place = np.arange(len(table))
     with style():
-        note = seeds_note(table, "Left: mean ± s.d.")
+        note = seeds_note(table, "Accuracy: mean ± s.d.")
         if not np.isfinite(table[list(OBSERVERS)]).all(axis=None):
             note += " Without noise epsilon is infinite."
-        figure = new_picture(DOUBLE, title, note)
-        left, right = figure.subplots(1, 2)
+        columns = panels_across(2, inches(size)[0])
+        usual = DOUBLE if columns == 2 else (DOUBLE[0], 4.6)
+        figure = new_picture(inches(size, usual), title, note)
+        left, right = figure.subplots(2 // columns, columns).flat
         look = {"color": COLOURS["ours"], "marker": "o", "capsize": 3}
         spread = 100 * table["sd"].fillna(0)
         left.errorbar(place, 100 * table["mean"], spread, **look)

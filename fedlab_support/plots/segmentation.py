@@ -19,7 +19,9 @@ from fedlab_support.plots.style import (
     MARKERS,
     SMALL,
     Picture,
+    Size,
     colours_for,
+    inches,
     label_of,
     new_picture,
     one_row_per,
@@ -215,12 +217,14 @@ def score_by_amount(
     by: str = "name",
     title: str = "",
     metric: str = "dice",
+    size: Size = None,
 ) -> Picture:
     """Draw mean ± s.d. over an amount of data, one line per value of `by`.
 
     table: from `history.final` or `summarise`: columns `x` (a number), `by`, mean, sd,
-           num_seeds. Shares become per cent. Raises ValueError for repeated rows, or
-           more than five values of `by`.
+           num_seeds. Shares become per cent.
+    size:  "single", "double", "slide" or inches.
+    Raises ValueError for repeated rows, or more than five values of `by`.
     """
     columns_of(table, [x, by, "mean", "sd", "num_seeds"])
     one_row_per(table, [x, by])
@@ -229,7 +233,7 @@ def score_by_amount(
     names = list(table[by].unique())
     with style():
         note = seeds_note(data, "Points: mean, bars: ± s.d.")
-        figure = new_picture(DOUBLE, title, note)
+        figure = new_picture(inches(size), title, note)
         axis = figure.subplots()
         for (name, colour), marker in zip(
             colours_for(names).items(), MARKERS, strict=False

@@ -14,6 +14,8 @@ from fedlab_support.plots.style import (
     DOUBLE,
     SMALL,
     Picture,
+    Size,
+    inches,
     new_picture,
     one_row_per,
     scale_of,
@@ -34,11 +36,13 @@ def accuracy_by_setting(
     yardsticks: Sequence[str] = ("FedAvg",),
     unit: str = "Accuracy (%)",
     title: str = "",
+    size: Size = None,
 ) -> Picture:
     """Draw a row per setting: a dot for the mean, a bar for ± s.d., and its number.
 
     table:      columns `by`, mean, sd, num_seeds, in the order of the rows.
     yardsticks: settings whose mean is drawn as a line through all rows.
+    size:       "single", "double", "slide" or inches.
     The axis need not start at zero: dots, unlike bars, do not ask for it.
     Raises ValueError for a setting that stands twice.
     """
@@ -47,7 +51,7 @@ def accuracy_by_setting(
     scaled = table[["mean", "sd"]] * scale_of(unit)
     data = table.assign(mean=scaled["mean"], sd=scaled["sd"]).reset_index(drop=True)
     with style():
-        size = (DOUBLE[0], 1.15 + 0.24 * len(data))
+        size = inches(size, (DOUBLE[0], 1.15 + 0.24 * len(data)))
         figure = new_picture(size, title, _note(data))
         axis = figure.subplots()
         for row in data.to_dict("records"):

@@ -23,6 +23,9 @@ SIZES = {"single": SINGLE, "double": DOUBLE, "slide": SLIDE}
 SMALL, NORMAL, LARGE = 8.0, 9.0, 10.0  # font sizes in points
 SCREEN_DPI = 110  # how large a figure stands in a notebook
 
+Size = str | tuple[float, float] | None
+"""A name of SIZES, width and height in inches, or what is usual for a picture."""
+
 COLOURS = {
     "baseline": "#000000",
     "ours": "#0072B2",
@@ -81,6 +84,37 @@ def style() -> Iterator[None]:
     with _one_at_a_time, matplotlib.rc_context():
         matplotlib.rcParams.update(matplotlib.rcParamsDefault | SETTINGS)
         yield
+
+
+def inches(size: Size, usual: tuple[float, float] = DOUBLE) -> tuple[float, float]:
+    """Width and height of a picture.
+
+    size:  a name of SIZES, both in inches, or None for the usual ones.
+    usual: of this picture on a page's width; where its height follows from the rows, a
+           name changes the width only.
+    Raises ValueError for another name.
+    """
+    if size is None:
+        return usual
+    if not isinstance(size, str):
+        return tuple(size)
+    if size not in SIZES:
+        raise ValueError(
+            f"expected a size out of {list(SIZES)} or (width, height) in inches, "
+            f"found {size!r}"
+        )
+    return SIZES[size] if usual == DOUBLE else (SIZES[size][0], usual[1])
+
+
+def panels_across(count: int, width: float, least: float = 2.1) -> int:
+    """How many of `count` panels, each `least` inches wide, stand side by side."""
+    return max(1, min(count, int(width / least)))
+
+
+def legend_columns(names: Sequence[object], width: float) -> int:
+    """How many names of a legend fit side by side into `width` inches."""
+    room, needed = 12.4 * width, [len(str(name)) + 5 for name in names]
+    return len(names) if sum(needed) < room else max(1, int(room / max(needed)))
 
 
 class Picture(Figure):
