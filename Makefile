@@ -1,12 +1,13 @@
 # `make help` lists the targets. All that they make lands in .venv and build.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install lab run student instructor test unit bench lint format clean
+.PHONY: help install lab run figures student instructor test unit bench lint format clean
 
 PYTHON ?= python3
 PROFILE ?= laptop
 JUPYTER_ARGS ?=
 RUN_ARGS ?=
+FIGURES_ARGS ?=
 PYTEST_ARGS ?=
 DEVICE ?= cpu
 BENCH_ARGS ?=
@@ -41,6 +42,9 @@ lab: $(INSTALLED)  ## open JupyterLab on the tour (JUPYTER_ARGS="--no-browser")
 
 run: $(INSTALLED)  ## execute every chapter into build/ (PROFILE=laptop RUN_ARGS="…")
 	@$(BIN)/python -m fedlab_support.chapters --profile $(PROFILE) $(RUN_ARGS)
+
+figures: $(INSTALLED)  ## draw figures/ again from their tables (FIGURES_ARGS="…")
+	@$(BIN)/python -m fedlab_support.plots.redraw figures $(FIGURES_ARGS)
 
 student: $(INSTALLED)  ## chapters without solutions, in build/student
 	@$(BIN)/python -m fedlab_support.editions student

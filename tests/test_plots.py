@@ -634,6 +634,7 @@ def test_tables_are_saved_to_compute_with_and_to_read(tmp_path):
     assert path.with_suffix(".md").read_text() == (
         "| method | mean | sd |\n| --- | ---: | ---: |\n| a\\|b | 0.3333 | – |\n"
     )
+    assert "0.3333 & -- \\\\" in path.with_suffix(".tex").read_text()
 
 
 def test_a_picture_shows_itself_with_its_alternative_text():

@@ -64,6 +64,9 @@ def accuracy_by_domain(
         colours = colours_for(names)
         note = seeds_note(data, "Dot: mean, bar: ± s.d.")
         width, height = inches(size)
+        columns = legend_columns(names, width)
+        if isinstance(size, str):  # a name leaves room for a legend of several rows
+            height += 0.17 * (-(-len(names) // columns) - 1)
         figure = new_picture((width, height), title, note)
         axis = figure.subplots()
         gap = min(0.18, ROOM / len(names))
@@ -77,7 +80,6 @@ def accuracy_by_domain(
         axis.set(xlabel=NAMES.get(x, label_of(x)), ylabel=unit)
         axis.grid(axis="y")
         above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
-        columns = legend_columns(names, width)
         axis.legend(ncols=columns, columnspacing=1.5, handletextpad=0.3, **above)
     return figure
 
@@ -93,11 +95,17 @@ def _in_order(found: pd.Series, order: Sequence[object] | None) -> list[object]:
 
 
 def _name_domains(axis: Axes, domains: Sequence[object], width: float) -> None:
-    """Names below, wrapped to the room of a domain, and lines between domains."""
+    """Names below, wrapped to the room of a domain, and lines between domains.
+
+    Names with a word that has no room are turned, and not broken.
+    """
     room = max(4, int((width - 0.8) / len(domains) * 13))
     lines = [str(domain).split("\n") for domain in domains]
     names = ["\n".join(textwrap.fill(line, room) for line in name) for name in lines]
     axis.set_xticks(range(len(domains)), names)
+    if max(len(word) for domain in domains for word in str(domain).split()) > room:
+        turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+        axis.set_xticks(range(len(domains)), map(str, domains), **turned)
     axis.tick_params(axis="x", length=0)
     axis.set_xlim(-0.5, len(domains) - 0.5)
     for edge in np.arange(1, len(domains)) - 0.5:

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from fedlab_support.plots.stored import portable, write_call, write_table
 from fedlab_support.plots.style import style
+from fedlab_support.plots.written import as_latex, as_markdown
 
 PACKAGES = ("fedlab_support", "matplotlib", "numpy", "pandas", "torch")
 PRINT_DPI = 300
@@ -88,21 +89,33 @@ def write_pictures(
         file, drawn = folder / f"{target.name}.{ending}", io.BytesIO()
         with style():
             figure.savefig(drawn, format=ending, **about[ending])
-        if not file.exists() or file.read_bytes() != drawn.getvalue():
-            is_new = True
-            file.write_bytes(drawn.getvalue())
+        is_new |= not file.exists() or file.read_bytes() != drawn.getvalue()
+        file.write_bytes(drawn.getvalue())
     return is_new
 
 
-def save_table(table: pd.DataFrame, name: str, folder: str | Path) -> Path:
-    """Write a table as CSV (every digit) and as Markdown (to read).
+def save_table(
+    table: pd.DataFrame,
+    name: str,
+    folder: str | Path,
+    *,
+    caption: str = "",
+    label: str = "",
+) -> Path:
+    """Write a table as CSV (every digit), as Markdown (to read) and for LaTeX.
 
-    Returns the path of the CSV.
+    caption, label: of a LaTeX `table`; without both the file holds the `tabular` alone.
+                    It needs the package booktabs.
+    Returns the path of the CSV; the others end in .md and .tex.
     """
     target = _target(name, folder)
     path = target.with_suffix(".csv")
     write_table(table, path)
-    target.with_suffix(".md").write_text(_markdown(table), encoding="utf-8")
+    for ending, text in (
+        (".md", as_markdown(table)),
+        (".tex", as_latex(table, caption, label)),
+    ):
+        target.with_suffix(ending).write_text(text, encoding="utf-8")
     return path
 
 
@@ -137,18 +150,3 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue  # figures need no torch, and the course may run uninstalled
     return versions
-
-
-def _markdown(table: pd.DataFrame) -> str:
-    """Numbers right-aligned; floats with four significant digits."""
-
-    def cell(entry: object) -> str:
-        if isinstance(entry, float):
-            return "–" if pd.isna(entry) else f"{entry:.4g}"
-        return str(entry).replace("|", "\\|").replace("\n", " ")
-
-    numeric = [pd.api.types.is_numeric_dtype(kind) for kind in table.dtypes]
-    lines = [[cell(name) for name in table.columns]]
-    lines += [["---:" if is_number else "---" for is_number in numeric]]
-    lines += [[cell(e) for e in row] for row in table.itertuples(index=False)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

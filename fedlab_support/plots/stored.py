@@ -107,9 +107,9 @@ def draw_again(path: Path, **options: object) -> Picture:
 def why_not(call: dict[str, object]) -> str:
     """Why a stored call cannot be drawn again; empty if it can."""
     if not call:
-        return "it was drawn by hand in its chapter"
+        return "drawn by hand in its chapter, or before calls were kept"
     if missing := call.get("not_stored"):
-        return f"{', '.join(missing)} of {call['plot']} would be long as text"
+        return f"{', '.join(missing)} of {call['plot']} would be long as a table"
     return ""
 
 

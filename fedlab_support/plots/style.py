@@ -139,7 +139,7 @@ def new_picture(size: tuple[float, float], title: str, note: str = "") -> Pictur
     """An empty picture with its title above and a quiet note below, both wrapped."""
     figure = Picture(figsize=size, layout="constrained")
     if title:
-        text = textwrap.fill(title, int(size[0] * 12))
+        text = textwrap.fill(title, int(size[0] * 12) - 3)
         figure.suptitle(text, x=0.01, ha="left", linespacing=1.25)
     if note:
         text = textwrap.fill(note, int(size[0] * 15.5))

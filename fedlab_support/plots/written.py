@@ -1,0 +1,61 @@
+"""Tables as text, for pages and for papers."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+
+IN_LATEX = {"±": r"$\pm$", "−": "$-$", "–": "--", "→": r"$\to$", "×": r"$\times$"}
+IN_LATEX |= {"≤": r"$\leq$", "≥": r"$\geq$", "°": r"$^\circ$", "∞": r"$\infty$"}
+GREEK = {"α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "varepsilon"}
+GREEK |= {"λ": "lambda", "μ": "mu", "ρ": "rho", "σ": "sigma", "τ": "tau", "Δ": "Delta"}
+IN_LATEX |= {sign: rf"$\{name}$" for sign, name in GREEK.items()}
+NUMBER = r"\s*[-−]?\d[\d,.]*( ?± ?[\d,.]+)?( ?%)?\s*"
+
+
+def as_markdown(table: pd.DataFrame) -> str:
+    """A table in Markdown: numbers to the right, floats with four digits that count."""
+    sides = ["---:" if is_right else "---" for is_right in _to_the_right(table)]
+    lines = [list(table.columns), *table.itertuples(index=False)]
+    cells = [[_cell(entry).replace("|", "\\|") for entry in line] for line in lines]
+    cells.insert(1, sides)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def as_latex(table: pd.DataFrame, caption: str = "", label: str = "") -> str:
+    """A table for LaTeX with the rules of booktabs, numbers as in `as_markdown`.
+
+    caption, label: make it float; the caption is LaTeX already, the table is not: its
+                    special characters are escaped.
+    """
+    sides = "".join("r" if is_right else "l" for is_right in _to_the_right(table))
+    styler = table.reset_index(drop=True).map(_cell).style.hide(axis="index")
+    styler = styler.format(_signs, escape="latex")
+    styler = styler.format_index(_signs, escape="latex", axis="columns")
+    floats = {"caption": caption or None, "label": label or None}
+    return styler.to_latex(hrules=True, column_format=sides, **floats)
+
+
+def _cell(entry: object) -> str:
+    if isinstance(entry, float):
+        return "–" if pd.isna(entry) else f"{entry:.4g}"
+    return str(entry).replace("\n", " ")
+
+
+def _signs(text: object) -> str:
+    """Signs that the fonts of LaTeX lack, in mathematics."""
+    return "".join(IN_LATEX.get(sign, sign) for sign in str(text))
+
+
+def _to_the_right(table: pd.DataFrame) -> list[bool]:
+    """Which columns hold numbers, or texts such as 81.2 ± 0.4 throughout."""
+    is_full = len(table) > 0
+    return [
+        pd.api.types.is_numeric_dtype(column) or (is_full and _are_numbers(column))
+        for _, column in table.items()
+    ]
+
+
+def _are_numbers(column: pd.Series) -> bool:
+    return all(re.fullmatch(NUMBER, str(entry)) for entry in column)

@@ -1,0 +1,63 @@
+"""Tables as text: aligned, escaped, and LaTeX that can be set."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedlab_support.plots.written import as_latex, as_markdown
+
+NASTY = pd.DataFrame(
+    {
+        "what_is": ["5 % of a & b", "x_1^2 ~ $y$ #{}\\", "λ ≤ 1 → 2\nlines"],
+        "mean": [1 / 3, np.nan, 12345.678],
+        "± s.d.": ["81.2 ± 0.4", "9 ± 1 %", "−3.5"],
+        "mixed": ["81.2", "none", "–"],
+        "is_ours": [True, False, True],
+        7: [1, 22, 333],
+    },
+    index=[3, 3, 3],
+)
+
+
+def test_special_characters_are_escaped():
+    text = as_latex(NASTY)
+    assert r"what\_is" in text and r"5 \% of a \& b" in text and r"$\pm$ s.d." in text
+    assert r"x\_1\textasciicircum" in text and r"\$y\$ \#\{\}\textbackslash" in text
+    assert r"$\lambda$ $\leq$ 1 $\to$ 2 lines" in text
+    assert "0.3333" in text and "1.235e+04" in text
+
+
+def test_numbers_stand_to_the_right_in_both():
+    assert as_latex(NASTY).startswith("\\begin{tabular}{lrrlrr}\n\\toprule")
+    sides = as_markdown(NASTY).splitlines()[1]
+    assert sides == "| --- | ---: | ---: | --- | ---: | ---: |"
+
+
+def test_every_row_has_every_cell():
+    lines = as_latex(NASTY).splitlines()
+    rows = [line for line in lines if line.endswith(r"\\")]
+    assert [len(re.findall(r"(?<!\\)&", row)) for row in rows] == [5] * 4
+    rules = [line for line in lines if line.endswith("rule")]
+    assert rules == [r"\toprule", r"\midrule", r"\bottomrule"]
+    empty = as_latex(NASTY.iloc[:0])
+    assert empty.count(r"\\") == 1 and empty.startswith(r"\begin{tabular}{lrllrr}")
+
+
+def test_a_caption_and_a_label_make_it_float():
+    text = as_latex(NASTY, "Accuracy of $K$ clients", "tab:main")
+    assert text.startswith(r"\begin{table}")
+    assert "\\caption{Accuracy of $K$ clients}\n\\label{tab:main}" in text
+    assert "table}" not in as_latex(NASTY)
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a LaTeX")
+def test_latex_sets_it(tmp_path):
+    page = r"\documentclass{article}\usepackage{booktabs}\begin{document}"
+    page += as_latex(NASTY, "A caption", "tab:x") + r"\end{document}"
+    (tmp_path / "page.tex").write_text(page, encoding="utf-8")
+    command = ["pdflatex", "-interaction=batchmode", "-halt-on-error", "page.tex"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
