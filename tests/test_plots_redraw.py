@@ -189,8 +189,13 @@ def test_a_figure_is_drawn_in_another_size(tmp_path):
     )
     assert pixels(tmp_path / "new" / "curves.png").shape[:2] == (720, 1005)
     assert pixels(path.with_suffix(".png")).shape[:2] == (840, 2070)
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), "--size", "single"])
     with pytest.raises(ValueError, match=r"out of \['single', 'double', 'slide'\]"):
         draw_again(path, size="column")
+    wire = next(path for path in STORED if path.stem == "wire")
+    with pytest.raises(ValueError, match="draw_wire takes no size"):
+        draw_again(wire, size="single")
 
 
 SIZED = [

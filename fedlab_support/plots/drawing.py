@@ -43,16 +43,19 @@ def drawing(function: Callable[..., Picture]) -> Callable[..., Picture]:
     @functools.wraps(function)
     def draw(*args: object, **kwargs: object) -> Picture:
         figure = function(*args, **kwargs)
-        arguments = signature.bind(*args, **kwargs).arguments
-        given, options = {}, {}
-        for name, value in arguments.items():
-            is_data = isinstance(value, (pd.DataFrame, np.ndarray))
-            if value is not None:
-                (given if is_data else options)[name] = value
-        tables = [v for v in given.values() if isinstance(v, pd.DataFrame)]
-        figure.drawn_by = Drawing(function.__name__, given, options)
-        figure.data = tables[0] if tables else figure.data
+        call = _call(function.__name__, signature.bind(*args, **kwargs).arguments)
+        tables = (v for v in call.given.values() if isinstance(v, pd.DataFrame))
+        figure.drawn_by, figure.data = call, next(tables, figure.data)
         return figure
 
     DRAWINGS[function.__name__] = draw
     return draw
+
+
+def _call(plot: str, arguments: dict[str, object]) -> Drawing:
+    given, options = {}, {}
+    for name, value in arguments.items():
+        is_data = isinstance(value, (pd.DataFrame, np.ndarray))
+        if value is not None:
+            (given if is_data else options)[name] = value
+    return Drawing(plot, given, options)

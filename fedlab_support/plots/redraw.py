@@ -56,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=["png"])
     parser.add_argument("--size", choices=list(SIZES), help="other than as stored")
     chosen = parser.parse_args(arguments)
+    if chosen.size and not chosen.into:
+        parser.error("--size changes figures: name a folder for them with --into")
     try:
         paths = find_figures(chosen.figures)
     except ValueError as error:
@@ -69,7 +71,7 @@ def _redraw_all(paths: Sequence[Path], chosen: argparse.Namespace) -> int:
     options = {"size": chosen.size} if chosen.size else {}
     for path in paths:
         name = path.relative_to(chosen.figures).with_suffix("")
-        if reason := why_not(read_record(path).get("drawn_by") or {}):
+        if reason := why_not(read_record(path).get("drawn_by") or {}, options):
             left.append(f"{name}: {reason}")
             continue
         folder = chosen.into and chosen.into / name.parent
@@ -83,13 +85,11 @@ def _redraw_all(paths: Sequence[Path], chosen: argparse.Namespace) -> int:
         if is_new:
             print(f"drawn   {name}", flush=True)
     drawn = len(paths) - failed - len(left)
-    print(
-        f"{drawn} of {len(paths)} figures drawn, {num_changed} of them new or changed"
-    )
+    print(f"{drawn} of {len(paths)} figures drawn, {num_changed} new or changed")
     if left:
-        print(f"{len(left)} cannot be drawn from tables; to make them, run their ")
-        print('chapters: make run RUN_ARGS="--chapters 00 …"')
+        print(f"{len(left)} cannot be drawn from their files:")
         print("\n".join(f"  {line}" for line in left))
+        print('Chapters draw them: make run RUN_ARGS="--chapters 00 …"')
     return 1 if failed else 0
 
 

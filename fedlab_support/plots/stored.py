@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Collection
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -83,7 +85,7 @@ def draw_again(path: Path, **options: object) -> Picture:
     function that is not there, and for a figure that no function drew.
     """
     call = read_record(path).get("drawn_by") or {}
-    if reason := why_not(call):
+    if reason := why_not(call, options):
         raise ValueError(f"{path.name} cannot be drawn from files: {reason}")
     if call["plot"] not in DRAWINGS:
         raise ValueError(
@@ -104,12 +106,16 @@ def draw_again(path: Path, **options: object) -> Picture:
     return figure
 
 
-def why_not(call: dict[str, object]) -> str:
-    """Why a stored call cannot be drawn again; empty if it can."""
+def why_not(call: dict[str, object], options: Collection[str] = ()) -> str:
+    """Why a stored call cannot be drawn again, with those options; empty if it can."""
     if not call:
         return "drawn by hand in its chapter, or before calls were kept"
     if missing := call.get("not_stored"):
         return f"{', '.join(missing)} of {call['plot']} would be long as a table"
+    if call["plot"] in DRAWINGS:
+        known = inspect.signature(DRAWINGS[call["plot"]]).parameters
+        if more := [name for name in options if name not in known]:
+            return f"{call['plot']} takes no {' and no '.join(more)}"
     return ""
 
 
