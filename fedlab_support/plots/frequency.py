@@ -22,17 +22,17 @@ from fedlab_support.plots.style import (
 )
 
 FAINTEST = 0.02  # the least range of a difference: rounding must not look like change
+PICTURES = ("own", "foreign", "restyled")
+COLOUR_ENDS = ("_red", "_green", "_blue")
 UNIT_SLACK = 8.0  # how far restyled pictures may leave [0, 1] and still be believed
 
 
-@drawing
 def restyle_picture(
     own: np.ndarray,
     foreign: np.ndarray,
     restyled: np.ndarray,
     half_width: int,
     title: str = "",
-    size: tuple[float, float] | None = None,
 ) -> Picture:
     """Show how another client's low frequencies change the look of a picture.
 
@@ -41,7 +41,8 @@ def restyle_picture(
               [0, 1]: it is shown clipped, the difference is not.
     half_width: b; the window holds the (2b+1)² frequencies |u|, |v| ≤ b.
     Returns own, foreign, log(1 + amplitude of own) with the window, restyled, and
-    restyled - own, the last as mean over channels; the data hold one row per pixel.
+    restyled - own, the last as mean over channels; the data hold one row per pixel,
+    colours as 0…255, to a hundredth.
     Raises ValueError for other shapes or units, or a window wider than the picture.
     """
     given = {"own": own, "foreign": foreign, "restyled": restyled}
@@ -52,6 +53,18 @@ def restyle_picture(
             f"half_width must lie in 0…{(min(height, width) - 1) // 2} for {height}x"
             f"{width} pixels, found {half_width}; the window is 2·half_width + 1 wide"
         )
+    pictures = dict(zip(PICTURES, (own, foreign, restyled), strict=True))
+    return draw_restyled(_table(pictures), half_width, title)
+
+
+@drawing
+def draw_restyled(table: pd.DataFrame, half_width: int, title: str = "") -> Picture:
+    """Draw `restyle_picture` from a row per pixel.
+
+    table: columns row, column, own, foreign, restyled in 0…255; of coloured pictures
+           own_red, own_green, own_blue and so on.
+    """
+    own, foreign, restyled = (_picture(table, name) for name in PICTURES)
     spectrum = np.fft.fftshift(np.fft.fft2(own, axes=(0, 1)), axes=(0, 1))
     amplitude = np.log1p(np.abs(spectrum)).mean(axis=2)
     change = (restyled - own).mean(axis=2)
@@ -61,9 +74,7 @@ def restyle_picture(
     grey = {"cmap": "gray", "norm": Normalize(0, 1)}
     signed = {"cmap": "RdBu_r", "norm": Normalize(-limit, limit)}
     with style():
-        size = size or (DOUBLE[0], 1.95 if title else 1.7)
-        figure = new_picture(size, title)
-        figure.data = _table(own, foreign, amplitude, restyled, change)
+        figure = new_picture((DOUBLE[0], 1.95 if title else 1.7), title)
         axes = figure.subplots(1, 5)
         _show(axes[0], own, "own picture", grey)
         _show(axes[1], foreign, "another client's", grey)
@@ -110,13 +121,22 @@ def _common_shape(*pictures: np.ndarray) -> tuple[int, int]:
     return shapes[0][:2]
 
 
-def _table(*shown: np.ndarray) -> pd.DataFrame:
-    """One row per pixel; colours as their mean, which is what a CSV can hold."""
-    row, column = np.indices(shown[0].shape[:2])
-    names = ("own", "foreign", "log_amplitude", "restyled", "change")
-    grey = [a.mean(axis=2) if a.ndim == 3 else a for a in shown]
-    values = dict(zip(names, map(np.ravel, grey), strict=True))
-    return pd.DataFrame({"row": row.ravel(), "column": column.ravel()} | values)
+def _table(pictures: dict[str, np.ndarray]) -> pd.DataFrame:
+    """One row per pixel, one column per picture and colour."""
+    row, column = np.indices(pictures["own"].shape[:2])
+    columns = {"row": row.ravel(), "column": column.ravel()}
+    for name, picture in pictures.items():
+        ends = COLOUR_ENDS if picture.shape[2] == 3 else ("",)
+        for place, end in enumerate(ends):
+            columns[name + end] = np.round(255 * picture[..., place], 2).ravel()
+    return pd.DataFrame(columns)
+
+
+def _picture(table: pd.DataFrame, name: str) -> np.ndarray:
+    """A picture of the table, (H, W, 1 or 3), in the unit of [0, 1]."""
+    shape = (table["row"].max() + 1, table["column"].max() + 1, -1)
+    names = [name] if name in table else [name + end for end in COLOUR_ENDS]
+    return table[names].to_numpy().reshape(shape) / 255
 
 
 def _show(axis: Axes, pixels: np.ndarray, caption: str, look: dict) -> None:
