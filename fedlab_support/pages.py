@@ -45,7 +45,7 @@ def export_html(notebook: Path, page: Path, links_from: Path) -> None:
     links_from:  the folder that relative picture links in the text start from.
     Raises ValueError for a formula that cannot be read; the message shows it.
     """
-    content = _without_widgets(nbformat.read(notebook, as_version=4))
+    content = without_widgets(nbformat.read(notebook, as_version=4))
     exporter = _PageExporter(raw_template=_TEMPLATE)
     resources = {"metadata": {"name": page.stem, "path": str(links_from)}}
     text, _ = exporter.from_notebook_node(content, resources)
@@ -73,13 +73,13 @@ class _PageRenderer(IPythonRenderer):
         self.folder = folder
 
     def inline_math(self, body: str) -> str:
-        return _mathml(body, "inline")
+        return mathml(body, "inline")
 
     def block_math(self, body: str) -> str:
-        return _mathml(body, "block")
+        return mathml(body, "block")
 
     def latex_environment(self, name: str, body: str) -> str:
-        return _mathml(f"\\begin{{{name}}}{body}\\end{{{name}}}", "block")
+        return mathml(f"\\begin{{{name}}}{body}\\end{{{name}}}", "block")
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
         file = self.folder / url
@@ -95,7 +95,7 @@ _PRIME = re.compile(
 )
 
 
-def _mathml(formula: str, display: str) -> str:
+def mathml(formula: str, display: str) -> str:
     """One TeX formula as MathML; commands that the converter leaves as text fail."""
     plain = formula.strip()
     for command, known in _KNOWN_AS.items():
@@ -117,7 +117,7 @@ def _unreadable(formula: str, reason: str) -> ValueError:
     )
 
 
-def _without_widgets(content: nbformat.NotebookNode) -> nbformat.NotebookNode:
+def without_widgets(content: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Replace every widget by a note and the pictures that its saved state holds."""
     saved = content.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
     for cell in content.cells:

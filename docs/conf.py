@@ -1,0 +1,35 @@
+"""How Sphinx builds the site; `make site` calls it, from nothing but local files."""
+
+project = "Federated learning under domain shift"
+html_title = project
+author = "the authors of the course"
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "fedlab_support.site.extension",
+]
+exclude_patterns = ["**.ipynb_checkpoints"]
+default_role = "code"
+nitpicky = True
+
+add_module_names = False
+autodoc_class_signature = "mixed"
+autodoc_member_order = "bysource"
+python_maximum_signature_line_length = 80
+
+html_theme = "sphinx_book_theme"
+html_theme_options = {
+    "navbar_persistent": [],  # else the search field is shown twice
+    "show_toc_level": 2,
+    "use_download_button": False,
+}
+html_static_path = ["_static"]
+html_domain_indices = False
+html_css_files = ["course.css"]
+html_math_renderer = "mathml"
+
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # the chapters come executed
+nb_merge_streams = True

@@ -1,0 +1,1 @@
+"""The executed course as a static site that needs no network: ``make site``."""

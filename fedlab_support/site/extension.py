@@ -1,0 +1,97 @@
+"""What Sphinx is taught: formulas as MathML, and the way our docstrings list names."""
+
+from __future__ import annotations
+
+import re
+from pkgutil import resolve_name
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+from ..pages import mathml
+
+PACKAGE = "fedlab_support"
+ITEM = re.compile(r"([a-z_]\w*(?:, \w+)*): +(\S.*)")
+ROLE = re.compile(r":(class|func|meth):`(?=\w)")
+NEW_SENTENCE = re.compile(r"[A-Z]")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register it all; Sphinx calls this."""
+    app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
+    app.connect("autodoc-process-docstring", _describe)
+    app.connect("autodoc-skip-member", _skip)
+    app.connect("missing-reference", _undescribed)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _inline(writer: Any, node: nodes.math) -> None:
+    writer.body.append(mathml(node.astext(), "inline"))
+    raise nodes.SkipNode
+
+
+def _block(writer: Any, node: nodes.math_block) -> None:
+    formula = mathml(node.astext(), "block")
+    writer.body.append(f'<div class="math">{formula}</div>')
+    raise nodes.SkipNode
+
+
+def _describe(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list):
+    """Bring a docstring into the form that Sphinx reads; changed in place."""
+    lines[:] = [_plain_bars(ROLE.sub(r":\1:`.", line)) for line in listed(lines)]
+
+
+def _plain_bars(line: str) -> str:
+    """Bars are norms and sizes with us, substitutions with Sphinx."""
+    parts = line.split("``")
+    parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+    return "``".join(parts)
+
+
+def _skip(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any):
+    """Leave out what a class has from another package."""
+    home = getattr(obj, "__module__", None) or PACKAGE
+    return True if not home.startswith(PACKAGE) else None
+
+
+def _undescribed(app: Sphinx, env: Any, node: Any, shown: nodes.Node):
+    """Show a name that exists but is described nowhere here, without a link.
+
+    A name in a docstring that does not exist stays an error; Python and ruff look after
+    those in annotations.
+    """
+    is_said = isinstance(shown, nodes.literal)
+    name, home = node["reftarget"].lstrip("."), node.get("py:module") or PACKAGE
+    parts = home.split(".")
+    places = [".".join([*parts[:n], name]) for n in range(len(parts) + 1)]
+    return shown if not is_said or any(map(exists, places)) else None
+
+
+def exists(dotted: str) -> bool:
+    """Whether Python finds an object under this name."""
+    try:
+        resolve_name(dotted)
+    except (ImportError, AttributeError, ValueError):
+        return False
+    return True
+
+
+def listed(lines: list[str]) -> list[str]:
+    """Turn ``name:  meaning`` lines into a list, as our longer docstrings have it.
+
+    A list begins after an empty line; an item goes on until the next item, an empty
+    line, or a sentence that begins at the margin.
+    """
+    out, is_item = [""], False
+    for line in lines:
+        item = ITEM.fullmatch(line)
+        if item and (is_item or not out[-1]):
+            line, is_item = f"- ``{item[1]}``: {item[2]}", True
+        elif is_item and line and not NEW_SENTENCE.match(line):
+            line = f"  {line.strip()}"
+        elif is_item:
+            out += [""] * bool(line)
+            is_item = False
+        out.append(line)
+    return out[1:]
