@@ -1,7 +1,8 @@
 # `make help` lists the targets. All that they make lands in .venv and build.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install lab run figures student instructor test unit bench lint format clean
+.PHONY: help install lab run figures site student instructor test unit bench lint \
+	format clean
 
 PYTHON ?= python3
 PROFILE ?= laptop
@@ -45,6 +46,9 @@ run: $(INSTALLED)  ## execute every chapter into build/ (PROFILE=laptop RUN_ARGS
 
 figures: $(INSTALLED)  ## draw figures/ again from their tables (FIGURES_ARGS="…")
 	@$(BIN)/python -m fedlab_support.plots.redraw figures $(FIGURES_ARGS)
+
+site: $(INSTALLED)  ## the executed course as web pages, in build/site (PROFILE=laptop)
+	@$(BIN)/python -m fedlab_support.site --profile $(PROFILE)
 
 student: $(INSTALLED)  ## chapters without solutions, in build/student
 	@$(BIN)/python -m fedlab_support.editions student

@@ -6,17 +6,20 @@ author = "the authors of the course"
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
+    "sphinx-mathjax-offline",  # brings the script and fonts that draw formulas
     "fedlab_support.site.extension",
 ]
 exclude_patterns = ["**.ipynb_checkpoints"]
 default_role = "code"
+smartquotes = False
 nitpicky = True
 
 add_module_names = False
 autodoc_class_signature = "mixed"
 autodoc_member_order = "bysource"
-python_maximum_signature_line_length = 80
+python_maximum_signature_line_length = 120
 
 html_theme = "sphinx_book_theme"
 html_theme_options = {
@@ -27,7 +30,6 @@ html_theme_options = {
 html_static_path = ["_static"]
 html_domain_indices = False
 html_css_files = ["course.css"]
-html_math_renderer = "mathml"
 
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3

@@ -73,13 +73,13 @@ class _PageRenderer(IPythonRenderer):
         self.folder = folder
 
     def inline_math(self, body: str) -> str:
-        return mathml(body, "inline")
+        return _mathml(body, "inline")
 
     def block_math(self, body: str) -> str:
-        return mathml(body, "block")
+        return _mathml(body, "block")
 
     def latex_environment(self, name: str, body: str) -> str:
-        return mathml(f"\\begin{{{name}}}{body}\\end{{{name}}}", "block")
+        return _mathml(f"\\begin{{{name}}}{body}\\end{{{name}}}", "block")
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
         file = self.folder / url
@@ -95,7 +95,7 @@ _PRIME = re.compile(
 )
 
 
-def mathml(formula: str, display: str) -> str:
+def _mathml(formula: str, display: str) -> str:
     """One TeX formula as MathML; commands that the converter leaves as text fail."""
     plain = formula.strip()
     for command, known in _KNOWN_AS.items():

@@ -1,12 +1,18 @@
 """Fixtures for several test files."""
 
 import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from fedlab_support import styles
+from fedlab_support.chapters import profile
 from fedlab_support.engines.local import one_intra_op_thread
+from fedlab_support.execution import execute
 from tests.styler import TinyStyles
 
 
@@ -38,3 +44,28 @@ def tiny_styles(monkeypatch) -> list[str]:
 
     monkeypatch.setattr(styles, "style_network", style_network)
     return asked
+
+
+@dataclass(frozen=True)
+class SmokeRun:
+    """What running a chapter at smoke size left."""
+
+    notebook: Path
+    figures: Path
+    seconds: float
+
+
+@pytest.fixture(scope="session")
+def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
+    """Executes a chapter at smoke size, once for all tests that ask."""
+    folder = tmp_path_factory.mktemp("smoke")
+
+    @cache
+    def run(chapter: Path) -> SmokeRun:
+        out, figures = folder / chapter.name, folder / "figures" / chapter.stem
+        params = profile("smoke", chapter.stem) | {"figures_dir": str(figures)}
+        began = time.perf_counter()
+        execute(chapter, out, params, cell_seconds=120)
+        return SmokeRun(out, figures, time.perf_counter() - began)
+
+    return run

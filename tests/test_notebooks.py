@@ -4,14 +4,13 @@ import ast
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import nbformat
 import pytest
 
 from fedlab_support.chapters import NOTEBOOKS, find_chapters, profile
-from fedlab_support.execution import check, execute, hidden_errors, missing_figures
+from fedlab_support.execution import check, hidden_errors, missing_figures
 from fedlab_support.pages import export_html
 
 CHAPTERS = find_chapters()
@@ -77,13 +76,10 @@ def test_exercises_are_of_several_kinds_and_the_last_is_open(chapter: Path):
 
 @pytest.mark.slow
 @each_chapter
-def test_the_chapter_runs_at_smoke_size(chapter: Path, tmp_path: Path):
-    out, figures = tmp_path / chapter.name, tmp_path / "figures"
-    params = profile("smoke", chapter.stem) | {"figures_dir": str(figures)}
-    began = time.perf_counter()
-    execute(chapter, out, params, cell_seconds=120)
-    seconds = time.perf_counter() - began
-    assert hidden_errors(out) == []
-    assert missing_figures(chapter, figures) == []
-    export_html(out, tmp_path / "page.html", links_from=chapter.parent)
-    assert seconds < SMOKE_SECONDS * SLOW_MACHINE
+def test_the_chapter_runs_at_smoke_size(chapter: Path, smoke_run, tmp_path: Path):
+    done = smoke_run(chapter)
+    assert hidden_errors(done.notebook) == []
+    assert missing_figures(chapter, done.figures) == []
+    page = tmp_path / "page.html"
+    export_html(done.notebook, page, links_from=chapter.parent)
+    assert done.seconds < SMOKE_SECONDS * SLOW_MACHINE

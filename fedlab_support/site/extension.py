@@ -1,4 +1,4 @@
-"""What Sphinx is taught: formulas as MathML, and the way our docstrings list names."""
+"""What Sphinx is taught about this package: how its docstrings are to be read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from ..pages import mathml
-
 PACKAGE = "fedlab_support"
 ITEM = re.compile(r"([a-z_]\w*(?:, \w+)*): +(\S.*)")
 ROLE = re.compile(r":(class|func|meth):`(?=\w)")
@@ -19,22 +17,10 @@ NEW_SENTENCE = re.compile(r"[A-Z]")
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register it all; Sphinx calls this."""
-    app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     app.connect("autodoc-process-docstring", _describe)
     app.connect("autodoc-skip-member", _skip)
     app.connect("missing-reference", _undescribed)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
-
-
-def _inline(writer: Any, node: nodes.math) -> None:
-    writer.body.append(mathml(node.astext(), "inline"))
-    raise nodes.SkipNode
-
-
-def _block(writer: Any, node: nodes.math_block) -> None:
-    formula = mathml(node.astext(), "block")
-    writer.body.append(f'<div class="math">{formula}</div>')
-    raise nodes.SkipNode
 
 
 def _describe(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list):

@@ -60,12 +60,12 @@ def pages() -> dict[str, Page]:
     public = {name: getattr(fl, name) for name in fl.__all__}
     parts = {n: value for n, value in public.items() if isinstance(value, ModuleType)}
     for name in public.keys() - parts.keys():
-        add(_home(public[name]), "As fl.…", public[name])
+        add(_home(public[name]), "In `fl`", public[name])
     for name, part in parts.items():
         for value in _offers(part):
-            add(name, f"As fl.{name}.…", value)
+            add(name, f"In `fl.{name}`", value)
     for value in CONTRACT:
-        add(_home(value), "Met in hooks and runs", value)
+        add(_home(value), "What hooks and runs hand over", value)
     return {
         module: {heading: sorted(names) for heading, names in found[module].items()}
         for module in sorted(found)

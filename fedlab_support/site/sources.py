@@ -27,8 +27,7 @@ def gather(executed: Path, out: Path) -> None:
     Raises FileNotFoundError when a chapter was not executed.
     """
     shutil.rmtree(out, ignore_errors=True)
-    shutil.copytree(REPOSITORY / "docs", out)
-    (out / "notebooks").mkdir()
+    (out / "notebooks").mkdir(parents=True)
     for page in [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "README.md"]:
         text = settle(page.read_text(encoding="utf-8"), page, out)
         (out / page.name).write_text(text, encoding="utf-8")
@@ -56,8 +55,7 @@ def _write_chapter(chapter: Path, executed: Path, out: Path) -> None:
 def settle(text: str, origin: Path, out: Path) -> str:
     """Point the relative links of a page to places in the site; bring their files.
 
-    A link to a folder, which no page shows, becomes plain text; one to nothing stays as
-    it is, for Sphinx to complain about.
+    A link to what is no file stays as it is, for Sphinx to complain about.
     """
     here = (out / _place(origin)).parent
 
@@ -66,7 +64,7 @@ def settle(text: str, origin: Path, out: Path) -> str:
         if not target.is_file():
             return match[1]
         copy = out / _place(target)
-        if target.suffix not in (".ipynb", ".py") and not copy.exists():
+        if target.suffix != ".ipynb" and not copy.exists():
             _bring(target, copy)
         return Path(os.path.relpath(copy, here)).as_posix()
 

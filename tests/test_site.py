@@ -1,0 +1,238 @@
+"""The site: every chapter, method and public name, all links, and nothing from afar."""
+
+import re
+import sys
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+
+import nbformat
+import pytest
+
+import fedlab_support as fl
+from fedlab_support import methods
+from fedlab_support.chapters import find_chapters
+from fedlab_support.methods import catalogue, changed_hooks
+from fedlab_support.site.__main__ import build, main
+from fedlab_support.site.extension import exists, listed
+from fedlab_support.site.links import findings
+from fedlab_support.site.method_pages import field_comments, method_map, settings_table
+from fedlab_support.site.reference import pages
+from fedlab_support.site.sources import REPOSITORY, gather, settle
+
+ADDED = '''
+"""FedAdded: a method that only a test knows."""
+
+from dataclasses import dataclass
+
+from fedlab_support.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class FedAdded(FedAvg):
+    """FedAvg with its messages' weights turned round.
+
+    Source: nobody, nowhere, Equation 7.
+    """
+
+    turns: int = 1  # how often | they are turned, ≥ 0; 0 gives FedAvg
+
+    def weigh(self, server, messages):
+        """The weights of the others."""
+        return super().weigh(server, messages).roll(self.turns)
+'''
+
+
+# ---- docstrings ---------------------------------------------------------------------
+def test_names_with_meanings_become_a_list_and_sentences_stay_sentences():
+    lines = [
+        "Do it.",
+        "",
+        "size:  side in pixels; None is",
+        "       as stored.",
+        "a, b:  two of them, of which one",
+        "goes on at the margin.",
+        "Raises ValueError for others.",
+        "",
+        "A list: not this one.",
+    ]
+    assert listed(lines) == [
+        "Do it.",
+        "",
+        "- ``size``: side in pixels; None is",
+        "  as stored.",
+        "- ``a, b``: two of them, of which one",
+        "  goes on at the margin.",
+        "",
+        "Raises ValueError for others.",
+        "",
+        "A list: not this one.",
+    ]
+
+
+def test_prose_with_a_colon_inside_a_paragraph_is_left_alone():
+    lines = ["What a client says", "once: nothing by default."]
+    assert listed(lines) == lines
+
+
+def test_only_real_names_exist():
+    assert exists("fedlab_support.models.stages.norm2d")
+    assert not exists("fedlab_support.models.stages.norm3d")
+    assert not exists("no_such_package.thing")
+
+
+# ---- methods ------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", catalogue().values(), ids=catalogue())
+def test_every_setting_of_a_method_has_a_meaning(kind: type):
+    said = field_comments(kind)
+    assert [f.name for f in fields(kind) if not said.get(f.name)] == []
+
+
+def test_a_child_says_again_what_a_setting_means():
+    own, inherited = field_comments(fl.FedSR), field_comments(fl.FedProx)
+    assert own["weighting"] != inherited["weighting"]
+    assert inherited["weighting"] == field_comments(fl.FedAvg)["weighting"]
+
+
+def test_the_map_has_a_dot_for_every_changed_hook():
+    head, _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in method_map(catalogue()).splitlines()
+    ]
+    found = {
+        row[0].partition("]")[0][1:]: {
+            h.strip("`") for h, c in zip(head, row) if c == "●"
+        }
+        for row in rows
+    }
+    expected = {name: set(changed_hooks(kind)) for name, kind in catalogue().items()}
+    assert found == expected
+
+
+def test_a_bar_in_a_meaning_does_not_end_its_cell():
+    rows = settings_table(fl.FedRobust).splitlines()
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {4}
+
+
+# ---- reference ----------------------------------------------------------------------
+def test_every_public_name_is_described_once():
+    described = [
+        n for page in pages().values() for names in page.values() for n in names
+    ]
+    assert len(described) == len(set(described))
+    public = [getattr(fl, name) for name in fl.__all__]
+    wanted = {
+        f"{value.__module__}.{value.__qualname__}"
+        for value in public
+        if not isinstance(value, ModuleType) and value not in catalogue().values()
+    }
+    assert wanted <= set(described)
+    assert {f"In `fl.{n}`" for n in ("plots", "metrics", "models")} <= {
+        heading for page in pages().values() for heading in page
+    }
+
+
+# ---- sources ------------------------------------------------------------------------
+def test_links_follow_their_files_into_the_site(tmp_path: Path):
+    picture = "figures/00_tour/writers.png"
+    (tmp_path / "api.md").touch()
+    text = f"![w]({picture}) [a](docs/api.md#x) [c](notebooks/01_fedavg.ipynb)"
+    moved = settle(text, REPOSITORY / "README.md", tmp_path)
+    assert moved == text.replace("docs/", "")
+    assert (tmp_path / picture).is_file()
+    text = f"![w](../{picture}) [r](../README.md) [web](https://example.org/a.png)"
+    moved = settle(text, REPOSITORY / "docs" / "index.md", tmp_path)
+    assert moved == text.replace("../", "")
+
+
+def test_a_table_that_a_chapter_names_becomes_a_page_outside_the_menu(tmp_path: Path):
+    table = "figures/04_fedfa/real_digits5_main_by_domain.md"
+    origin = REPOSITORY / "notebooks" / "04_fedfa.ipynb"
+    settle(f"[t](../{table}) [n](../no/such.md)", origin, tmp_path)
+    written = (tmp_path / table).read_text(encoding="utf-8")
+    assert written.startswith("---\norphan: true\n---\n|")
+
+
+def test_a_chapter_that_was_not_executed_is_named_with_the_cure(tmp_path: Path, capsys):
+    with pytest.raises(FileNotFoundError, match="00_tour.ipynb.*make run.*00_tour"):
+        gather(tmp_path, tmp_path / "pages")
+    arguments = ["--executed", str(tmp_path), "--build", str(tmp_path / "build")]
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "make run" in capsys.readouterr().err
+
+
+# ---- links --------------------------------------------------------------------------
+def test_links_that_lead_nowhere_and_loads_from_afar_are_found(tmp_path: Path):
+    (tmp_path / "b.html").write_text('<a id="there">x</a>')
+    good = (
+        '<a href="b.html#there">1</a><a href="https://example.org">2</a><i id="e">3</i>'
+    )
+    good += (
+        '<a href="#e">4</a><a href="b.html?q=1">5</a><img src="data:image/png;base64,">'
+    )
+    (tmp_path / "a.html").write_text(good)
+    assert findings(tmp_path) == []
+    bad = '<a href="c.html">1</a><a href="b.html#gone">2</a><img src="gone.png">'
+    bad += '<script src="https://example.org/x.js"></script>'
+    bad += '<link rel="stylesheet" href="//example.org/x.css">'
+    (tmp_path / "a.html").write_text(bad)
+    (tmp_path / "x.css").write_text('@import "https://example.org/y.css";')
+    found = "\n".join(findings(tmp_path))
+    parts = ["c.html", "#gone", "gone.png", "x.js", "x.css", "y.css"]
+    assert [part for part in parts if part not in found] == []
+    assert len(findings(tmp_path)) == len(parts)
+
+
+# ---- the whole ----------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def site(smoke_run, tmp_path_factory) -> Path:
+    """The site, built from smoke-size chapters and one method more."""
+    work = tmp_path_factory.mktemp("site")
+    executed = {smoke_run(chapter).notebook.parent for chapter in find_chapters()}
+    (work / "more").mkdir()
+    (work / "more" / "fedadded.py").write_text(ADDED, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        path = [*methods.__path__, str(work / "more")]
+        patch.setattr(methods, "__path__", path)
+        wrong = build(executed.pop(), work / "site", work / "work")
+        sys.modules.pop("fedlab_support.methods.fedadded")
+    assert wrong == []
+    return work / "site"
+
+
+def read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_every_chapter_is_there_with_its_outputs_and_without_solutions(site: Path):
+    assert len(ADDED.splitlines()) < 40
+    for chapter in find_chapters():
+        page = read(site / "notebooks" / f"{chapter.stem}.html")
+        assert chapter.stem in read(site / "index.html")
+        assert "cell_output" in page and "<img" in page
+        assert "application/vnd.jupyter.widget" not in page
+        cells = nbformat.read(chapter, as_version=4).cells
+        tagged = [c for c in cells if "solution" in c.metadata.get("tags", [])]
+        assert "BEGIN SOLUTION" not in page
+        assert [c.id for c in tagged if c.id in page] == []
+
+
+@pytest.mark.slow
+def test_every_method_is_on_the_map_and_has_a_page(site: Path):
+    table = read(site / "map.html")
+    for label, kind in catalogue().items():
+        page = f"methods/{kind.__name__.lower()}.html"
+        assert page in table and f">{label}</span>" in table
+        assert kind.__doc__.splitlines()[0].split("`")[0] in read(site / page)
+
+
+@pytest.mark.slow
+def test_a_method_in_a_new_file_appears_without_a_word_elsewhere(site: Path):
+    assert 'href="methods/fedadded.html"' in read(site / "map.html")
+    page = read(site / "methods" / "fedadded.html")
+    said = ["messages&#39; weights turned round", "Equation 7", "FedAdded.weigh"]
+    said += ["how often | they are turned, ≥ 0; 0 gives FedAvg"]
+    page = page.replace("messages' weights", "messages&#39; weights")
+    assert [text for text in said if text not in page] == []
