@@ -25,15 +25,14 @@ class _Page(HTMLParser):
         self.loads += IN_STYLE.findall(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note what a tag is called, leads to and loads."""
         said = {name: value or "" for name, value in attrs}
         self.names |= {said[key] for key in ("id", "name") if key in said}
-        is_load = LOADING_LINKS & set(said.get("rel", "").split())
-        if "href" in said:
-            (self.loads if tag == "link" and is_load else self.links).append(
-                said["href"]
-            )
         if "src" in said:
             self.loads.append(said["src"])
+        if "href" in said:
+            is_load = LOADING_LINKS.intersection(said.get("rel", "").split())
+            (self.loads if is_load else self.links).append(said["href"])
 
 
 def findings(site: Path) -> list[str]:

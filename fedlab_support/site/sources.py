@@ -60,6 +60,7 @@ def settle(text: str, origin: Path, out: Path) -> str:
     here = (out / _place(origin)).parent
 
     def point(match: re.Match) -> str:
+        """The place of one link's target."""
         target = Path(os.path.normpath(origin.parent / match[1]))
         if not target.is_file():
             return match[1]
