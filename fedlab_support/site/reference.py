@@ -30,16 +30,31 @@ Page = dict[str, list[str]]
 
 
 def write_reference(out: Path) -> None:
-    """Write ``api/<module>.md`` for every module that has something to describe."""
+    """Write ``api/<module>.md`` for every module that has something to describe.
+
+    And a list of all names, ``api/names.txt``.
+    """
     folder = out / "api"
     folder.mkdir()
-    for module, page in pages().items():
+    described = pages()
+    (folder / "names.txt").write_text(all_names(described), encoding="utf-8")
+    for module, page in described.items():
         lines = [f"# {module}", *_directive("automodule", _module(module), "no-index")]
         for heading, names in page.items():
             lines += [f"## {heading}"]
             for name in names:
                 lines += _entry(name)
         (folder / f"{module}.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def all_names(described: dict[str, Page]) -> str:
+    """A Markdown table: one row per module, with links to all that it describes."""
+    lines = ["| module | |", "| --- | --- |"]
+    for module, page in described.items():
+        names = [name for section in page.values() for name in section]
+        links = [f"{{py:obj}}`{n.rpartition('.')[2]} <{n}>`" for n in names]
+        lines.append(f"| [{module}](api/{module}.md) | {', '.join(links)} |")
+    return "\n".join(lines) + "\n"
 
 
 def pages() -> dict[str, Page]:
