@@ -30,10 +30,8 @@ def build(executed: Path, out: Path, work: Path) -> list[str]:
     out:       folder of the site.
     work:      folder for what lies between; may be deleted afterwards.
     """
-    shutil.rmtree(
-        out, ignore_errors=True
-    )  # Sphinx keeps pages of sources it no longer has
     gather(executed, work / "pages")
+    shutil.rmtree(out, ignore_errors=True)  # Sphinx would keep pages of old sources
     settings = ["-c", str(REPOSITORY / "docs"), "-d", str(work / "doctrees")]
     strict = ["-W", "--keep-going", "-n", "-q", "-E", "-b", "html"]
     failed = sphinx([*strict, *settings, str(work / "pages"), str(out)])
@@ -44,9 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what must be run, build the site; return 1 when something is wrong."""
     parser = argparse.ArgumentParser(prog="python -m fedlab_support.site")
     parser.add_argument("--profile", default="laptop", help="size of the chapters")
-    parser.add_argument(
-        "--executed", type=Path, help="executed chapters, not run again"
-    )
+    parser.add_argument("--executed", type=Path, help="where chapters lie, as executed")
     parser.add_argument("--build", type=Path, default=BUILD, metavar="FOLDER")
     chosen = parser.parse_args(arguments)
     folder = str(chosen.build)

@@ -49,7 +49,7 @@ def write_reference(out: Path) -> None:
 
 def all_names(described: dict[str, Page]) -> str:
     """A Markdown table: one row per module, with links to all that it describes."""
-    lines = ["| module | |", "| --- | --- |"]
+    lines = ["| module | names |", "| --- | --- |"]
     for module, page in described.items():
         names = [name for section in page.values() for name in section]
         links = [f"{{py:obj}}`{n.rpartition('.')[2]} <{n}>`" for n in names]
