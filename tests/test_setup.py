@@ -76,7 +76,7 @@ def test_licence_is_the_one_that_the_project_names():
     assert "Version 2.0, January 2004" in text and "END OF TERMS AND CONDITIONS" in text
 
 
-@pytest.mark.parametrize("target", ["install", "lab", "run", "test"])
+@pytest.mark.parametrize("target", ["install", "lab", "run", "site", "test"])
 def test_make_installs_once_for_every_target(target):
     """Without the stamp the first step is an installation; with it there is none."""
     stamp = ".venv/.installed"

@@ -16,6 +16,7 @@ from fedlab_support import methods
 from fedlab_support.chapters import find_chapters
 from fedlab_support.editions import student
 from fedlab_support.methods import catalogue, changed_hooks
+from fedlab_support.site import __main__ as command
 from fedlab_support.site.__main__ import build, main
 from fedlab_support.site.extension import exists, listed
 from fedlab_support.site.links import findings
@@ -163,6 +164,14 @@ def test_a_chapter_that_was_not_executed_is_named_with_the_cure(tmp_path: Path, 
     with pytest.raises(SystemExit):
         main(arguments)
     assert "make run" in capsys.readouterr().err
+
+
+def test_no_site_is_built_when_a_chapter_fails(tmp_path: Path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(command, "run_chapters", lambda given: asked.append(given) or 1)
+    assert main(["--profile", "smoke", "--build", str(tmp_path)]) == 1
+    assert asked == [["--profile", "smoke", "--build", str(tmp_path)]]
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---- links --------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def field_comments(kind: type) -> dict[str, str]:
     """The comment at the end of each field's line, a child's before its parent's."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__[:-1]):
-        source = inspect.cleandoc("\n" + inspect.getsource(owner))
+        source = inspect.getsource(owner)
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
         said = {t.start[0]: t.string for t in tokens if t.type == tokenize.COMMENT}
         for node in ast.parse(source).body[0].body:

@@ -17,7 +17,7 @@ from .reference import write_reference
 
 REPOSITORY = PACKAGE.parent
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")  # to a file, in Markdown
-TABLE = "---\norphan: true\n---\n"  # what a page that stands in no menu begins with
+ORPHAN = "---\norphan: true\n---\n"  # what a page that stands in no menu begins with
 
 
 def gather(executed: Path, out: Path) -> None:
@@ -82,6 +82,6 @@ def _bring(file: Path, copy: Path) -> None:
     """Copy a file that a page names; a table in Markdown becomes a page."""
     copy.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix == ".md":
-        copy.write_text(TABLE + file.read_text(encoding="utf-8"), encoding="utf-8")
+        copy.write_text(ORPHAN + file.read_text(encoding="utf-8"), encoding="utf-8")
     else:
         shutil.copy(file, copy)
