@@ -31,7 +31,7 @@ html_static_path = ["_static"]
 html_domain_indices = False
 html_css_files = ["course.css"]
 
-myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath", "html_image"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # the chapters come executed
 nb_merge_streams = True

@@ -147,6 +147,9 @@ def test_links_follow_their_files_into_the_site(tmp_path: Path):
     text = f"![w](../{picture}) [r](../README.md) [web](https://example.org/a.png)"
     moved = settle(text, REPOSITORY / "docs" / "index.md", tmp_path)
     assert moved == text.replace("../", "")
+    text = '<img width="260" alt="x" src="figures/00_tour/wire.png">'
+    assert settle(text, REPOSITORY / "README.md", tmp_path) == text
+    assert (tmp_path / "figures" / "00_tour" / "wire.png").is_file()
 
 
 def test_a_table_that_a_chapter_names_becomes_a_page_outside_the_menu(tmp_path: Path):

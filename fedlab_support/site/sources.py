@@ -16,7 +16,7 @@ from .method_pages import write_method_pages
 from .reference import write_reference
 
 REPOSITORY = PACKAGE.parent
-LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")  # to a file, in Markdown
+LINK = re.compile(r"(?:(?<=\]\()|(?<=src=\"))(?!\w+:|#)([^)\s#\"]+)")  # to a file
 ORPHAN = "---\norphan: true\n---\n"  # what a page that stands in no menu begins with
 
 
