@@ -79,6 +79,7 @@ _WHEN_USED = {
     "save_table": "plots",
     "LiveTraining": "widgets",
     "explore": "widgets",
+    "playground": "play",
     "show_source": "widgets",
 }
 """Names whose module is imported when they are: training needs no pictures."""
@@ -153,6 +154,7 @@ __all__ = [
     "methods",
     "metrics",
     "models",
+    "playground",
     "plots",
     "power_of_choice",
     "rehearse",

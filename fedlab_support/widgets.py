@@ -6,6 +6,7 @@ fails; later errors stand in a banner of class `fl-error`.
 
 from __future__ import annotations
 
+import contextlib
 import html
 import inspect
 import textwrap
@@ -19,6 +20,7 @@ from IPython.display import Code
 from matplotlib.figure import Figure
 
 from fedlab_support.plots.style import SCREEN_DPI, png
+from fedlab_support.stopping import Stopped, stopping_on
 
 __all__ = ["Explorer", "LiveTraining", "explore", "png", "show_source", "slider"]
 
@@ -44,10 +46,7 @@ class Explorer(W.VBox):
         self.image = _image(view(**self.values()))  # an error here fails the cell
         for control in controls.values():
             control.observe(self._redraw, names="value")
-        row = W.Box(
-            list(controls.values()), layout=W.Layout(flex_flow="row wrap", width="100%")
-        )
-        super().__init__([row, self.banner, self.image])
+        super().__init__([in_rows(controls), self.banner, self.image])
         self.add_class("fl-explorer")
 
     def values(self) -> dict[str, object]:
@@ -101,7 +100,7 @@ def slider(
     is_whole = all(isinstance(number, int) for number in (low, high, step, value))
     description = f"{label} ({unit})" if unit else label
     kind = W.IntSlider if is_whole else W.FloatSlider
-    return _readable(kind(value, min=low, max=high, step=step, description=description))
+    return readable(kind(value, min=low, max=high, step=step, description=description))
 
 
 def _control(name: str, given: object, start: object) -> W.Widget:
@@ -110,23 +109,29 @@ def _control(name: str, given: object, start: object) -> W.Widget:
     start = None if start is inspect.Parameter.empty else start
     if isinstance(given, W.Widget) and hasattr(given, "value"):
         given.description = given.description or label
-        return _readable(given)
+        return readable(given)
     if isinstance(given, bool):
         first = given if start is None else bool(start)
-        return _readable(W.Checkbox(first, description=label, indent=False))
+        return readable(W.Checkbox(first, description=label, indent=False))
     if isinstance(given, tuple) and len(given) in (2, 3):
         return slider(*given, value=start, label=label)
     if isinstance(given, list) and given:
         kind = W.Dropdown if isinstance(given[0], str) else W.SelectionSlider
         first = start if start in given else given[0]
-        return _readable(kind(options=given, value=first, description=label))
+        return readable(kind(options=given, value=first, description=label))
     raise TypeError(
         f"control {name!r}: expected a widget with a value, (low, high, step), a list "
         f"or True/False, found {given!r}"
     )
 
 
-def _readable(control: W.Widget) -> W.Widget:
+def in_rows(controls: dict[str, W.Widget]) -> W.Box:
+    """Controls side by side, in as many rows as the page needs."""
+    wide = W.Layout(flex_flow="row wrap", width="100%")
+    return W.Box(list(controls.values()), layout=wide)
+
+
+def readable(control: W.Widget) -> W.Widget:
     """Update on release, and give the label all the room it needs."""
     if hasattr(control, "continuous_update"):
         control.continuous_update = False
@@ -168,8 +173,10 @@ class LiveTraining:
     rounds: how many steps a full run has.
     about:  what the button promises, for example "20 s".
 
-    The work happens in a thread that touches only widget values. After Stop, Start
-    continues; after the last round or an error it begins anew with step(0).
+    The work happens in a thread that touches only widget values. Stop also ends a step
+    in its middle if that is a round of a `Run`: between two visits, and nothing of the
+    round is kept. Start then continues; after the last round or an error it begins anew
+    with step(0).
     """
 
     def __init__(
@@ -201,14 +208,20 @@ class LiveTraining:
     def _repr_mimebundle_(self, **options: object) -> object:
         return self.box._repr_mimebundle_(**options)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is at work."""
+        return self.worker is not None and self.worker.is_alive()
+
     def begin(self) -> None:
         """Start or continue; while a training runs, nothing happens."""
-        if self.worker is not None and self.worker.is_alive():
+        if self.is_running:
             return
         if self.error is not None or len(self.results) == self.rounds:
             self.results = []
         self.halt.clear()
         self.error = None
+        self.bar.value, self.note.value = len(self.results), "training …"
         self.worker = threading.Thread(target=self._work, daemon=True)
         self.worker.start()
 
@@ -222,11 +235,9 @@ class LiveTraining:
     def _work(self) -> None:
         self.start.disabled, self.stop.disabled = True, False
         try:
-            while len(self.results) < self.rounds and not self.halt.is_set():
-                self.results.append(self.step(len(self.results)))
-                _show(self.picture, self.draw(list(self.results)))
-                self.bar.value = done = len(self.results)
-                self.note.value = f"round {done} of {self.rounds}"
+            with contextlib.suppress(Stopped), stopping_on(self.halt):
+                while len(self.results) < self.rounds and not self.halt.is_set():
+                    self._one_step()
             done = len(self.results)
             is_finished = done == self.rounds
             self.note.value = f"{'finished' if is_finished else 'stopped'} after {done}"
@@ -236,6 +247,12 @@ class LiveTraining:
             self.note.value = _error_text(error)
         finally:
             self.start.disabled, self.stop.disabled = False, True
+
+    def _one_step(self) -> None:
+        self.results.append(self.step(len(self.results)))
+        _show(self.picture, self.draw(list(self.results)))
+        self.bar.value = done = len(self.results)
+        self.note.value = f"round {done} of {self.rounds}"
 
 
 class SourceCode(Code):

@@ -23,6 +23,7 @@ from torch import Tensor
 from ..federation import Federation, Samples
 from ..messages import Broadcast, copies, nbytes
 from ..metrics import Scores, task
+from ..stopping import stop_check
 from ..streams import Stream, layer_noise
 from ..training import Learner, PrivateState, visit_client
 from .contract import Answer, Failure, Introduction, Job, Question
@@ -192,10 +193,17 @@ class LocalEngine:
     def _each(
         self, function: Callable, items: Sequence, forgiving: bool = True
     ) -> dict:
-        """``function(learner, item)`` for every item, on the workers."""
+        """``function(learner, item)`` for every item, on the workers.
+
+        ``forgiving``: an error of one visit stays with that visit, and Stopped ends all
+        of them once somebody asks for it; measuring goes on to its end.
+        """
+        check = stop_check()
 
         def call(item):
-            """Borrow a model; an error of one visit stays with that visit."""
+            """Borrow a model."""
+            if forgiving:
+                check()
             learner, began = self._learners.get(), time.thread_time()
             try:
                 return function(learner, item)
