@@ -151,9 +151,7 @@ def test_sliders_stay_within_their_ranges(board):
 
 @pytest.mark.filterwarnings("ignore:round .* is left out")
 def test_who_diverges_is_left_out_and_named(board, monkeypatch):
-    monkeypatch.setattr(
-        FedAvg, "loss", lambda self, model, batch, visit: nan_loss(model)
-    )
+    monkeypatch.setattr(FedAvg, "loss", nan_loss)
     start(board)
     assert board.latest.left_out == 3 * 5
     assert "lower the learning rate" in board.comparison.value
