@@ -29,7 +29,18 @@ MOST_CLIENTS = 50
 MOST_PICTURES = 100
 """What one client holds at most: a round then takes about a second."""
 
-ROUNDS = 20
+ROUNDS, BY_CLASS = 20, "by class (Dirichlet)"
+LABELS = {
+    "data": "data",
+    "skew": "clients differ",
+    "concentration": "concentration",
+    "clients": "clients",
+    "cohort": "clients per round",
+    "method": "method",
+    "lr": "learning rate",
+}
+"""What the reader calls the fields of a setting."""
+
 _load = lru_cache(maxsize=2)(load)
 
 
@@ -101,9 +112,7 @@ def _by_domain(setting: Setting, data: DomainData, rng: np.random.Generator) -> 
 
 SKEWS: dict[str, Callable[[Setting, DomainData, np.random.Generator], Parts]] = {
     "none (iid)": lambda s, data, rng: iid(data, s.clients, rng),
-    "by class (Dirichlet)": lambda s, data, rng: dirichlet(
-        data, s.clients, s.concentration, rng
-    ),
+    BY_CLASS: lambda s, data, rng: dirichlet(data, s.clients, s.concentration, rng),
     "by owner": lambda s, data, rng: _some(by_owner(data), s, rng),
     "by domain": _by_domain,
 }
@@ -153,7 +162,9 @@ class Outcome:
 
     def rows(self) -> dict[str, str]:
         """Settings and results in words, one row of the comparison each."""
-        settings = {name: str(value) for name, value in asdict(self.setting).items()}
+        settings = {LABELS[n]: str(value) for n, value in asdict(self.setting).items()}
+        if self.setting.skew != BY_CLASS:
+            settings["concentration"] = "–"
         last, domains = self.progress.curve().iloc[-1], self.progress.domains()
         return settings | {
             "rounds": f"{last['round']:.0f}",
@@ -167,13 +178,15 @@ class Outcome:
 def comparison(now: Outcome, before: Outcome | None = None) -> str:
     """An HTML table of a run and the one before it; bold where they differ."""
     columns = [now.rows()] + ([before.rows()] if before else [])
-    lines = "<tr><th></th><th>this run</th>" + "<th>run before</th>" * bool(before)
+    heads = ["", "this run", "run before"][: 1 + len(columns)]
+    left = "style='text-align:left; padding-right:1em'"
+    lines = "<tr>" + "".join(f"<th {left}>{head}</th>" for head in heads)
     for name in columns[0] | columns[-1]:
         found = [html.escape(column.get(name, "–")) for column in columns]
         kind = "th" if len(set(found)) > 1 else "td"
-        cells = "".join(f"<{kind} style='text-align:left'>{f}</{kind}>" for f in found)
+        cells = "".join(f"<{kind} {left}>{text}</{kind}>" for text in found)
         lines += f"</tr><tr><td>{html.escape(name)}</td>{cells}"
-    return f"<table class='fl-comparison'>{lines}</tr></table>"
+    return f"<table class='fl-comparison' style='line-height:1.5'>{lines}</tr></table>"
 
 
 class Playground(LiveTraining):
@@ -206,8 +219,9 @@ class Playground(LiveTraining):
 
     def _enable(self, _change: object = None) -> None:
         """Only Dirichlet has a concentration."""
-        is_used = "Dirichlet" in self.controls["skew"].value
-        self.controls["concentration"].disabled = not is_used
+        self.controls["concentration"].disabled = (
+            self.controls["skew"].value != BY_CLASS
+        )
 
     def _round(self, number: int) -> Outcome:
         """One round, the first of a new run if ``number`` is 0."""
@@ -229,16 +243,16 @@ def _controls() -> dict[str, W.Widget]:
     """One control per field of Setting, with its default."""
     start = Setting()
     made = {
-        "data": W.Dropdown(options=list(BUILT_IN), description="data"),
-        "skew": W.Dropdown(options=list(SKEWS), description="clients differ"),
-        "concentration": W.FloatText(description="concentration", step=0.1),
-        "clients": slider(2, MOST_CLIENTS, label="clients"),
-        "cohort": slider(1, MOST_CLIENTS, label="cohort", unit="clients per round"),
-        "method": W.Dropdown(options=offered(), description="method"),
-        "lr": W.FloatText(description="learning rate", step=0.01),
+        "data": W.Dropdown(options=list(BUILT_IN)),
+        "skew": W.Dropdown(options=list(SKEWS)),
+        "concentration": W.FloatText(step=0.1),
+        "clients": slider(2, MOST_CLIENTS),
+        "cohort": slider(1, MOST_CLIENTS),
+        "method": W.Dropdown(options=offered()),
+        "lr": W.FloatText(step=0.01),
     }
     for name, control in made.items():
-        control.value = getattr(start, name)
+        control.value, control.description = getattr(start, name), LABELS[name]
     return {name: readable(control) for name, control in made.items()}
 
 

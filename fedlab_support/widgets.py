@@ -132,12 +132,13 @@ def in_rows(controls: dict[str, W.Widget]) -> W.Box:
 
 
 def readable(control: W.Widget) -> W.Widget:
-    """Update on release, and give the label all the room it needs."""
+    """Update on release, and give label and control all the room they need."""
     if hasattr(control, "continuous_update"):
         control.continuous_update = False
     control.style.description_width = "initial"
     control.layout.width, control.layout.max_width = "auto", "100%"
-    control.layout.min_width, control.layout.margin = "18em", "2px 1.5em 2px 0"
+    control.layout.min_width = f"{max(18, 13 + len(control.description) // 2)}em"
+    control.layout.margin = "2px 1.5em 2px 0"
     return control
 
 

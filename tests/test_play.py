@@ -1,5 +1,6 @@
 """The playground: what its controls promise, without a browser."""
 
+import re
 import threading
 import time
 
@@ -66,10 +67,10 @@ def test_a_second_run_is_compared_with_the_first(board):
     assert board.latest.setting.method == "FedProx"
     assert board.picture.value != before
     text = board.comparison.value
-    assert "<th style='text-align:left'>FedProx</th>" in text  # bold: it differs
-    assert "<td style='text-align:left'>10</td>" in text  # as many clients as before
+    assert re.search("<th[^>]*>FedProx</th>", text)  # bold: it differs
+    assert re.search("<td[^>]*>10</td>", text)  # as many clients as before
     start(board)  # the same once more: now both columns say the same
-    assert "<th style" not in board.comparison.value
+    assert not re.search("<th[^>]*>FedProx</th>", board.comparison.value)
 
 
 def test_start_goes_on_after_stop_unless_a_control_has_changed(board):

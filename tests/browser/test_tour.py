@@ -1,0 +1,79 @@
+"""Chapter 00 in the page: it runs, its explorer answers, and the playground plays."""
+
+import time
+
+import pytest
+from playwright.sync_api import expect
+
+CHAPTER = "00_tour"
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def board(chapter):
+    return chapter.page.locator(".fl-playground")
+
+
+def press(board, name: str) -> None:
+    board.get_by_role("button", name=name).click()
+
+
+def test_the_chapter_runs_to_its_end_and_nothing_is_cut_off(chapter):
+    assert chapter.page.locator(".fl-error").count() == 0
+    assert chapter.cut_off() == []
+    chapter.take_pictures()
+
+
+def test_a_key_moves_the_explorer(chapter):
+    box = chapter.page.locator(".fl-explorer").first
+    picture = box.locator("img")
+    old = picture.get_attribute("src")
+    box.locator("[role=slider]").first.focus()
+    chapter.page.keyboard.press("ArrowRight")
+    expect(picture).not_to_have_attribute("src", old)
+
+
+def test_the_playground_starts_draws_and_stops_within_a_round(chapter, board):
+    picture, note = board.locator("img"), board.locator(".widget-html").first
+    empty = picture.get_attribute("src")
+    press(board, "Start")
+    expect(note).to_contain_text("round 1 of 20", timeout=60_000)
+    expect(picture).not_to_have_attribute("src", empty)
+    began = time.monotonic()
+    assert chapter.ask_kernel("print(6 * 7)") == "42"
+    assert time.monotonic() - began < 3  # while it trains; milliseconds if nobody else
+    press(board, "Stop")
+    expect(note).to_contain_text("stopped after", timeout=10_000)
+    expect(board.locator(".fl-comparison")).to_contain_text("FedAvg")
+    expect(board.get_by_role("button", name="Start")).to_be_enabled()
+
+
+def test_a_second_run_stands_beside_the_first(chapter, board):
+    board.get_by_label("method").select_option("FedProx")
+    note = board.locator(".widget-html").first
+    press(board, "Start")
+    expect(note).to_contain_text("round 2 of 20", timeout=60_000)
+    press(board, "Stop")
+    expect(note).to_contain_text("stopped after")
+    table = board.locator(".fl-comparison")
+    expect(table).to_contain_text("run before")
+    expect(table.locator("tr", has_text="method")).to_contain_text("FedProx")
+    expect(table.locator("tr", has_text="method")).to_contain_text("FedAvg")
+    assert chapter.cut_off() == []
+    chapter.take_picture_of(board, "playground")
+
+
+def test_a_value_out_of_range_is_answered_in_the_page(chapter, board):
+    rate = board.get_by_label("learning rate")
+    rate.fill("-1")
+    rate.press("Enter")
+    press(board, "Start")
+    banner = board.locator(".fl-error")
+    expect(banner).to_contain_text("lr must be in 0…10, found -1.0")
+    chapter.take_picture_of(board, "playground-error")
+    rate.fill("0.05")
+    rate.press("Enter")
+    press(board, "Start")
+    expect(banner).to_have_count(0)
+    press(board, "Stop")
+    expect(board.get_by_role("button", name="Start")).to_be_enabled()
