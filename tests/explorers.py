@@ -1,0 +1,54 @@
+"""Every explorer of a chapter moved to its ends; a test adds a cell that calls this."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import ipywidgets as W
+
+from fedlab_support.widgets import Explorer
+
+REDRAW_SECONDS = 0.5  # what the plan promises
+
+
+def rehearse() -> None:
+    """Move each control of each explorer that the notebook has made.
+
+    Raises AssertionError when there is none, when a view refuses a value that its
+    control allows or takes too long, when the same values draw another picture, or when
+    a value out of range is taken.
+    """
+    explorers = [w for w in W.Widget.widgets.values() if isinstance(w, Explorer)]
+    assert explorers, "expected at least one fl.explore in the chapter, found none"
+    for explorer in explorers:
+        for name, control in explorer.controls.items():
+            _move(explorer, name, control)
+
+
+def _move(explorer: Explorer, name: str, control: W.Widget) -> None:
+    """One control to its ends, beyond them, and back."""
+    where = f"{explorer.view.__name__}, {name}"
+    first, picture = control.value, explorer.image.value
+    for value in (*_ends(control), first):
+        began = time.process_time()  # other tests may be at work on this machine
+        control.value = value
+        seconds = time.process_time() - began
+        assert not explorer.banner.value, f"{where} = {value}: {explorer.banner.value}"
+        assert seconds < REDRAW_SECONDS, f"{where} = {value}: {seconds:.2f} s"
+    assert explorer.image.value == picture, f"{where}: the view is not pure"
+    if hasattr(control, "max"):
+        control.value = control.max + 1
+        assert control.value == control.max, f"{where}: {control.value} is out of range"
+        control.value = first
+
+
+def _ends(control: W.Widget) -> Iterator[object]:
+    """The lowest and the highest value, the first and last choice, or both answers."""
+    if hasattr(control, "max"):
+        yield from (control.min, control.max)
+    elif hasattr(control, "options"):
+        values = [o[1] if isinstance(o, tuple) else o for o in control.options]
+        yield from (values[0], values[-1])
+    elif isinstance(control.value, bool):
+        yield from (False, True)
