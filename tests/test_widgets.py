@@ -91,6 +91,17 @@ def test_a_slider_names_its_unit_and_refuses_an_impossible_range():
         slider(1, 5, value=9)
 
 
+def test_a_long_label_leaves_a_slider_its_room():
+    short, long = (slider(1, 9, label=label) for label in ("a", "a" * 60))
+    assert short.layout.min_width == "18em"
+    assert long.layout.min_width == "43em"
+
+
+def test_a_value_out_of_a_sliders_range_stays_at_its_end(box):
+    box.controls["alpha"].value = 7.0
+    assert box.controls["alpha"].value == 1.0
+
+
 def test_live_training_draws_each_round_and_starts_anew_after_the_end():
     seen = []
     live = LiveTraining(lambda r: seen.append(r) or r, lambda all: draw(len(all)), 3)

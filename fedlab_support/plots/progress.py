@@ -142,4 +142,6 @@ def _draw_participation(
     axis.set_title("Who took part", loc="left")
     for each in (axis.xaxis, axis.yaxis):
         each.set_major_locator(MaxNLocator(5, integer=True))
+    if now is None and before is None:
+        axis.set(xticks=[], yticks=[])
     axis.grid(axis="y")
