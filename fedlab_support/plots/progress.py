@@ -67,11 +67,11 @@ def progress_picture(
     """
     with style():
         title = "Press Start to train" if now is None else _finding(now)
-        data = None if now is None else now.curve()
         note = "" if now is None else "One seed: no spread is known."
         if before is not None:
             note += f" Blue: this run; grey and dashed: the run before, {before.name}."
-        figure = new_picture(SIZE, title, note, data)
+        figure = new_picture(SIZE, title, note)
+        figure.data = None if now is None else now.curve()
         axes = figure.subplots(1, 3, width_ratios=(1.5, 1, 1.1))
         _draw_curves(axes[0], now, before, rounds)
         _draw_domains(axes[1], now, before)
