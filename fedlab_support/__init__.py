@@ -74,6 +74,7 @@ from .training import LocalTraining
 
 _WHEN_USED = {
     "exercises": "exercises",
+    "leaderboard": "leaderboard",
     "plots": "plots",
     "save_figure": "plots",
     "save_table": "plots",
@@ -147,6 +148,7 @@ __all__ = [
     "heterogeneous",
     "history",
     "iid",
+    "leaderboard",
     "leave_one_domain_out",
     "leave_out",
     "leave_two_domains_out",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -25,6 +25,8 @@ from .run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
 
 
 def study(
@@ -62,17 +64,29 @@ def study(
     def fit(cell: dict) -> pd.DataFrame:
         return _labelled(fit_once(build(**cell), rounds, folder).table(), cell)
 
+    return concat(each(fit, cells, jobs, progress))
+
+
+def each(
+    fit: Callable[[dict], T], cells: Sequence[dict], jobs: int, progress: bool
+) -> list[T]:
+    """``fit(cell)`` for all cells, in their order, ``jobs`` at a time."""
     show = partial(tqdm, total=len(cells), disable=not progress, desc="runs")
     if jobs == 1:
-        tables = list(show(map(fit, cells)))
-    else:
-        with ThreadPoolExecutor(jobs) as pool:
-            tables = list(show(pool.map(fit, cells)))
-    return concat(tables)
+        return list(show(map(fit, cells)))
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(show(pool.map(fit, cells)))
 
 
-def fit_once(run: Run, rounds: int, folder: str | Path | None = None) -> History:
+def fit_once(
+    run: Run,
+    rounds: int,
+    folder: str | Path | None = None,
+    others: Sequence[str | Path] = (),
+) -> History:
     """``run.fit(rounds)``, or what an equal run left in ``folder``.
+
+    ``others``: folders of other studies; an equal run that one of them holds is copied.
 
     Nothing half-written is ever left: a run's folder appears when it is complete. Until
     then there is a hidden one with checkpoints, about ten of them in a whole run.
@@ -92,23 +106,30 @@ def fit_once(run: Run, rounds: int, folder: str | Path | None = None) -> History
     text = json.dumps(made_by, indent=2, sort_keys=True, default=plain) + "\n"
     home = Path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not home.exists():
-        unfinished = home.with_name(f".unfinished_{home.name}")
-        history = _fit(run, rounds, unfinished)
-        home.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(
-            dir=home.parent, prefix=".unfinished_"
-        ) as made:
-            whole = Path(made) / "run"
-            history.save(whole)
-            (whole / "made_by.json").write_text(text, encoding="utf-8")
-            try:
-                whole.rename(home)
-            except OSError:
-                if not home.exists():  # else an equal run was faster: read that one
-                    raise
-        with suppress(BlockingIOError), claimed(unfinished):
-            shutil.rmtree(unfinished, ignore_errors=True)
+        elsewhere = (Path(other, home.name) for other in others)
+        found = next((place for place in elsewhere if place.exists()), None)
+        if found:
+            _keep(History.load(found), text, home)
+        else:
+            unfinished = home.with_name(f".unfinished_{home.name}")
+            _keep(_fit(run, rounds, unfinished), text, home)
+            with suppress(BlockingIOError), claimed(unfinished):
+                shutil.rmtree(unfinished, ignore_errors=True)
     return replace(History.load(home), run=run.history.run)
+
+
+def _keep(history: History, made_by: str, home: Path) -> None:
+    """Write a finished run, which appears whole, under its settings."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".unfinished_") as made:
+        whole = Path(made) / "run"
+        history.save(whole)
+        (whole / "made_by.json").write_text(made_by, encoding="utf-8")
+        try:
+            whole.rename(home)
+        except OSError:
+            if not home.exists():  # else an equal run was faster: read that one
+                raise
 
 
 def _fit(run: Run, rounds: int, unfinished: Path) -> History:

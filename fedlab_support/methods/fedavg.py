@@ -33,6 +33,7 @@ class FedAvg:
     stackable: ClassVar[bool] = True  # may the stacked engine train it?
     needs_classes: ClassVar[bool] = False  # each picture's one class, beside the task
     predicts_personally: ClassVar[bool] = True  # with private weights, if there are any
+    keeps_back: ClassVar[float] = 0.0  # share of its samples that a client needs as val
 
     def __post_init__(self) -> None:
         known = ("examples", "equal")

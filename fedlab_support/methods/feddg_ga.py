@@ -41,6 +41,7 @@ class FedDGGA(FedAvg):
     centred: bool = True  # False: a gap above 0 adds weight, even if all others do more
 
     label: ClassVar[str] = "FedDG-GA"
+    keeps_back: ClassVar[float] = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,6 +9,7 @@ from torch import nn
 
 from ...checks import expect
 from ...models.frequency import CCNorm, SCNorm
+from ...models.stages import stage_numbers
 from ...training import Augmentation
 from .common import are_stages, place
 
@@ -40,10 +41,10 @@ class DACSC(Augmentation):
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """The network with its new layers; weights keep their names."""
+        stages = self.stages or stage_numbers(model, None)[:SHALLOW]
         if self.adjust_content:
             blocks = getattr(model, "blocks", ())  # a U-Net's stages are its poolings
             _replace_batch_norms([*model.stages[1:3], *blocks[1:3]])
-        stages = self.stages or range(1, len(model.stages[:SHALLOW]) + 1)
         return place(model, stages, lambda n: SCNorm(model.widths[n - 1]))
 
 

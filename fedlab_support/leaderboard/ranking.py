@@ -1,0 +1,148 @@
+"""Ranks over data sets, how sure they are, and which differences are real.
+
+What is drawn again is what was drawn: data sets from all that might have been taken,
+and, inside each, seeds. A block is one data set, held-out domain and seed; within a
+block all methods share clients, order of samples and luck, so they are compared there
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .measures import MEASURES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DRAWS = 4000
+INTERVAL = 0.95
+
+
+def blocks(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
+    """Blocks × methods; NaN where a method could not run. More is always better.
+
+    runs: a row per run, as in :class:`Board`. Raises ValueError for a measure that is
+    none, or that no run has.
+    """
+    if measure not in MEASURES:
+        raise ValueError(f"expected a measure of {list(MEASURES)}, found {measure!r}")
+    if runs.empty or runs[measure].isna().all():
+        raise ValueError(f"expected runs with a {measure}, found none")
+    keys = ["protocol", "held_out_domain", "seed"]
+    order = list(runs["method"].unique())
+    table = runs.pivot(index=keys, columns="method", values=measure)[order]
+    table = table.dropna(how="all")
+    return -table if MEASURES[measure] == "lower" else table
+
+
+def beaten(table: pd.DataFrame) -> pd.DataFrame:
+    """Share of the other methods of its block that each method beats; a tie is half.
+
+    table: of :func:`blocks`. It is a rank that does not depend on how many compete: 1
+    is first, 0 is last. Alone in a block: NaN.
+    """
+    import pandas as pd
+
+    values = table.to_numpy()
+    mine, others = values[:, :, None], values[:, None, :]
+    wins = (mine > others) + 0.5 * (mine == others)  # comparisons with NaN are False
+    here = ~np.isnan(values)
+    num_others = np.where(here, here.sum(1, keepdims=True) - 1.0, np.nan)
+    won = np.where(here, wins.sum(2) - 0.5, np.nan)  # less the tie with itself
+    shares = np.divide(won, num_others, out=np.full_like(won, np.nan), where=num_others > 0)
+    return pd.DataFrame(shares, table.index, table.columns)
+
+
+def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataFrame:
+    """The methods, best first, by the share of opponents that they beat.
+
+    Every data set counts once. Returns method, beats (share in [0, 1]), low and high
+    (95 % bootstrap interval), num_protocols, and num_blocks. The interval is wide
+    because data sets are few, and still too narrow: with three or four of them a
+    bootstrap covers less than it says.
+    """
+    import pandas as pd
+
+    shares = beaten(blocks(runs, measure))
+    once, again = _weights(shares.index, seed)
+    values = shares.to_numpy()
+    low, high = _interval(_means(again, values))
+    protocols = shares.notna().groupby("protocol").any().sum()
+    found = pd.DataFrame(
+        {
+            "method": shares.columns,
+            "beats": _means(once[None], values)[0],
+            "low": low,
+            "high": high,
+            "num_protocols": protocols.to_numpy(),
+            "num_blocks": shares.notna().sum().to_numpy(),
+        }
+    ).dropna(subset="beats")
+    return found.sort_values("beats", ascending=False, kind="stable", ignore_index=True)
+
+
+def pairs(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataFrame:
+    """Every two methods: how far apart, and whether that is more than luck.
+
+    ``difference`` is better minus worse, in the unit of the measure, over the blocks
+    that both have, every data set once. ``is_real``: its *simultaneous* 95 % interval
+    (``low``, ``high``) leaves out zero. Simultaneous, because among 28 pairs some are
+    apart by luck: all intervals are widened together until 95 % of the draws have
+    every pair inside (the largest |t| over all pairs).
+    """
+    import pandas as pd
+
+    table = blocks(runs, measure)
+    names = list(combinations(table.columns, 2))
+    gaps = np.stack([(table[a] - table[b]).to_numpy() for a, b in names], 1)
+    once, again = _weights(table.index, seed)
+    found = _means(once[None], gaps)[0]
+    drawn = _means(again, gaps)
+    error = np.nanstd(drawn, axis=0)
+    steps = np.divide(drawn - found, error, out=np.zeros_like(drawn), where=error > 0)
+    reach = np.quantile(np.nanmax(np.abs(steps), axis=1), INTERVAL) * error
+    rows = []
+    for (a, b), gap, width in zip(names, found, reach, strict=True):
+        better, worse = (a, b) if gap >= 0 else (b, a)
+        row = {"better": better, "worse": worse, "difference": abs(gap)}
+        row |= {"low": abs(gap) - width, "high": abs(gap) + width}
+        rows.append(row | {"is_real": bool(abs(gap) > width > 0)})
+    found = pd.DataFrame(rows).dropna(subset="difference")
+    return found.sort_values("difference", ascending=False, ignore_index=True)
+
+
+def _weights(index: pd.MultiIndex, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """What each block counts, (blocks,), and in each of the draws, (DRAWS, blocks).
+
+    A draw takes as many data sets as there are, and inside each as many blocks, both
+    with replacement.
+    """
+    rng = np.random.default_rng(seed)
+    names = index.get_level_values("protocol").to_numpy()
+    protocols, member = np.unique(names, return_inverse=True)
+    once = (1 / np.bincount(member))[member]
+    taken = rng.multinomial(
+        len(protocols), np.full(len(protocols), 1 / len(protocols)), DRAWS
+    )
+    again = np.zeros((DRAWS, len(index)))
+    for number in range(len(protocols)):
+        mine = np.flatnonzero(member == number)
+        drawn = rng.multinomial(len(mine), np.full(len(mine), 1 / len(mine)), DRAWS)
+        again[:, mine] = taken[:, number, None] * drawn / len(mine)
+    return once, again
+
+
+def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Weighted means of columns, (draws, columns), over the blocks that are there."""
+    here = ~np.isnan(values)
+    total, counted = weights @ np.nan_to_num(values), weights @ here
+    return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)
+
+
+def _interval(drawn: np.ndarray) -> np.ndarray:
+    edge = (1 - INTERVAL) / 2
+    return np.nanquantile(drawn, (edge, 1 - edge), axis=0)
