@@ -86,11 +86,13 @@ GIVEN = {
     "fedgcr_bytes": {"prompts": 4, "width": 192, "classes": 7, "groups": 4},
     "partitions": {"points": [0.0, 1.0, 5.0, 6.5]},
     "released_dice": {"pixels": 4096, "true": 300, "found": 500, "both": 200},
+    "lucky_lead": {"num_methods": 10, "sd": 1.5},
 }
 VALUES = (
     "comparison",
     "shares",
     "dearer_round",
+    "lucky_lead",
     "believed",
     "shifted_dice",
     "partitions",
@@ -128,7 +130,7 @@ def test_an_answer_that_raises_is_explained_without_the_solution(name):
 
 
 def test_every_exercise_stands_in_one_chapter():
-    numbers = ("00", "01", "02", "03", "04", "04B", "05", "05B", "06", "08")
+    numbers = ("00", "01", "02", "03", "04", "04B", "05", "05B", "06", "07", "08")
     chapters = [getattr(catalogue, f"CHAPTER_{number}") for number in numbers]
     names = [exercise.name for chapter in chapters for exercise in chapter]
     assert len(set(names)) == len(names) == len(catalogue.EXERCISES)

@@ -11,6 +11,7 @@ from fedlab_support.exercises.positions import select_by_position
 from fedlab_support.exercises.relay import relay_round
 from fedlab_support.exercises.representing import represent_client
 from fedlab_support.exercises.resuming import cohorts_from_one_stream
+from fedlab_support.exercises.standing import report_curves
 from fedlab_support.exercises.styling import style_contrast
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "frechet_by_elements",
     "leaky_local_update",
     "relay_round",
+    "report_curves",
     "report_meta_step",
     "represent_client",
     "select_by_position",

@@ -49,6 +49,11 @@ from fedlab_support.exercises.rounds import (
     check_share_seen,
     check_shares,
 )
+from fedlab_support.exercises.standing import (
+    check_beaten,
+    check_lucky_lead,
+    check_reported,
+)
 from fedlab_support.exercises.styling import (
     check_agreed_style,
     check_partitions,
@@ -110,6 +115,11 @@ CHAPTER_06 = (
     Exercise("group_weights", check_group_weights),
     Exercise("fedgcr_bytes", check_fedgcr_bytes),
 )
+CHAPTER_07 = (
+    Exercise("beaten", check_beaten),
+    Exercise("lucky_lead", check_lucky_lead),
+    Exercise("reported", check_reported),
+)
 CHAPTER_08 = (
     Exercise("believed", check_believed),
     Exercise("client_losses", check_client_losses),
@@ -128,6 +138,7 @@ EXERCISES = {
         *CHAPTER_05,
         *CHAPTER_05B,
         *CHAPTER_06,
+        *CHAPTER_07,
         *CHAPTER_08,
     )
 }

@@ -1,7 +1,9 @@
 """Every method on every data set: protocols, runs, measures, ranks, and the papers'."""
 
 from .entries import AUGMENTATIONS, Board, Keeping, collect, entries, gap, gaps, run_of
-from .measures import MEASURES, measured
+from .measures import MEASURES, by_round, measured
+from .papers import orders, printed
+from .ranking import beaten, blocks, pairs, ranks
 from .settings import MAKERS, Own, Protocol, at_hand, protocol
 
 __all__ = [
@@ -13,11 +15,18 @@ __all__ = [
     "Own",
     "Protocol",
     "at_hand",
+    "beaten",
+    "blocks",
+    "by_round",
     "collect",
     "entries",
     "gap",
     "gaps",
     "measured",
+    "orders",
+    "pairs",
+    "printed",
     "protocol",
+    "ranks",
     "run_of",
 ]

@@ -26,6 +26,7 @@ from ..partition import (
 UNSEEN = "unseen"
 """Held out: all domains that a data set marks as never trained on."""
 
+
 def one_per_domain(
     dataset: str, held_out: str, val: float, size: int | None, share: float
 ) -> Federation:

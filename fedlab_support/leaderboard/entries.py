@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,18 +29,20 @@ AUGMENTATIONS = {
 """What clients may do to their own pictures, as in ``FedAvg + mixup``."""
 
 
-def entries(methods: Sequence[str] = (), augmentations: Sequence[str] = ()) -> list:
+def entries(
+    methods: Sequence[str] = (), augmentations: Sequence[str] = ()
+) -> list[str]:
     """Names of what is compared: methods by label, and FedAvg with augmentations.
 
-    methods: of the catalogue, in its order; none means all. ValueError for an unknown
-    name.
+    methods: of the catalogue, in its order, behind FedAvg, which is always there; none
+    means all. Raises ValueError for an unknown name.
     """
     known = list(catalogue())
     for wanted, names in ((methods, known), (augmentations, list(AUGMENTATIONS))):
         if unknown := [name for name in wanted if name not in names]:
             raise ValueError(f"expected some of {names}, found {unknown}")
     chosen = [name for name in known if name in methods or not methods]
-    chosen.sort(key=lambda name: name != "FedAvg")  # the baseline first
+    chosen = ["FedAvg", *(name for name in chosen if name != "FedAvg")]
     return chosen + [f"FedAvg + {name}" for name in augmentations]
 
 
@@ -74,7 +75,7 @@ def run_of(
     return Run(method, federation, network, training, select, seed, **how)
 
 
-@lru_cache(maxsize=None)
+@cache
 def gap(entry: str, name: str) -> str:
     """Why an entry cannot run under a protocol; nothing where it can."""
     try:
@@ -111,13 +112,13 @@ class Keeping:
     - ``folder``: kept here; None: nowhere. ``others``: found here, too: folders, or
       patterns of them, as ``build/sweeps/*/runs``.
     - ``last_rounds``: evaluations that a reported number averages.
-    - ``rounds``: of every run; 0: as the protocol says.
+    - ``length``: share of each protocol's rounds, > 0; with 1 runs are the chapters'.
     """
 
     folder: str | Path | None = None
     others: Sequence[str] = ()
     last_rounds: int = 2
-    rounds: int = 0
+    length: float = 1.0
     device: str = "cpu"
     jobs: int = 1
     progress: bool = True
@@ -140,7 +141,7 @@ def collect(
     names: Sequence[str],
     entries: Sequence[str],
     seeds: Sequence[int] = (),
-    keeping: Keeping = Keeping(),  # noqa: B008 - a frozen value
+    keeping: Keeping = Keeping(),
 ) -> Board:
     """All runs of entries under protocols; what is finished is read, not made again.
 
@@ -159,8 +160,7 @@ def collect(
     ]
     places = keeping.places()
     fit = partial(_fitted, keeping=keeping, places=places)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="round .* left out")  # see events()
         found = each(fit, cells, keeping.jobs, keeping.progress)
     curves = [curve for curve, _ in found]
@@ -174,7 +174,7 @@ def collect(
 def _fitted(cell: dict, keeping: Keeping, places: Sequence[Path]) -> tuple:
     """The history of one run as a table, and its measures."""
     run = run_of(**cell, device=keeping.device)
-    rounds = keeping.rounds or protocol(cell["name"]).rounds
+    rounds = max(1, round(keeping.length * protocol(cell["name"]).rounds))
     history = fit_once(run, rounds, keeping.folder, places)
     who = {"protocol": cell["name"], "method": cell["entry"], "seed": cell["seed"]}
     row = who | measured(history, run.federation, keeping.last_rounds)

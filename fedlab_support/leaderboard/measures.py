@@ -8,7 +8,7 @@ import numpy as np
 
 from ..federation import Federation
 from ..history import History, last
-from ..metrics import fairness, task
+from ..metrics import TASKS, fairness, task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +66,9 @@ def _evenness(
 ) -> dict[str, float]:
     """Deviations between types of clients and between clients."""
     names = federation.data.domain_names
-    held = [np.unique(federation.client(i).train.domain) for i in range(len(federation))]
+    held = [
+        np.unique(federation.client(i).train.domain) for i in range(len(federation))
+    ]
     if len(names) > 1 and all(len(own) == 1 for own in held):
         types = np.array([names[own[0]] for own in held])
         found = fairness(every.reindex(types).to_numpy(), types)
@@ -80,3 +82,14 @@ def _cost(table: pd.DataFrame, wire: pd.DataFrame) -> dict[str, float]:
     seconds = table[table["metric"] == "seconds"]["value"]
     in_rounds = wire[wire["round"] > 0].groupby("round")["bytes"].sum()
     return {"kilobytes": in_rounds.mean() / 1000, "seconds": seconds.median()}
+
+
+def by_round(curves: pd.DataFrame) -> pd.DataFrame:
+    """What ``score`` averages, after every evaluation: tidy, with split "score"."""
+    score = curves["metric"].isin([each.metric for each in TASKS.values()])
+    domains = curves[score & (curves["domain"] != "") & (curves["client"] == -1)]
+    has_unseen = domains["held_out"] != ""
+    chosen = domains[(domains["split"] == "held_out") == has_unseen]
+    keys = ["protocol", "method", "seed", "held_out", "round"]
+    means = chosen.groupby(keys, sort=False)["value"].mean().reset_index()
+    return means.assign(split="score", metric="accuracy", domain="", client=-1)

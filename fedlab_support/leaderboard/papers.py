@@ -40,7 +40,9 @@ def orders(runs: pd.DataFrame) -> pd.DataFrame:
 
     table, rows = 100 * blocks(runs), []
     for line in printed().to_dict("records"):
-        told = {k: line[k] for k in ("paper", "table", "dataset", "method", "reference")}
+        told = {
+            k: line[k] for k in ("paper", "table", "dataset", "method", "reference")
+        }
         for name in line["protocols"].split():
             ahead = _ahead(table, name, line["method"], line["reference"])
             if len(ahead):

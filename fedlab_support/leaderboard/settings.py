@@ -173,7 +173,7 @@ def pacs() -> Protocol:
     network = partial(models.mobilenet, weights="mobilenetv2_100.fp16.safetensors")
     deal = partial(dealing.mixtures, size=96, clients=100)
     work = (network, ADAM(lr=3e-4), 20, 5, 20, (0,))
-    look = {"held_out": ("sketch", "art_painting"), "weighting": None}
+    look = {"held_out": ("sketch",), "weighting": None}
     look["own"] = dict.fromkeys(("FISC", "CCST"), Own(style))
     return Protocol(about, "pacs", deal, *work, **look)
 

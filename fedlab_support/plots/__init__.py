@@ -33,6 +33,7 @@ from fedlab_support.plots.segmentation import (
     threshold_picture,
 )
 from fedlab_support.plots.settings import accuracy_by_setting
+from fedlab_support.plots.standings import orders_picture, rank_picture
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -71,10 +72,12 @@ __all__ = [
     "learning_curves",
     "loss_planes",
     "method_map",
+    "orders_picture",
     "outline_sheet",
     "participation_picture",
     "png",
     "price_of_privacy",
+    "rank_picture",
     "restyle_picture",
     "save_figure",
     "save_table",

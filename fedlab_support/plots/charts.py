@@ -41,7 +41,8 @@ def grid_heatmap(
 ) -> Picture:
     """Colour a grid of two settings; print the numbers while there are under 60.
 
-    table: one row per cell, as `summarise` returns it; a column sd is printed too.
+    table: one row per cell, as `summarise` returns it; a column sd is printed too. A
+           cell without a number is grey. Categories stand in their own order.
     metric: names the colour bar; shares become per cent.
     is_difference: use a map centred at zero.
     size: "single", "double", "slide" or inches.
@@ -57,6 +58,7 @@ def grid_heatmap(
         if is_difference:
             look = {"cmap": "RdBu_r", "norm": CenteredNorm()}
         image = axis.imshow(cells, aspect="auto", origin="lower", **look)
+        axis.set_facecolor(COLOURS["pale"])
         _name_cells(axis, cells)
         unit = "points" if scale == 100 else label_of(metric).lower()
         unit = f"Difference ({unit})" if is_difference else label_of(metric)
@@ -92,8 +94,10 @@ def _print_cells(
     """Write each number on its cell, white on dark colours and black on light ones."""
     x, y, value = names
     image = axis.get_images()[0]
-    columns = {key: i for i, key in enumerate(sorted(table[x].unique()))}
-    rows = {key: i for i, key in enumerate(sorted(table[y].unique()))}
+    columns, rows = (
+        {key: i for i, key in enumerate(table[name].sort_values().unique())}
+        for name in (x, y)
+    )
     for cell in table.to_dict("records"):
         number = cell[value] * scale
         if math.isnan(number):
