@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+COPIED = ("paper", "table", "dataset", "method", "reference")
+
+
 def printed() -> pd.DataFrame:
-    """The papers' main tables: paper, table, dataset, setting, method, reference, …
+    """The papers' main tables, a row per method.
 
     ``value`` and ``reference_value``: the printed averages of a method and of what it
     is compared with, in per cent. ``protocols``: those of ours that ask the same, the

@@ -88,14 +88,14 @@ def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataF
 
 
 def pairs(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
-    """Every two methods: how far apart, and whether that is more than the luck of seeds.
+    """Every two methods: how far apart, and whether that is more than seeds' luck.
 
     Methods are subtracted block by block, so that what a seed does to both drops out.
     ``difference`` is better minus worse, in the unit of the measure: the mean over what
     has at least two seeds (``num_sets`` data sets and held-out domains), each counting
     once. ``is_real``: its *simultaneous* 95 % interval (``low``, ``high``) leaves out
-    zero. It is Student's t with Welch's degrees of freedom, each data set having its own
-    spread; simultaneous because, with P pairs, each gets 5 % / P (Bonferroni).
+    zero. It is Student's t with Welch's degrees of freedom, each data set having a
+    spread of its own; simultaneous because each of P pairs gets 5 % / P (Bonferroni).
 
     Data sets are taken as they are: what is real here need not be so elsewhere, of
     which the intervals of :func:`ranks` speak.

@@ -1,4 +1,4 @@
-"""The leaderboard's protocols: a data set each, and all that its comparison keeps fixed.
+"""The leaderboard's protocols: a data set, and all that a comparison keeps fixed.
 
 Where a chapter has compared methods on a data set, its protocol is taken over to the
 last number, so that its kept runs are read and not made again.

@@ -1,4 +1,4 @@
-"""The leaderboard in pictures: ranks with intervals, and a paper's order beside ours."""
+"""The leaderboard in pictures: ranks with intervals, papers' orders beside ours."""
 
 from __future__ import annotations
 
