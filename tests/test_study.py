@@ -308,3 +308,16 @@ def test_a_stopped_study_goes_on_where_it_stopped(tmp_path, fits):
     assert len(fits) == 4
     whole = measured(quiet_study(build, GRID, 1))
     pd.testing.assert_frame_equal(measured(table), whole)
+
+
+def test_a_run_that_another_study_holds_is_copied(tmp_path: Path, fits):
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    before = fit_once(build(), 2, theirs)
+    found = fit_once(build(), 2, mine, [tmp_path / "absent", theirs])
+    assert len(fits) == 1
+    pd.testing.assert_frame_equal(found.table(), before.table())
+    (home,) = mine.iterdir()
+    kept = theirs / home.name
+    assert (home / "made_by.json").read_text() == (kept / "made_by.json").read_text()
+    fit_once(build(lr=0.3), 2, mine, [theirs])
+    assert len(fits) == 2, "an unequal run is not found"

@@ -45,7 +45,7 @@ def rank_picture(table: pd.DataFrame, title: str = "") -> Picture:
             text = f"{row['beats']:.0f}   on {row['num_protocols']}"
             axis.annotate(text, (1.02, place), va="center", fontsize=SMALL, **beside)
         axis.set_yticks(range(len(data)), data["method"].astype(str))
-        axis.set(ylim=(len(data) - 0.5, -0.5), xlim=(-2, 102))
+        axis.set(ylim=(max(1, len(data)) - 0.5, -0.5), xlim=(-2, 102))
         axis.set_xlabel("Opponents beaten (%)")
         axis.tick_params(axis="y", length=0)
         axis.grid(axis="x")

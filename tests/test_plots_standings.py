@@ -1,0 +1,93 @@
+"""Pictures of the leaderboard: a row per method, and quarters of equal sign."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+
+from fedlab_support.plots import COLOURS, grid_heatmap, orders_picture, rank_picture
+from fedlab_support.plots.style import png
+
+RANKS = pd.DataFrame(
+    {
+        "method": ["FedFA", "FPL", "FedAvg"],
+        "beats": [0.9, 0.5, 0.1],
+        "low": [0.7, 0.2, 0.0],
+        "high": [1.0, 0.8, 0.3],
+        "num_protocols": [2, 3, 3],
+    }
+)
+
+
+def test_ranks_stand_in_per_cent_from_the_first_to_the_last():
+    figure = rank_picture(RANKS, title="Who beats whom")
+    (axis,) = figure.axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == [*RANKS["method"]]
+    assert axis.yaxis_inverted()
+    dots = [line for line in axis.get_lines() if line.get_marker() == "o"]
+    assert [line.get_xdata()[0] for line in dots] == pytest.approx([90, 50, 10])
+    assert [to_hex(line.get_color()) for line in dots] == [
+        COLOURS[role].lower() for role in ("ours", "quiet", "baseline")
+    ]
+    texts = [text.get_text() for text in axis.texts]
+    assert texts == ["90   on 2", "50   on 3", "10   on 3"]
+    assert figure.data["low"].tolist() == pytest.approx([70, 20, 0])
+    assert png(figure)
+
+
+def test_no_ranks_give_an_empty_picture_and_a_method_stands_once():
+    assert png(rank_picture(RANKS[:0], title="There is none"))
+    with pytest.raises(ValueError, match="one row per"):
+        rank_picture(pd.concat([RANKS, RANKS]))
+
+
+ORDERS = pd.DataFrame(
+    {
+        "paper": ["A", "A", "B"],
+        "protocol": ["digits5", "office10", "digits5"],
+        "method": ["FPL", "FedFA", "AFL"],
+        "printed": [4.3, 4.6, -1.0],
+        "ours": [1.0, -2.0, 3.0],
+        "sd": [0.5, np.nan, 1.0],
+        "holds": ["yes", "unclear", "no"],
+    }
+)
+
+
+def test_a_papers_difference_is_drawn_against_ours():
+    figure = orders_picture(ORDERS, title="Signs")
+    assert [axis.get_title("left") for axis in figure.axes] == ["A", "B"]
+    first = figure.axes[0]
+    assert [text.get_text() for text in first.texts] == ["FPL", "FedFA"]
+    points = [bars[0] for bars in first.containers]
+    assert [(p.get_xdata()[0], p.get_ydata()[0]) for p in points] == [
+        (4.3, 1),
+        (4.6, -2),
+    ]
+    assert [p.get_markerfacecolor() == "white" for p in points] == [False, True]
+    assert first.get_xlim()[0] == -first.get_xlim()[1]
+    assert png(figure)
+
+
+def test_a_map_of_categories_keeps_their_order_and_greys_gaps():
+    table = pd.DataFrame(
+        {
+            "method": pd.Categorical(["FPL", "FedBN", "FPL"], ["FedBN", "FPL"]),
+            "data": pd.Categorical(["z", "z", "a"], ["z", "a"]),
+            "mean": [0.01, 0.02, -0.03],
+            "sd": [0.001, np.nan, 0.002],
+            "num_seeds": [3, 1, 3],
+        }
+    )
+    axis = grid_heatmap(table, "data", "method", is_difference=True).axes[0]
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["z", "a"]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["FedBN", "FPL"]
+    found = {text.get_position(): text.get_text() for text in axis.texts}
+    minus = "\N{MINUS SIGN}"
+    assert found == {
+        (0, 1): "1.0\n± 0.1",
+        (0, 0): "2.0",
+        (1, 1): f"{minus}3.0\n± 0.2",
+    }
+    assert np.ma.masked_invalid(axis.get_images()[0].get_array()).mask.sum() == 1
+    assert to_hex(axis.get_facecolor()) == COLOURS["pale"].lower()
