@@ -88,6 +88,7 @@ def test_a_map_of_categories_keeps_their_order_and_greys_gaps():
         (0, 1): "1.0\n± 0.1",
         (0, 0): "2.0",
         (1, 1): f"{minus}3.0\n± 0.2",
+        (1, 0): "–",
     }
     assert np.ma.masked_invalid(axis.get_images()[0].get_array()).mask.sum() == 1
     assert to_hex(axis.get_facecolor()) == COLOURS["pale"].lower()

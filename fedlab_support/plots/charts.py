@@ -42,7 +42,7 @@ def grid_heatmap(
     """Colour a grid of two settings; print the numbers while there are under 60.
 
     table: one row per cell, as `summarise` returns it; a column sd is printed too. A
-           cell without a number is grey. Categories stand in their own order.
+           cell without a number is grey, with a dash. Categories keep their order.
     metric: names the colour bar; shares become per cent.
     is_difference: use a map centred at zero.
     size: "single", "double", "slide" or inches.
@@ -98,6 +98,9 @@ def _print_cells(
         {key: i for i, key in enumerate(table[name].sort_values().unique())}
         for name in (x, y)
     )
+    look = {"ha": "center", "va": "center", "fontsize": SMALL}
+    for row, column in np.argwhere(np.isnan(np.ma.filled(image.get_array(), np.nan))):
+        axis.text(column, row, "–", **look)
     for cell in table.to_dict("records"):
         number = cell[value] * scale
         if math.isnan(number):
@@ -111,9 +114,7 @@ def _print_cells(
             columns[cell[x]],
             rows[cell[y]],
             text,
-            ha="center",
-            va="center",
-            fontsize=SMALL,
+            **look,
             color="white" if is_dark else "black",
         )
 

@@ -86,7 +86,7 @@ def _quarters(axis: Axes, table: pd.DataFrame) -> None:
     """One panel: points with names, the quarters of another sign in grey."""
     spread = table["sd"].fillna(0.0)
     reach = 1.15 * max(1.0, (table["ours"].abs() + spread).max())
-    wide = 1.35 * max(1.0, table["printed"].abs().max())
+    wide = 1.6 * max(1.0, table["printed"].abs().max())
     axis.fill_between([-wide, 0], 0, reach, color=COLOURS["pale"], linewidth=0)
     axis.fill_between([0, wide], -reach, 0, color=COLOURS["pale"], linewidth=0)
     protocols = {name: i for i, name in enumerate(table["protocol"].unique())}
