@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -36,21 +37,25 @@ def grid_heatmap(
     *,
     metric: str = "accuracy",
     is_difference: bool = False,
+    orders: Mapping[str, Sequence] | None = None,
     title: str = "",
     size: Size = None,
 ) -> Picture:
     """Colour a grid of two settings; print the numbers while there are under 60.
 
     table: one row per cell, as `summarise` returns it; a column sd is printed too. A
-           cell without a number is grey, with a dash. Categories keep their order.
+           cell without a number is grey, with a dash.
     metric: names the colour bar; shares become per cent.
     is_difference: use a map centred at zero.
+    orders: column x or y → its values, from the origin; by default sorted.
     size: "single", "double", "slide" or inches.
     Raises ValueError when a cell occurs twice.
     """
     one_row_per(table, [x, y])
     scale = scale_of(metric)
     cells = table.pivot(index=y, columns=x, values=value).sort_index() * scale
+    rows, columns = ((orders or {}).get(name) for name in (y, x))
+    cells = cells.reindex(index=rows, columns=columns)
     with style():
         figure = new_picture(inches(size, (4.6, 2.8)), title, _seeds_note(table))
         axis = figure.subplots()
@@ -66,7 +71,7 @@ def grid_heatmap(
         bar.ax.yaxis.labelpad = 7
         bar.outline.set_visible(False)
         if cells.size < 60:
-            _print_cells(axis, table, (x, y, value), scale)
+            _print_cells(axis, cells, table.set_index([y, x]), scale)
     return figure
 
 
@@ -89,34 +94,25 @@ def _seeds_note(table: pd.DataFrame) -> str:
 
 
 def _print_cells(
-    axis: Axes, table: pd.DataFrame, names: tuple[str, str, str], scale: float
+    axis: Axes, cells: pd.DataFrame, table: pd.DataFrame, scale: float
 ) -> None:
-    """Write each number on its cell, white on dark colours and black on light ones."""
-    x, y, value = names
+    """Write each number on its cell, white on dark colours and black on light ones.
+
+    cells: rows × columns of the picture. table: by row and column, with sd if known.
+    """
     image = axis.get_images()[0]
-    columns, rows = (
-        {key: i for i, key in enumerate(table[name].sort_values().unique())}
-        for name in (x, y)
-    )
-    look = {"ha": "center", "va": "center", "fontsize": SMALL}
-    for row, column in np.argwhere(np.isnan(np.ma.filled(image.get_array(), np.nan))):
-        axis.text(column, row, "–", **look)
-    for cell in table.to_dict("records"):
-        number = cell[value] * scale
-        if math.isnan(number):
-            continue
-        text = f"{number:.1f}".replace("-", "\N{MINUS SIGN}")
-        if not math.isnan(cell.get("sd", math.nan)):
-            text += f"\n± {cell['sd'] * scale:.1f}"
-        red, green, blue, _ = image.cmap(image.norm(number))
-        is_dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-        axis.text(
-            columns[cell[x]],
-            rows[cell[y]],
-            text,
-            **look,
-            color="white" if is_dark else "black",
-        )
+    spreads = table["sd"].mul(scale).to_dict() if "sd" in table else {}
+    for place, number in np.ndenumerate(cells.to_numpy()):
+        text, is_dark = "–", False
+        if not math.isnan(number):
+            text = f"{number:.1f}".replace("-", "\N{MINUS SIGN}")
+            sd = spreads.get((cells.index[place[0]], cells.columns[place[1]]), math.nan)
+            text += "" if math.isnan(sd) else f"\n± {sd:.1f}"
+            red, green, blue, _ = image.cmap(image.norm(number))
+            is_dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+        look = {"ha": "center", "va": "center", "fontsize": SMALL}
+        colour = "white" if is_dark else "black"
+        axis.text(*reversed(place), text, color=colour, **look)
 
 
 @drawing

@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from fedlab_support.history import columns_of
+from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.settings import OURS
 from fedlab_support.plots.style import (
     COLOURS,
@@ -13,17 +14,22 @@ from fedlab_support.plots.style import (
     MARKERS,
     SMALL,
     Picture,
+    Size,
+    inches,
     new_picture,
     one_row_per,
+    panels_across,
     style,
 )
 
 
-def rank_picture(table: pd.DataFrame, title: str = "") -> Picture:
+@drawing
+def rank_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Picture:
     """Draw a row per method: the share of opponents that it beats, and its interval.
 
     table: columns method, beats, low, high (shares in [0, 1]) and num_protocols, in the
            order of the rows, as `leaderboard.ranks` returns it.
+    size:  "single", "double", "slide" or inches.
     Raises ValueError for a method that stands twice.
     """
     columns_of(table, ["method", "beats", "low", "high", "num_protocols"])
@@ -33,8 +39,8 @@ def rank_picture(table: pd.DataFrame, title: str = "") -> Picture:
     note = "Dot: mean over data sets; bar: 95 % bootstrap interval over data sets and "
     note += "seeds. Right: data sets that it ran on. Dotted: as good as the others."
     with style():
-        size = (DOUBLE[0], 1.3 + 0.22 * len(data))
-        figure = new_picture(size, title, note, data)
+        size = inches(size, (DOUBLE[0], 1.3 + 0.22 * len(data)))
+        figure = new_picture(size, title, note)
         axis = figure.subplots()
         axis.axvline(50, color=COLOURS["quiet"], linestyle=":", linewidth=1, zorder=0)
         for place, row in data.iterrows():
@@ -52,23 +58,27 @@ def rank_picture(table: pd.DataFrame, title: str = "") -> Picture:
     return figure
 
 
+@drawing
 def orders_picture(
-    table: pd.DataFrame, panels: str = "paper", title: str = ""
+    table: pd.DataFrame, panels: str = "paper", title: str = "", size: Size = None
 ) -> Picture:
     """Draw what papers print against what we found: points ahead of the reference.
 
     table:  columns method, printed, ours, sd, holds ("yes", "no", "unclear") and
             `panels`, as `leaderboard.orders` returns it; one small axis per value.
+    size:   "single", "double", "slide" or inches.
     In a white quarter both have the same sign. Bars: ± s.d. over blocks.
     """
     columns_of(table, ["method", "printed", "ours", "sd", "holds", panels])
     shown = list(table[panels].unique())
-    columns = min(2, len(shown))
+    width = DOUBLE[0] if size is None else inches(size)[0]
+    columns = min(2, panels_across(len(shown), width))
     rows = -(-len(shown) // columns)
     note = "Grey quarters: another sign than the paper's. Filled: our sign is clear "
     note += "(95 %); hollow: it is not. Bars: ± s.d. over data sets and seeds."
     with style():
-        figure = new_picture((DOUBLE[0], 0.9 + 2.6 * rows), title, note, table)
+        size = inches(size, (DOUBLE[0], 0.9 + 2.6 * rows))
+        figure = new_picture(size, title, note)
         axes = figure.subplots(rows, columns, squeeze=False)
         for axis in axes.flat[len(shown) :]:
             axis.remove()
