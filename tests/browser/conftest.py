@@ -26,7 +26,7 @@ def _missing() -> str:
     return "" if CHROMIUM else "no Chromium here: apt-get install chromium"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab(tmp_path_factory) -> Iterator[Lab]:
     """A server on a folder with copies of chapters; skips without a browser.
 
@@ -43,7 +43,7 @@ def lab(tmp_path_factory) -> Iterator[Lab]:
         yield lab
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def page(lab, tmp_path_factory) -> Iterator:
     """The browser's one page."""
     from playwright.sync_api import sync_playwright
