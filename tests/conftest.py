@@ -12,6 +12,7 @@ import pytest
 
 from fedlab_support import styles
 from fedlab_support.chapters import profile
+from fedlab_support.editions import student
 from fedlab_support.engines.local import one_intra_op_thread
 from fedlab_support.execution import execute
 from tests.styler import TinyStyles
@@ -68,7 +69,8 @@ rehearse()
 def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
     """Executes a chapter at smoke size, once for all tests that ask.
 
-    A cell behind its last one moves all its explorers; no test sees that cell.
+    What students get, then the solutions, then a cell that moves all explorers and that
+    no test sees.
     """
     folder = tmp_path_factory.mktemp("smoke")
 
@@ -78,7 +80,9 @@ def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
         params = profile("smoke", chapter.stem) | {"figures_dir": str(figures)}
         began = time.perf_counter()
         copy = folder / f"{chapter.stem}-rehearsed.ipynb"
-        notebook = nbformat.read(chapter, as_version=4)
+        cells = nbformat.read(chapter, as_version=4).cells
+        notebook = student(nbformat.read(chapter, as_version=4))
+        notebook.cells += [c for c in cells if "solution" in c.metadata.get("tags", ())]
         notebook.cells.append(nbformat.v4.new_code_cell(REHEARSAL))
         nbformat.write(notebook, copy)
         execute(copy, out, params, cell_seconds=120, cwd=chapter.parent)

@@ -91,14 +91,29 @@ def test_no_later_cell_needs_what_only_a_solution_makes(chapter):
 
 @pytest.mark.slow
 @each_chapter
-def test_the_student_edition_runs_from_top_to_bottom(chapter, tmp_path):
+def test_students_find_nothing_attempted_and_solutions_pass(chapter, smoke_run):
+    executed = smoke_run(chapter).notebook
+    before, after = answers(student(read(executed))), answers(read(executed))
+    assert before and {passed for passed, _ in before.values()} == {None}
+    assert before.keys() == after.keys()
+    failed = {name for name, (passed, _) in after.items() if not passed}
+    assert failed <= {"comparison"}  # smoke has too few seeds for some
+
+
+@pytest.mark.slow
+def test_the_student_edition_runs_where_it_is_written(tmp_path):
+    (chapter,) = find_chapters(["00"])
     (copy,) = write("student", tmp_path, [chapter])
-    out = tmp_path / "executed.ipynb"
-    execute(copy, out, profile("smoke", chapter.stem))
-    said = answers(read(out))
-    assert {passed for passed, _ in said.values()} <= {None}
-    if any("exercises.check" in cell.source for cell in read(chapter).cells):
-        assert said
+    execute(copy, tmp_path / "executed.ipynb", profile("smoke", chapter.stem))
+    assert answers(read(tmp_path / "executed.ipynb"))
+
+
+@each_chapter
+def test_files_that_a_chapter_reads_come_along(chapter, tmp_path):
+    (copy,) = write("student", tmp_path, [chapter])
+    code = "\n".join(c.source for c in read(copy).cells if c.cell_type == "code")
+    for file in re.findall(r"\.\./figures/[\w/]+\.\w+", code):
+        assert (copy.parent / file).exists()
 
 
 # ---- teachers -----------------------------------------------------------------------
