@@ -16,9 +16,10 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import torch
@@ -143,8 +144,7 @@ def claimed(folder: Path) -> Iterator[None]:
     Raises BlockingIOError when somebody else has it, OSError when nothing can be
     written there. On file systems without locks nobody is kept out.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".in_use").open("w") as file:
+    with _claim_file(folder) as file:
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -158,6 +158,14 @@ def claimed(folder: Path) -> Iterator[None]:
         except OSError:
             pass  # this file system has no locks
         yield
+
+
+def _claim_file(folder: Path) -> TextIO:
+    """Opened in a folder that whoever has it may be about to remove."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            return (folder / ".in_use").open("w")
 
 
 # ---- files --------------------------------------------------------------------------

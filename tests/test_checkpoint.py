@@ -559,3 +559,20 @@ def test_a_folder_is_free_again_after_a_fit_and_after_an_error(tmp_path):
         pass
     with claimed(tmp_path):
         pass
+
+
+def test_a_folder_that_is_removed_just_now_is_claimed_all_the_same(tmp_path):
+    folder, real = tmp_path / "kept", Path.open
+    removed = []
+
+    def open_late(path, *args, **kwargs):
+        if not removed:
+            removed.append(shutil.rmtree(path.parent))
+        return real(path, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "open", open_late)
+        with claimed(folder):
+            assert removed and folder.is_dir()
+            with pytest.raises(BlockingIOError), claimed(folder):
+                pass

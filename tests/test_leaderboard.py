@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+import os
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -255,9 +256,14 @@ SHARED = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("chapter", "profile", "name", "same", "rounds"), SHARED)
-def test_a_run_of_a_chapter_is_the_same_run(chapter, profile, name, same, rounds):
-    if name not in leaderboard.at_hand():
-        pytest.skip(f"{name} needs data under FEDLAB_DATA")
+def test_a_run_of_a_chapter_is_the_same_run(
+    chapter, profile, name, same, rounds, request, monkeypatch
+):
+    if profile == "real":
+        shared = request.getfixturevalue("shared_data")
+        monkeypatch.setenv("FEDLAB_DATA", str(shared))
+        weights = os.environ.get("FEDLAB_WEIGHTS") or shared.parent / "weights"
+        monkeypatch.setenv("FEDLAB_WEIGHTS", str(weights))
     space = runs_of_chapter(chapter, profile)
     plan = leaderboard.protocol(name)
     assert space["protocols"][space["protocol"]][rounds] == plan.rounds

@@ -41,6 +41,7 @@ def measured(
     - ``kilobytes``: per round, down and up, all clients together, without round 0 (what
       is said once). ``seconds``: of a round, the median, by the clock of the machine
       that trained.
+
     Every score is the mean of the last ``last_rounds`` evaluations.
     """
     table = history.table()
