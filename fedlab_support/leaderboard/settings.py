@@ -6,11 +6,9 @@ last number, so that its kept runs are read and not made again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from pathlib import Path
 
 from .. import models
 from ..data import available
@@ -168,8 +166,7 @@ def femnist() -> Protocol:
 def pacs() -> Protocol:
     """Chapter 05's comparison on real pictures."""
     about = "twenty of a hundred mixtures of looks; a look that nobody has"
-    weights = Path(os.environ.get("FEDLAB_WEIGHTS", "weights"))
-    style = {"network": str(weights / "style_cd16x_relu1to4.fp16.safetensors")}
+    style = {"network": "style_cd16x_relu1to4.fp16.safetensors"}
     network = partial(models.mobilenet, weights="mobilenetv2_100.fp16.safetensors")
     deal = partial(dealing.mixtures, size=96, clients=100)
     work = (network, ADAM(lr=3e-4), 20, 5, 20, (0,))
