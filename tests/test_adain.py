@@ -365,7 +365,7 @@ def test_first_key_that_does_not_fit_is_named(tmp_path):
         ({"enc__5__weight": None}, r"expected enc.5.weight of shape .*found none"),
         (
             {"dec__1__bias": torch.ones(7)},
-            r"expected dec.1.bias of shape \(32,\), found \(7,\)",
+            r"expected dec.1.bias of shape \(48,\), found \(7,\)",
         ),
         ({"enc__77__bias": torch.ones(7)}, r"no further key, found enc.77.bias"),
     ):
