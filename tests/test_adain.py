@@ -365,7 +365,7 @@ def test_first_key_that_does_not_fit_is_named(tmp_path):
         ({"enc__5__weight": None}, r"expected enc.5.weight of shape .*found none"),
         (
             {"dec__1__bias": torch.ones(7)},
-            r"expected dec.1.bias of shape \(32,\), found \(7,\)",
+            r"expected dec.1.bias of shape \(48,\), found \(7,\)",
         ),
         ({"enc__77__bias": torch.ones(7)}, r"no further key, found enc.77.bias"),
     ):
@@ -446,3 +446,12 @@ def test_the_small_pair_keeps_a_picture_and_takes_on_a_style(small):
         gap = [i - o for i, o in zip(inside, outside, strict=True)]
         if abs(gap[0]) > 0.1:
             assert gap[0] * gap[1] > 0, "what was brighter still is"
+
+
+def test_the_small_pair_keeps_lines(small):
+    """Lines of two pixels, as sketches have, come back where they were."""
+    x = torch.full((1, 3, 48, 48), 0.9)
+    x[..., 10:38, 12:14] = x[..., 22:24, 12:36] = 0.1
+    back = small.decode(small.encode(x), (48, 48))
+    both = torch.stack([x.flatten(), back.flatten()])
+    assert torch.corrcoef(both)[0, 1] > 0.85

@@ -80,7 +80,7 @@ def test_training_gives_a_file_of_a_style_network(tmp_path):
     tensors = train(data, rounds=(1, 1))
     save_file(tensors, tmp_path / "pair.safetensors")
     net = style_network(tmp_path / "pair.safetensors")
-    assert net.channels == 64 and net.stride == 4
+    assert net.channels == 64 and net.stride == 2
     again = train(data, rounds=(1, 1))
     assert all(torch.equal(value, again[name]) for name, value in tensors.items())
 

@@ -88,7 +88,7 @@ class MicroASTFamily:
 
 
 VGG = (64, 64, POOL, 128, 128, POOL, 256, 256, 256, 256, POOL, 512)
-OWN = Family("enc.1.weight", (16, POOL, 32, 32, POOL, 64), has_stem=False)
+OWN = Family("enc.1.weight", (24, POOL, 48, 64), has_stem=False)
 FAMILIES = (
     Family("enc.29.weight", VGG),  # the paper's, up to relu4_1
     Family("enc.0.weight", VGG[:7]),  # up to relu3_1

@@ -2,7 +2,7 @@
 
 By this package's own loop: one client, a few rounds, twice. First an autoencoder, whose
 styles also have to tell looks apart; then, with its encoder frozen, the decoder of
-AdaIN. It takes about four minutes on one core and prints what the losses come to.
+AdaIN. It takes four to five minutes on one core and prints what the losses come to.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def window(x: Tensor, rng: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Autoencoding(FedAvg):
-    """Pictures through the narrow middle and back, looks told apart by their styles."""
+    """Pictures to features and back, and looks told apart by their styles."""
 
     look_strength: float = 0.01  # of the looks' cross-entropy, ≥ 0; 0: pictures only
 
