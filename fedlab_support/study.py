@@ -14,6 +14,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from zipfile import ZIP_LZMA, ZipFile, ZipInfo
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -88,8 +89,8 @@ def fit_once(
 
     ``others``: folders of other studies; an equal run that one of them holds is copied.
 
-    Nothing half-written is ever left: a run's folder appears when it is complete. Until
-    then there is a hidden one with checkpoints, about ten of them in a whole run.
+    Nothing half-written is ever left: a run's file appears when it is complete. Until
+    then there is a hidden folder with checkpoints, about ten of them in a whole run.
     Raises ValueError when ``folder`` is given and the run cannot be told from another,
     because its model or selection has no name of its own.
     """
@@ -104,32 +105,41 @@ def fit_once(
                 "dataclass of a module or notebook cell"
             )
     text = json.dumps(made_by, indent=2, sort_keys=True, default=plain) + "\n"
-    home = Path(folder) / hashlib.sha256(text.encode()).hexdigest()[:16]
+    home = Path(folder) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.zip"
     if not home.exists():
         elsewhere = (Path(other, home.name) for other in others)
         found = next((place for place in elsewhere if place.exists()), None)
         if found:
-            _keep(History.load(found), text, home)
+            keep(kept(found), text, home)
         else:
-            unfinished = home.with_name(f".unfinished_{home.name}")
-            _keep(_fit(run, rounds, unfinished), text, home)
+            unfinished = home.with_name(f".unfinished_{home.stem}")
+            keep(_fit(run, rounds, unfinished), text, home)
             with suppress(BlockingIOError), claimed(unfinished):
                 shutil.rmtree(unfinished, ignore_errors=True)
-    return replace(History.load(home), run=run.history.run)
+    return replace(kept(home), run=run.history.run)
 
 
-def _keep(history: History, made_by: str, home: Path) -> None:
-    """Write a finished run, which appears whole, under its settings."""
+def kept(home: Path) -> History:
+    """The finished run in the file ``home``; zipfile.BadZipFile if it is damaged."""
+    with tempfile.TemporaryDirectory() as folder, ZipFile(home) as file:
+        file.extractall(folder)
+        return History.load(folder)
+
+
+def keep(history: History, made_by: str, home: Path) -> None:
+    """Write a finished run and what it was made by into one file, which appears whole.
+
+    Nothing in it depends on the day, so a file under version control stays as it is.
+    """
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".unfinished_") as made:
-        whole = Path(made) / "run"
-        history.save(whole)
-        (whole / "made_by.json").write_text(made_by, encoding="utf-8")
-        try:
-            whole.rename(home)
-        except OSError:
-            if not home.exists():  # else an equal run was faster: read that one
-                raise
+        tables = Path(made) / "run"
+        history.save(tables)
+        (tables / "made_by.json").write_text(made_by, encoding="utf-8")
+        with ZipFile(whole := Path(made) / home.name, "w", ZIP_LZMA) as file:
+            for table in sorted(tables.iterdir()):
+                file.writestr(ZipInfo(table.name), table.read_bytes(), ZIP_LZMA)
+        whole.replace(home)
 
 
 def _fit(run: Run, rounds: int, unfinished: Path) -> History:

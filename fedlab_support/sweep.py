@@ -44,7 +44,8 @@ import yaml
 
 from .chapters import BUILD, assignment, fingerprint, profile
 from .execution import ChapterError, Parameters, check, execute, own_folders
-from .history import TABLE, History, concat, replacing
+from .history import TABLE, concat, replacing
+from .study import kept
 
 LONGEST_NAME = 80
 """Of a cell's folder, in characters; longer names are cut, and stay different."""
@@ -106,10 +107,9 @@ class Cell:
         """The histories of all runs of the cell, with the axes as columns."""
         axes = {axis: v for axis, v in self.point.items() if axis not in TABLE}
         axes = {axis: v if _is_plain(v) else str(v) for axis, v in axes.items()}
-        homes = sorted((self.folder / "runs").glob("[!.]*/made_by.json"))
         tables = [
-            History.load(home.parent).table().assign(**axes, settings=home.parent.name)
-            for home in homes
+            kept(home).table().assign(**axes, settings=home.stem)
+            for home in sorted((self.folder / "runs").glob("*.zip"))
         ]
         return concat(tables) if tables else pd.DataFrame(columns=[*TABLE, *axes])
 

@@ -182,7 +182,7 @@ def test_runs_of_other_folders_are_copied_and_the_union_is_read(board, fits, tmp
     keeping = QUIET(tmp_path / "own", (f"{cells}/*/runs", str(tmp_path / "absent")))
     both = leaderboard.collect([board], ["FedAvg", "FedProx"], keeping=keeping)
     assert len(fits) == 2 + 2, "FedAvg was there; FedProx was not"
-    assert len(list((tmp_path / "own").glob("*/made_by.json"))) == 4
+    assert len(list((tmp_path / "own").glob("*.zip"))) == 4
     again = leaderboard.collect(
         [board], ["FedAvg", "FedProx"], keeping=QUIET(tmp_path / "own")
     )

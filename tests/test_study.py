@@ -1,8 +1,10 @@
 """A study trains each cell once, keeps it whole, and never mixes two cells up."""
 
 import json
+import time
 from functools import partial
 from pathlib import Path
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import pandas as pd
@@ -17,7 +19,7 @@ from fedlab_support.models import CNN
 from fedlab_support.partition import by_owner
 from fedlab_support.run import Run
 from fedlab_support.selection import uniform
-from fedlab_support.study import fit_once, study
+from fedlab_support.study import fit_once, keep, kept, study
 from fedlab_support.training import LocalTraining
 from tests.tiny import tiny_data
 
@@ -161,7 +163,8 @@ def test_more_rounds_or_other_data_are_another_run(tmp_path, fits):
 def test_what_made_a_run_lies_beside_it(tmp_path):
     fit_once(build(lr=0.3, seed=2), 1, tmp_path)
     (home,) = tmp_path.iterdir()
-    made_by = json.loads((home / "made_by.json").read_text(encoding="utf-8"))
+    with ZipFile(home) as file:
+        made_by = json.loads(file.read("made_by.json"))
     assert made_by["training"]["lr"] == 0.3
     assert (made_by["seed"], made_by["rounds"]) == (2, 1)
     assert made_by["federation"] == FEDERATION.fingerprint()
@@ -229,12 +232,12 @@ def test_a_run_that_is_stopped_half_way_goes_on_from_there(tmp_path, monkeypatch
     after = fit_once(build(), 3, tmp_path).table()
     assert rounds == [1, 2, 2, 3]
     (home,) = tmp_path.iterdir()
-    assert unfinished.name == f".unfinished_{home.name}", "and its place is taken"
+    assert unfinished.name == f".unfinished_{home.stem}", "and its place is taken"
     undisturbed = build().fit(3, progress=False).table()
     pd.testing.assert_frame_equal(measured(after), measured(undisturbed))
 
 
-@pytest.mark.parametrize("when", ["while saving", "before the folder is complete"])
+@pytest.mark.parametrize("when", ["while saving", "before the file is complete"])
 def test_a_run_that_is_killed_while_it_is_written_is_done_again(
     tmp_path, monkeypatch, fits, when
 ):
@@ -247,22 +250,38 @@ def test_a_run_that_is_killed_while_it_is_written_is_done_again(
     def refuse(*args, **settings):
         raise KeyboardInterrupt
 
-    killed = [(History, "save", half_saved), (Path, "rename", refuse)]
+    killed = [(History, "save", half_saved), (Path, "replace", refuse)]
     with monkeypatch.context() as patch:
-        patch.setattr(*killed[when == "before the folder is complete"])
+        patch.setattr(*killed[when == "before the file is complete"])
         with pytest.raises(KeyboardInterrupt):
             fit_once(build(), 1, tmp_path)
     (left,) = tmp_path.iterdir()
-    kept = {path.suffix for path in left.iterdir() if path.name != ".in_use"}
-    assert kept == {".safetensors"}, "nothing half-written is left"
+    found = {path.suffix for path in left.iterdir() if path.name != ".in_use"}
+    assert found == {".safetensors"}, "nothing half-written is left"
 
     fits.clear()
     history = fit_once(build(), 1, tmp_path)
     assert len(fits) == 1
     (home,) = tmp_path.iterdir()
-    files = {path.name for path in home.iterdir()}
+    files = set(ZipFile(home).namelist())
     assert files == {"run.json", "table.csv", "wire.csv", "events.csv", "made_by.json"}
-    pd.testing.assert_frame_equal(history.table(), History.load(home).table())
+    pd.testing.assert_frame_equal(history.table(), kept(home).table())
+
+
+def test_a_kept_run_always_has_the_same_bytes(tmp_path, monkeypatch):
+    history = build().fit(1, progress=False)
+    keep(history, "{}", tmp_path / "now.zip")
+    monkeypatch.setattr(time, "time", lambda: 2e9)
+    keep(history, "{}", tmp_path / "later.zip")
+    assert (tmp_path / "now.zip").read_bytes() == (tmp_path / "later.zip").read_bytes()
+
+
+def test_a_damaged_run_is_refused(tmp_path):
+    fit_once(build(), 1, tmp_path)
+    (home,) = tmp_path.iterdir()
+    home.write_bytes(home.read_bytes()[:200])
+    with pytest.raises(BadZipFile):
+        fit_once(build(), 1, tmp_path)
 
 
 def test_a_long_run_writes_about_ten_checkpoints(tmp_path, monkeypatch):
@@ -317,7 +336,6 @@ def test_a_run_that_another_study_holds_is_copied(tmp_path: Path, fits):
     assert len(fits) == 1
     pd.testing.assert_frame_equal(found.table(), before.table())
     (home,) = mine.iterdir()
-    kept = theirs / home.name
-    assert (home / "made_by.json").read_text() == (kept / "made_by.json").read_text()
+    assert home.read_bytes() == (theirs / home.name).read_bytes()
     fit_once(build(lr=0.3), 2, mine, [theirs])
     assert len(fits) == 2, "an unequal run is not found"
