@@ -239,16 +239,19 @@ def evaluation_batch(federation: Federation) -> int:
 def keep_freed_memory() -> None:
     """Ask the C library to keep what is freed: a step then meets no fresh pages.
 
-    A setting of the whole process, of glibc only; elsewhere nothing happens.
+    And to keep it in two places, not in one for every thread that ever trained. A
+    setting of the whole process, of glibc only; elsewhere nothing happens.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return
-    top_pad, trim_threshold, mmap_threshold = -2, -1, -3  # as malloc.h numbers them
+    # as malloc.h numbers them
+    trim_threshold, top_pad, mmap_threshold, arena_max = -1, -2, -3, -8
     mallopt(mmap_threshold, 2**30)
     mallopt(trim_threshold, 2**30)
     mallopt(top_pad, 2**26)
+    mallopt(arena_max, 2)
 
 
 @contextmanager

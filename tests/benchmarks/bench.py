@@ -23,8 +23,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -47,6 +48,17 @@ def ours(job: Job, **settings) -> Iterator[None]:
     while True:
         run.step()
         yield
+
+
+@dataclass(frozen=True)
+class Unknown(fl.FedAvg):
+    """FedAvg, with a loss of which the engine knows no batched form."""
+
+    stackable: ClassVar[bool] = True
+
+    def loss(self, model, batch, visit) -> torch.Tensor:
+        """That of FedAvg."""
+        return super().loss(model, batch, visit)
 
 
 def centralised(job: Job, device: str) -> Iterator[None]:
@@ -72,11 +84,12 @@ CONTESTANTS: dict[str, Callable[..., Iterator[None]]] = {
     "bare loop on two threads": jobs.bare_threads,
     "bare serial loop": jobs.bare_serial,
     "bare stacked loop": jobs.bare_stacked,
+    "bare vmap loop": lambda job: jobs.bare_stacked(job, jobs.vmapped_loss),
     "local": ours,
     "local, one worker": lambda job: ours(job, workers=1),
     "local, bf16": lambda job: ours(job, precision="bf16"),
     "stacked": lambda job: ours(job, engine="stacked"),
-    "stacked, vmap": lambda job: ours(job, engine="stacked", method=fl.FedProx(mu=0)),
+    "stacked, vmap": lambda job: ours(job, engine="stacked", method=Unknown()),
 }
 ON_CPU = {
     FEMNIST_100: (
@@ -85,7 +98,7 @@ ON_CPU = {
     ),
     TINY_MANY: (
         *("plain PyTorch", "floor", "bare serial loop", "bare stacked loop"),
-        *("local, one worker", "stacked", "stacked, vmap"),
+        *("bare vmap loop", "local, one worker", "stacked", "stacked, vmap"),
     ),
 }
 ONE_THREAD = ("bare serial loop",)
@@ -211,8 +224,9 @@ def on_cpu(num_rounds: int) -> dict:
         ("FEMNIST-100, beside a busy neighbour", busy["local"], "≤", 1.6),
         ("the same, plain PyTorch", busy["plain PyTorch"], "", None),
         ("tiny-many, stacked, over plain", faster["tiny-many", "stacked"], "≥", 40),
-        ("tiny-many, vmap, over plain", faster["tiny-many", "stacked, vmap"], "≥", 12),
         ("the same, bare loop", faster["tiny-many", "bare stacked loop"], "", None),
+        ("tiny-many, vmap, over plain", faster["tiny-many", "stacked, vmap"], "≥", 12),
+        ("the same, bare loop", faster["tiny-many", "bare vmap loop"], "", None),
         ("tiny-many, serial", faster["tiny-many", "local, one worker"], "≥", 2.5),
         ("the same, bare loop", faster["tiny-many", "bare serial loop"], "", None),
         ("100 → 100,000 clients, seconds", flat["seconds"], "≤", 1.06),
@@ -285,11 +299,9 @@ def report(found: dict, folder: Path | None) -> None:
             f"{PLAUSIBLE[0]} to {PLAUSIBLE[1]}; use a machine without other work"
         )
     for what, value, sign, goal in found["goals"]:
-        met = "" if goal is None else f"{sign} {goal:<6}"
-        is_met = {"≤": np.less_equal, "≥": np.greater_equal}.get(sign, lambda *_: True)
-        print(
-            f"{what:42} {value:8.2f}  {met:9} {'' if is_met(value, goal) else 'MISSED'}"
-        )
+        wanted = "" if goal is None else f"{sign} {goal:<6}"
+        verdict = "" if is_met(value, sign, goal) else "MISSED"
+        print(f"{what:42} {value:8.2f}  {wanted:9} {verdict}")
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
         goals = pd.DataFrame(found["goals"], columns=["what", "value", "sign", "goal"])

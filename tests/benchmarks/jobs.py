@@ -19,6 +19,7 @@ from queue import SimpleQueue
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import vmap
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -250,7 +251,28 @@ def bare_threads(job: Job) -> Iterator[None]:
             yield
 
 
-def bare_stacked(job: Job) -> Iterator[None]:
+def network(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+    """The two-layer network of one client: logits (B, M)."""
+    return F.linear(F.linear(x, w1, b1).relu(), w2, b2)
+
+
+def batched_loss(x: Tensor, y: Tensor, w1, b1, w2, b2) -> Tensor:
+    """The sum of all clients' mean losses, by batched products; x (K, B, 64)."""
+    hidden = torch.baddbmm(b1[:, :, None], w1, x.mT).relu()
+    logits = torch.baddbmm(b2[:, :, None], w2, hidden).mT
+    return F.cross_entropy(logits.flatten(0, 1), y.flatten()) * len(x)
+
+
+def vmapped_loss(x: Tensor, y: Tensor, *own: Tensor) -> Tensor:
+    """The same by ``torch.func.vmap`` of one client's loss."""
+
+    def one(x: Tensor, y: Tensor, *own: Tensor) -> Tensor:
+        return F.cross_entropy(network(x, *own), y)
+
+    return vmap(one)(x, y, *own).sum()
+
+
+def bare_stacked(job: Job, loss: Callable = batched_loss) -> Iterator[None]:
     """Rounds of the two-layer network by hand, all clients in one stack."""
     x, y = (values.flatten(1) if values.ndim > 1 else values for values in job.floats())
     k, b, first = job.cohort, job.batch_size, job.num_clients * job.samples
@@ -265,22 +287,16 @@ def bare_stacked(job: Job) -> Iterator[None]:
             ]
         )
         rows = torch.from_numpy(rows)
-        w1, b1, w2, b2 = own = [
-            p.expand(k, *p.shape).clone().requires_grad_() for p in start
-        ]
+        own = [p.expand(k, *p.shape).clone().requires_grad_() for p in start]
         optimiser = torch.optim.SGD(own, lr=0.01, momentum=0.9, fused=True)
         for mine in rows.split(b, dim=1):
-            hidden = torch.baddbmm(b1[:, :, None], w1, x[mine].mT).relu()
-            logits = torch.baddbmm(b2[:, :, None], w2, hidden).mT
-            loss = F.cross_entropy(logits.flatten(0, 1), y[mine].flatten())
             for parameter in own:
                 parameter.grad = None
-            (loss * k).backward()  # each client's mean, summed over clients
+            loss(x[mine], y[mine], *own).backward()
             optimiser.step()
         start = [p.detach().mean(0) for p in own]
         with torch.inference_mode():
-            hidden = F.linear(x[first:], start[0], start[1]).relu()
-            F.linear(hidden, start[2], start[3]).argmax(1).eq(y[first:]).sum().item()
+            network(x[first:], *start).argmax(1).eq(y[first:]).sum().item()
         yield
 
 
