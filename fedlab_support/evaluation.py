@@ -26,7 +26,9 @@ def measure(
     """Yield scores and losses of the current weights.
 
     - ``test`` and ``held_out``: over all samples and per domain, with the weights of a
-      client never seen, ``state_of(None)``.
+      client never seen, ``state_of(None)``. Where clients predict with weights of their
+      own, ``personal_…`` on top: a domain on which one client alone trains, by that
+      client; and over all samples, if every domain is such a one.
     - ``val``: per client of ``client_ids``, which ascend, on what it keeps back, with
       the weights that it uses; where these are its own the metric is ``personal_…``.
     """
@@ -40,6 +42,8 @@ def measure(
             names = federation.data.domain_names
             for name, what, value in per_group(scores, metric, samples.domain, names):
                 yield split, what, value, name, -1
+    if is_personal and engine.holds_clients:
+        yield from _at_home(engine, federation, client_ids, state_of, round)
     owners = federation.with_val
     place = np.searchsorted(client_ids, owners).clip(max=len(client_ids) - 1)
     clients = [federation.client(i) for i in owners[client_ids[place] == owners]]
@@ -66,6 +70,26 @@ def measure(
     for client, scores in zip(clients, found, strict=True):
         for what, value in scores.means(metric):
             yield "val", what, value, "", client.id
+
+
+def _at_home(engine, federation, client_ids, state_of, round) -> Iterator[Row]:
+    """Test samples as those predict who train on their domain."""
+    test, data = federation.test, federation.data
+    present = set(client_ids.tolist())
+    homes = {
+        domain: Samples(test.store, test.rows[test.domain == domain])
+        for domain in np.unique(test.domain).tolist()
+        if federation.homes.get(domain) in present
+    }
+    questions = [Question(state_of(federation.homes[d]), homes[d]) for d in homes]
+    found = engine.evaluate(questions, round) if questions else []
+    metric = f"personal_{task(data.task).metric}"
+    for domain, scores in zip(homes, found, strict=True):
+        value = scores.score.mean(dtype=np.float64)
+        yield "test", metric, value, data.domain_names[domain], -1
+    if sum(map(len, homes.values())) == len(test) > 0:
+        every = np.concatenate([scores.score for scores in found])
+        yield "test", metric, every.mean(dtype=np.float64), "", -1
 
 
 def _split(scores: Scores, sizes: Sequence[int]) -> list[Scores]:

@@ -270,6 +270,15 @@ class Federation:
         """Clients that keep samples back, in ascending sequence, int."""
         return np.flatnonzero(self.num_val)
 
+    @cached_property
+    def homes(self) -> dict[int, int]:
+        """Domains on which one client alone trains: domain → client."""
+        holds = self._counts(self.data.domain, len(self.data.domain_names)) > 0
+        alone = np.flatnonzero(holds.sum(0) == 1)
+        return dict(
+            zip(alone.tolist(), holds[:, alone].argmax(0).tolist(), strict=True)
+        )
+
     def train_rows(self, id: int) -> np.ndarray:
         """Rows of the store that client ``id`` trains on, int (N,)."""
         return self.rows[self.starts[id] + self.num_val[id] : self.starts[id + 1]]

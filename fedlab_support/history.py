@@ -161,6 +161,22 @@ def concat(items: Iterable[History | pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True) if tables else _frame([], TABLE)
 
 
+def as_participants(table: pd.DataFrame) -> pd.DataFrame:
+    """The same table, with test scores as the clients predict who took part.
+
+    Where a run has ``personal_…`` rows on test samples, because clients predict with
+    layers of their own, they take the place of those of a client never seen.
+    """
+    prefix = "personal_"
+    is_own = (table["split"] == "test") & table["metric"].str.startswith(prefix)
+    own = table[is_own]
+    own = own.assign(metric=own["metric"].str.removeprefix(prefix))
+    keys = [name for name in table.columns if name != "value"]
+    rest = table[~is_own].merge(own[keys], how="left", on=keys, indicator=True)
+    rest = rest[rest.pop("_merge") == "left_only"]
+    return concat([rest, own])
+
+
 def last(table: pd.DataFrame, rounds: int = 1) -> pd.DataFrame:
     """Average the last `rounds` evaluated rounds of every run.
 

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from fedlab_support import FedAvg, Federation, LocalTraining, small_cnn, uniform
 from fedlab_support.messages import Message, Server
 from fedlab_support.methods import FedBN
+from fedlab_support.partition import by_domain
 from tests.probe import AwkwardNet
 from tests.runs import (
     Turns,
@@ -289,6 +290,32 @@ def test_a_client_predicts_with_its_own_layers(federation, unseen):
         model.load_state_dict(run.server.weights | run.private[i].weights)
         x, y, *_ = federation.client(i).val.whole()
         assert found[i] == pytest.approx(F.cross_entropy(model(x), y).item(), rel=1e-4)
+
+
+def test_who_alone_has_a_domain_is_tested_there_with_its_own_layers():
+    data = tiny_data(num=120, domains=3, owners=3, test_share=0.4)
+    federation = Federation.build(data, by_domain(data, clients_per_domain=1, rng=0))
+    run = fitted(FedBN(), federation, model=Batchy)
+    tests = run.history.table().query("split == 'test' and round == 2")
+    found = tests[tests.metric == "personal_accuracy"].set_index("domain").value
+    assert set(found.index) == {"", *data.domain_names}
+    hits = 0
+    for i, name in enumerate(data.domain_names):
+        model = Batchy((1, 8, 8), 4).eval()
+        model.load_state_dict(run.server.weights | run.private[i].weights)
+        x, y, *_ = federation.test.whole()
+        mine = torch.from_numpy(federation.test.domain == i)
+        right = model(x[mine]).argmax(1) == y[mine]
+        assert found[name] == pytest.approx(right.double().mean().item())
+        hits += right.sum().item()
+    assert found[""] == pytest.approx(hits / len(federation.test))
+
+
+def test_nobody_is_at_home_where_two_share_a_domain(federation):
+    assert federation.homes == {}
+    run = fitted(FedBN(), federation, model=Batchy)
+    tests = run.history.table().query("split == 'test'")
+    assert set(tests.metric) == {"accuracy", "loss"}
 
 
 @pytest.mark.parametrize("unseen", WAYS)

@@ -9,6 +9,7 @@ import pytest
 from fedlab_support.history import (
     History,
     across_clients,
+    as_participants,
     by_client,
     columns_of,
     compare,
@@ -205,6 +206,25 @@ def test_participation_refuses_what_would_count_wrongly():
         participation(runs, num_clients=3, by=["name"])
     with pytest.raises(ValueError, match=r"no 'name'.*table\.assign\(name=…\)"):
         participation(runs.drop(columns="name"), num_clients=3)
+
+
+def test_personal_scores_take_the_place_of_those_of_a_client_never_seen():
+    own, plain = small_history(method="FedBN"), small_history()
+    own.add(4, "test", "personal_accuracy", 0.9, domain="mnist")
+    own.add(4, "val", "personal_accuracy", 0.7, client=2)
+    both = concat([own, plain]).assign(setting=None)
+    found = as_participants(both)
+    assert len(found) == len(both) - 1
+    last_round = found.query("round == 4 and split == 'test' and domain == 'mnist'")
+    values = last_round.set_index(["method", "metric"]).value
+    assert values.to_dict() == {
+        ("FedBN", "accuracy"): 0.9,
+        ("FedAvg", "accuracy"): pytest.approx(0.4 / 3),
+    }
+    assert "personal_accuracy" in set(found.query("split == 'val'").metric)
+    assert found.dtypes.equals(both.dtypes)
+    rows = plain.table()
+    pd.testing.assert_frame_equal(as_participants(rows), rows)
 
 
 def test_columns_may_be_given_as_one_name():

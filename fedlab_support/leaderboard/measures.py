@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..federation import Federation
-from ..history import History, last
+from ..history import History, as_participants, last
 from ..metrics import TASKS, fairness, task
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def measured(
     """The measures of one run, shares in [0, 1]; NaN where a thing is not defined.
 
     - ``score``, what ranks are made of: on the domains that nobody has where there are
-      some, else on test samples of those that clients have; each domain counts once.
+      some, else on test samples of those that clients have, by their own layers where
+      they have such; each domain counts once.
     - ``worst_domain``, ``sigma_domain``: the lowest of all domains, and the deviation
       between them (dividing by their number). ``held_out``: on what nobody has.
     - ``sigma_type``, ``sigma_client``: where each client holds one domain, between the
@@ -44,7 +45,7 @@ def measured(
 
     Every score is the mean of the last ``last_rounds`` evaluations.
     """
-    table = history.table()
+    table = as_participants(history.table())
     metric = task(federation.data.task).metric
     ends = last(table[table["metric"].str.endswith(metric)], last_rounds)
     whole = ends[ends["client"] == -1]
@@ -87,6 +88,7 @@ def _cost(table: pd.DataFrame, wire: pd.DataFrame) -> dict[str, float]:
 
 def by_round(curves: pd.DataFrame) -> pd.DataFrame:
     """What ``score`` averages, after every evaluation: tidy, with split "score"."""
+    curves = as_participants(curves)
     score = curves["metric"].isin([each.metric for each in TASKS.values()])
     domains = curves[score & (curves["domain"] != "") & (curves["client"] == -1)]
     has_unseen = domains["held_out"] != ""
