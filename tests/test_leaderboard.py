@@ -155,6 +155,16 @@ def test_a_domain_that_nobody_has_is_the_score(board):
     assert curve["value"].iloc[-1] == pytest.approx(unseen.item())
 
 
+def test_own_layers_are_the_score_of_clients_that_have_them(board):
+    run = leaderboard.run_of("FedAvg", board)
+    history = run.fit(2, progress=False)
+    for name in tiny_data().domain_names:
+        history.add(2, "test", "personal_accuracy", 1.0, domain=name)
+    assert leaderboard.measured(history, run.federation, last_rounds=1)["score"] == 1
+    curve = leaderboard.by_round(history.table().assign(protocol=board))
+    assert curve["value"].iloc[-1] == 1
+
+
 # ---- runs that are there already ----------------------------------------------------
 @pytest.fixture
 def fits(monkeypatch) -> list[Run]:
