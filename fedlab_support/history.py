@@ -172,9 +172,9 @@ def as_participants(table: pd.DataFrame) -> pd.DataFrame:
     own = table[is_own]
     own = own.assign(metric=own["metric"].str.removeprefix(prefix))
     keys = [name for name in table.columns if name != "value"]
-    rest = table[~is_own].merge(own[keys], how="left", on=keys, indicator=True)
-    rest = rest[rest.pop("_merge") == "left_only"]
-    return concat([rest, own])
+    both = concat([table[~is_own].reset_index(), own.reset_index()])
+    both = both.drop_duplicates(keys, keep="last").set_index("index")
+    return both.sort_index().rename_axis(table.index.name)
 
 
 def last(table: pd.DataFrame, rounds: int = 1) -> pd.DataFrame:

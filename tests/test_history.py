@@ -223,6 +223,7 @@ def test_personal_scores_take_the_place_of_those_of_a_client_never_seen():
     }
     assert "personal_accuracy" in set(found.query("split == 'val'").metric)
     assert found.dtypes.equals(both.dtypes)
+    assert found["method"].tolist() == sorted(found["method"])[::-1], "in their order"
     rows = plain.table()
     pd.testing.assert_frame_equal(as_participants(rows), rows)
 
