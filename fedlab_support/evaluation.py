@@ -27,8 +27,8 @@ def measure(
 
     - ``test`` and ``held_out``: over all samples and per domain, with the weights of a
       client never seen, ``state_of(None)``. Where clients predict with weights of their
-      own, ``personal_…`` on top: a domain on which one client alone trains, by that
-      client; and over all samples, if every domain is such a one.
+      own, and the engine has them, ``personal_…`` on top: a domain on which one client
+      alone trains, by that client; over all samples, if every domain is such a one.
     - ``val``: per client of ``client_ids``, which ascend, on what it keeps back, with
       the weights that it uses; where these are its own the metric is ``personal_…``.
     """
