@@ -156,7 +156,7 @@ def test_links_follow_their_files_into_the_site(tmp_path: Path):
 
 
 def test_a_table_that_a_chapter_names_becomes_a_page_outside_the_menu(tmp_path: Path):
-    table = "figures/04_fedfa/real_digits5_main_by_domain.md"
+    table = "figures/04_fedfa/real/main_by_domain.md"
     origin = REPOSITORY / "notebooks" / "04_fedfa.ipynb"
     settle(f"[t](../{table}) [n](../no/such.md)", origin, tmp_path)
     written = (tmp_path / table).read_text(encoding="utf-8")

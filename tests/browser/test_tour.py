@@ -1,5 +1,6 @@
 """Chapter 00 in the page: it runs, its explorer answers, and the playground plays."""
 
+import re
 import time
 
 import pytest
@@ -7,6 +8,7 @@ from playwright.sync_api import expect
 
 CHAPTER = "00_tour"
 pytestmark = pytest.mark.slow
+UNDER_WAY = re.compile(r"round [1-9]\d* of 20")  # a quick machine is never seen at 1
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def test_the_playground_starts_draws_and_stops_within_a_round(chapter, board):
     picture, note = board.locator("img"), board.locator(".widget-html").first
     empty = picture.get_attribute("src")
     press(board, "Start")
-    expect(note).to_contain_text("round 1 of 20", timeout=60_000)
+    expect(note).to_contain_text(UNDER_WAY, timeout=60_000)
     expect(picture).not_to_have_attribute("src", empty)
     began = time.monotonic()
     assert chapter.ask_kernel("print(6 * 7)") == "42"
@@ -52,9 +54,9 @@ def test_a_second_run_stands_beside_the_first(chapter, board):
     board.get_by_label("method").select_option("FedProx")
     note = board.locator(".widget-html").first
     press(board, "Start")
-    expect(note).to_contain_text("round 2 of 20", timeout=60_000)
+    expect(note).to_contain_text(UNDER_WAY, timeout=60_000)
     press(board, "Stop")
-    expect(note).to_contain_text("stopped after")
+    expect(note).to_contain_text("stopped after", timeout=10_000)
     table = board.locator(".fl-comparison")
     expect(table).to_contain_text("run before")
     expect(table.locator("tr", has_text="method")).to_contain_text("FedProx")
