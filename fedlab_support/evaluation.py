@@ -8,6 +8,7 @@ import numpy as np
 
 from .engines import Engine, Question
 from .federation import Federation, Samples
+from .history import PERSONAL
 from .messages import Tensors
 from .metrics import Scores, per_group, task
 
@@ -42,12 +43,13 @@ def measure(
             names = federation.data.domain_names
             for name, what, value in per_group(scores, metric, samples.domain, names):
                 yield split, what, value, name, -1
+    metric = PERSONAL + metric if is_personal else metric
     if is_personal and engine.holds_clients:
-        yield from _at_home(engine, federation, client_ids, state_of, round)
+        parts = (engine, federation, client_ids, state_of)
+        yield from _at_home(*parts, round, metric)
     owners = federation.with_val
     place = np.searchsorted(client_ids, owners).clip(max=len(client_ids) - 1)
     clients = [federation.client(i) for i in owners[client_ids[place] == owners]]
-    metric = f"personal_{metric}" if is_personal else metric
     if clients and (is_personal or not engine.holds_clients):
         questions = [
             Question(
@@ -72,9 +74,11 @@ def measure(
             yield "val", what, value, "", client.id
 
 
-def _at_home(engine, federation, client_ids, state_of, round) -> Iterator[Row]:
+def _at_home(
+    engine, federation, client_ids, state_of, round, metric: str
+) -> Iterator[Row]:
     """Test samples as those predict who train on their domain."""
-    test, data = federation.test, federation.data
+    test, names = federation.test, federation.data.domain_names
     present = set(client_ids.tolist())
     homes = {
         domain: Samples(test.store, test.rows[test.domain == domain])
@@ -83,10 +87,9 @@ def _at_home(engine, federation, client_ids, state_of, round) -> Iterator[Row]:
     }
     questions = [Question(state_of(federation.homes[d]), homes[d]) for d in homes]
     found = engine.evaluate(questions, round) if questions else []
-    metric = f"personal_{task(data.task).metric}"
     for domain, scores in zip(homes, found, strict=True):
         value = scores.score.mean(dtype=np.float64)
-        yield "test", metric, value, data.domain_names[domain], -1
+        yield "test", metric, value, names[domain], -1
     if sum(map(len, homes.values())) == len(test) > 0:
         every = np.concatenate([scores.score for scores in found])
         yield "test", metric, every.mean(dtype=np.float64), "", -1

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # tables are read long after training, and pandas is slow to 
 
 
 ALL_DOMAINS, ALL_CLIENTS = "", -1
+PERSONAL = "personal_"
+"""How a metric's name begins where clients predict with weights of their own."""
 GROUPS = {"sort": False, "dropna": False}  # in their order; empty cells are a group
 CONSTANTS = {"run": "str", "method": "str", "seed": "int64", "held_out": "str"}
 MEASURED = {
@@ -167,10 +169,9 @@ def as_participants(table: pd.DataFrame) -> pd.DataFrame:
     Where a run has ``personal_…`` rows on test samples, because clients predict with
     layers of their own, they take the place of those of a client never seen.
     """
-    prefix = "personal_"
-    is_own = (table["split"] == "test") & table["metric"].str.startswith(prefix)
+    is_own = (table["split"] == "test") & table["metric"].str.startswith(PERSONAL)
     own = table[is_own]
-    own = own.assign(metric=own["metric"].str.removeprefix(prefix))
+    own = own.assign(metric=own["metric"].str.removeprefix(PERSONAL))
     keys = [name for name in table.columns if name != "value"]
     both = concat([table[~is_own].reset_index(), own.reset_index()])
     both = both.drop_duplicates(keys, keep="last").set_index("index")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .data import DomainData
 from .federation import Federation
-from .history import ALL_CLIENTS, ALL_DOMAINS, GROUPS, MEASURED
+from .history import ALL_CLIENTS, ALL_DOMAINS, GROUPS, MEASURED, PERSONAL
 from .partition import Parts, by_owner, leave_out
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _reported(
     numbers = _by_round(measured[is_reported], run, f"{metric} of {domains}")
     round = numbers.index[-1]
     if rule == "best_val":
-        names = (metric, f"personal_{metric}")
+        names = (metric, PERSONAL + metric)
         seen = run[(run["split"] == "val") & run["metric"].isin(names)]
         what = f"{metric} on val; Federation.build(…, val=0.1) keeps samples back"
     elif rule == "best_held_out_val":
