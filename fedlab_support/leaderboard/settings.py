@@ -67,7 +67,6 @@ def _dealt(deal, dataset: str, held_out: str, val: float) -> Federation:
 CNN = partial(models.small_cnn, norm="batch")
 SMALL = LocalTraining(lr=0.05, batch_size=32)
 ADAM = partial(LocalTraining, optimiser="adam", batch_size=32)
-ADAMW = partial(LocalTraining, optimiser="adamw", weight_decay=0.01)
 
 
 # ---- data that is always there ------------------------------------------------------
@@ -107,9 +106,8 @@ def digit_types() -> Protocol:
     """Chapter 06 on the laptop."""
     order = ("scanned", "lowres", "drawn", "blended", "street")
     deal = partial(dealing.types, size=None, order=order, pictures=500)
-    training = ADAMW(lr=5e-3, batch_size=8)
     about = "common and rare looks of digits; prompts on a frozen transformer"
-    return _prompted(about, "digit_domains", deal, models.tiny_vit, training)
+    return _prompted(about, "digit_domains", deal, models.tiny_vit)
 
 
 def camera_sites() -> Protocol:
@@ -180,8 +178,7 @@ def pacs_types() -> Protocol:
     order = ("photo", "art_painting", "cartoon", "sketch")
     deal = partial(dealing.types, size=64, order=order, pictures=1200)
     about = "common and rare looks; prompts on a frozen transformer"
-    training = ADAMW(lr=1e-3, batch_size=16)
-    return _prompted(about, "pacs", deal, models.deit_tiny, training, (0,))
+    return _prompted(about, "pacs", deal, models.deit_tiny, (0,))
 
 
 def digits5_types() -> Protocol:
@@ -189,13 +186,14 @@ def digits5_types() -> Protocol:
     order = ("mnist", "usps", "mnistm")
     deal = partial(dealing.types, size=64, order=order, pictures=1200)
     about = "common and rare sets of digits; prompts on a frozen transformer"
-    training = ADAMW(lr=1e-3, batch_size=16)
-    return _prompted(about, "digits5", deal, models.deit_tiny, training, (0,))
+    return _prompted(about, "digits5", deal, models.deit_tiny, (0,))
 
 
-def _prompted(about, dataset, deal, network, training, seeds=(0, 1, 2)) -> Protocol:
+def _prompted(about, dataset, deal, network, seeds=(0, 1, 2)) -> Protocol:
     """FedGCR's comparison: one frozen backbone and four prompts for everybody."""
     num_types = len(deal.keywords["order"])
+    adamw = {"optimiser": "adamw", "weight_decay": 0.01}
+    training = LocalTraining(lr=5e-3, batch_size=8, **adamw)
     like_fedgcr = {"init": "normal"}
     groups = {"num_groups": num_types}
     own = {
