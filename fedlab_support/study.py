@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -92,10 +93,11 @@ def fit_once(
     Nothing half-written is ever left: a run's file appears when it is complete. Until
     then there is a hidden folder with checkpoints, about ten of them in a whole run.
     Raises ValueError when ``folder`` is given and the run cannot be told from another,
-    because its model or selection has no name of its own.
+    because its model or selection has no name of its own. Warns of a run in which no
+    message was ever accepted: its numbers are those of the first weights.
     """
     if folder is None:
-        return run.fit(rounds, progress=False)
+        return _heard(run.fit(rounds, progress=False))
     made_by = run.describe() | {"rounds": rounds, "evaluate_every": run.evaluate_every}
     for part in ("model", "select"):
         if any(sign in made_by[part] for sign in ("<lambda>", "<locals>", " at 0x")):
@@ -116,7 +118,16 @@ def fit_once(
             keep(_fit(run, rounds, unfinished), text, home)
             with suppress(BlockingIOError), claimed(unfinished):
                 shutil.rmtree(unfinished, ignore_errors=True)
-    return replace(kept(home), run=run.history.run)
+    return _heard(replace(kept(home), run=run.history.run))
+
+
+def _heard(history: History) -> History:
+    if not any(split == "train" for _, split, *_ in history.measured):
+        reasons = [reason for _, who, _, reason in history.absences if who >= 0]
+        last = f"the last: {reasons[-1]}" if reasons else "nobody was asked"
+        text = f"{history.run}: no message was accepted in any round; {last}"
+        warnings.warn(text, stacklevel=3)
+    return history
 
 
 def kept(home: Path) -> History:

@@ -11,7 +11,12 @@ from fedlab_support import FedAvg, Federation, LocalTraining, small_cnn
 from fedlab_support.messages import Broadcast
 from fedlab_support.methods import FedFA, FedFAPlus
 from fedlab_support.models import small_alexnet
-from fedlab_support.models.histogram import extent, soft_histogram, symmetric_kl
+from fedlab_support.models.histogram import (
+    FeatureHistogram,
+    extent,
+    soft_histogram,
+    symmetric_kl,
+)
 from fedlab_support.partition import by_owner
 from fedlab_support.streams import layer_noise
 from tests.test_contract import same
@@ -203,6 +208,29 @@ def test_the_papers_bytes_travel_and_no_more(federation, widths, noise, histogra
     assert extra_bytes(run, 2, 2) == {"up": half, "down": half}
     alone = fitted(federation, FedFAPlus(stages=()), **settings)
     assert extra_bytes(alone, 2, 2) == {"up": histograms // 2, "down": histograms // 2}
+
+
+def test_histograms_are_noisy_with_the_moments_and_stay_histograms(federation):
+    plain, noisy = (fitted(federation, FedFAPlus(noise=s), rounds=1) for s in (0, 0.02))
+    assert same_weights(plain, noisy), "what stays at home has no noise"
+    pairs = [
+        (a.report["histogram"], b.report["histogram"])
+        for a, b in zip(plain.messages, noisy.messages, strict=True)
+    ]
+    change = torch.cat([(b - a)[a > 0.1].flatten() for a, b in pairs])
+    assert change.std().item() == pytest.approx(0.02, rel=0.35)
+    loud = fitted(federation, FedFAPlus(noise=0.4), rounds=3)
+    assert loud.history.events().empty, "nobody is left out"
+    assert len(loud.messages) == 5
+    for message in loud.messages:
+        rows = message.report["histogram"]
+        assert (rows >= 0).all() and torch.allclose(rows.sum(1), torch.ones(len(rows)))
+
+
+def test_rows_become_shares_again():
+    rows = torch.tensor([[0.5, -0.2, 0.5], [-1.0, -2.0, -3.0]])
+    expected = torch.tensor([[0.5, 0.0, 0.5], [1 / 3, 1 / 3, 1 / 3]])
+    torch.testing.assert_close(FeatureHistogram.as_shares(rows), expected)
 
 
 def test_the_range_stays_at_home(federation):

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from fedlab_support import checkpoint
+from fedlab_support.engines import Faults
 from fedlab_support.federation import Federation
 from fedlab_support.history import TABLE, History
 from fedlab_support.identity import name_of
@@ -327,6 +328,17 @@ def test_a_stopped_study_goes_on_where_it_stopped(tmp_path, fits):
     assert len(fits) == 4
     whole = measured(quiet_study(build, GRID, 1))
     pd.testing.assert_frame_equal(measured(table), whole)
+
+
+@pytest.mark.filterwarnings("ignore:round .* left out")
+def test_a_run_in_which_nobody_was_ever_heard_is_not_passed_over(tmp_path):
+    silent = partial(build, method=FedProx(), faults=Faults(drop=1.0))
+    said = "FedProx, seed 0: no message was accepted in any round; the last: .*drop"
+    for _ in ("trained", "read"):
+        with pytest.warns(UserWarning, match=said):
+            fit_once(silent(), 2, tmp_path)
+    with pytest.warns(UserWarning, match=said):
+        fit_once(silent(), 2)
 
 
 def test_a_run_that_another_study_holds_is_copied(tmp_path: Path, fits):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..checks import expect, expect_fractions, expect_not_negative
 from ..messages import Message, Server, Tensors
@@ -41,7 +41,7 @@ class FedFA(FedAvg):
     fusion: str = "adaptive"  # or "direct"; "client" (FedFA-C), "random" (FedFA-R)
     server_variance: str = "channel"  # or "scalar", as released
     stats_carry: str = "persist"  # moments from round to round; "average", "reset"
-    noise: float = 0.0  # deviation of noise on the moments that are said, ≥ 0; 0: none
+    noise: float = 0.0  # deviation of noise on what is said of features, ≥ 0; 0: none
 
     stackable: ClassVar[bool] = False
     predicts_personally: ClassVar[bool] = False
@@ -79,12 +79,15 @@ class FedFA(FedAvg):
 
     def report(self, model: nn.Module, visit: Visit) -> Tensors:
         """The moments (2, C) of each layer, if the noise depends on the server."""
-        said = self.report_form(model)
+        said = FedFA.report_form(self, model)
         for name, value in said.items() if self.noise else ():
-            eps = torch.randn(value.shape, generator=visit.rng).to(value)
-            mean, deviation = value + self.noise * eps
+            mean, deviation = self._blurred(value, visit)
             said[name] = torch.stack([mean, deviation.relu()])
         return said
+
+    def _blurred(self, value: Tensor, visit: Visit) -> Tensor:
+        eps = torch.randn(value.shape, generator=visit.rng).to(value)
+        return value + self.noise * eps
 
     def report_form(self, model: nn.Module) -> Tensors:
         """The model's own moments."""

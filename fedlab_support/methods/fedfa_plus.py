@@ -79,7 +79,7 @@ class FedFAPlus(FedFA):
         return task_loss + self.alignment * divergence
 
     def report(self, model: nn.Module, visit: Visit) -> Tensors:
-        """FedFA's moments, and pi_k (C, L) of the client's features without noise."""
+        """FedFA's moments, and pi_k (C, L) of features that no layer has changed."""
         said = super().report(model, visit)
         if self.alignment:
             layer = self._layer(model)
@@ -88,7 +88,9 @@ class FedFAPlus(FedFA):
                     model.encode(batch.x)
             z = layer.values(heard)
             visit.memory["extent"] = extent(z)
-            said["histogram"] = layer.shares(z, visit.memory["extent"])
+            said["histogram"] = pi = layer.shares(z, visit.memory["extent"])
+            if self.noise:
+                said["histogram"] = layer.as_shares(self._blurred(pi, visit))
         return said
 
     def report_form(self, model: nn.Module) -> Tensors:

@@ -103,6 +103,12 @@ class FeatureHistogram(Tap):
         """The histogram (C, L) of values (C, n) between ``extent`` (2, C)."""
         return soft_histogram(z, extent, self.bins, self.temperature)
 
+    @staticmethod
+    def as_shares(values: Tensor) -> Tensor:
+        """Rows (C, L), cut at 0, that sum to 1 again; evenly where nothing is left."""
+        kept = values.relu() + SMALLEST_SHARE
+        return kept / kept.sum(1, keepdim=True)
+
     def extra_repr(self) -> str:
         """What ``print(model)`` shows inside the brackets."""
         return f"{self.bins}, temperature={self.temperature}, pool={self.pool}"
