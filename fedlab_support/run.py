@@ -54,7 +54,7 @@ class Run:
     - ``method``: a :class:`FedAvg` or one of its children.
     - ``model``: a factory, called with (image shape (C, H, W), number of classes).
     - ``select``: who takes part, ``(roster, rng) -> client numbers``; all by default.
-    - ``seed``: with it, on a CPU, every number is the same again.
+    - ``seed``: with it, every number is the same again, on one kind of CPU.
     - ``evaluate_every``: rounds between evaluations; the last of a fit is always one.
     - ``engine``: how clients are visited (see ``engines.open_engine``).
     - ``min_clients``: with fewer messages that can be used, the weights stay.
