@@ -214,7 +214,7 @@ def test_patterns_of_folders_may_be_relative(tmp_path, monkeypatch):
 
 WANTED = """
     one_client cnn office sgd small cifar protocols equal settings released
-    weights augmentations known methods more_methods cameras imagenet adam
+    weights augmentations known methods more_methods cameras imagenet adam quick
     mobile deep pictures source fisc ccst parts knobs adamw tiny deit large
     digits shuffled fields plans everything theirs five swapped six turned whole
     ours network_s data names left_out pairs topics questions
