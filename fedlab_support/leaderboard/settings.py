@@ -107,7 +107,7 @@ def digit_types() -> Protocol:
     order = ("scanned", "lowres", "drawn", "blended", "street")
     deal = partial(dealing.types, size=None, order=order, pictures=500)
     about = "common and rare looks of digits; prompts on a frozen transformer"
-    return _prompted(about, "digit_domains", deal, models.tiny_vit, 0.1)
+    return _prompted(about, "digit_domains", deal, models.tiny_vit, sgd=0.1)
 
 
 def camera_sites() -> Protocol:
@@ -178,7 +178,7 @@ def pacs_types() -> Protocol:
     order = ("photo", "art_painting", "cartoon", "sketch")
     deal = partial(dealing.types, size=64, order=order, pictures=1200)
     about = "common and rare looks; prompts on a frozen transformer"
-    return _prompted(about, "pacs", deal, models.deit_tiny, 0.02, (0,))
+    return _prompted(about, "pacs", deal, models.deit_tiny, sgd=0.02, seeds=(0,))
 
 
 def digits5_types() -> Protocol:
@@ -186,7 +186,7 @@ def digits5_types() -> Protocol:
     order = ("mnist", "usps", "mnistm")
     deal = partial(dealing.types, size=64, order=order, pictures=1200)
     about = "common and rare sets of digits; prompts on a frozen transformer"
-    return _prompted(about, "digits5", deal, models.deit_tiny, 0.02, (0,))
+    return _prompted(about, "digits5", deal, models.deit_tiny, sgd=0.02, seeds=(0,))
 
 
 def _prompted(about, dataset, deal, network, sgd, seeds=(0, 1, 2)) -> Protocol:
@@ -195,15 +195,14 @@ def _prompted(about, dataset, deal, network, sgd, seeds=(0, 1, 2)) -> Protocol:
     ``sgd``: the learning rate of q-FFL, which steps without AdamW.
     """
     num_types = len(deal.keywords["order"])
-    adamw = {"optimiser": "adamw", "weight_decay": 0.01}
-    training = LocalTraining(lr=5e-3, batch_size=8, **adamw)
+    training = LocalTraining(5e-3, 1, 8, optimiser="adamw", weight_decay=0.01)
     like_fedgcr = {"init": "normal"}
     groups = {"num_groups": num_types}
     own = {
         "VPT": Own(like_fedgcr, network),
         "FedGR": Own(like_fedgcr | groups, network),
         "FedGCR": Own(groups, network),
-        "q-FFL": Own(training=LocalTraining(lr=sgd, batch_size=8)),
+        "q-FFL": Own(training=LocalTraining(lr=sgd, batch_size=training.batch_size)),
     }
     work = (partial(network, prompts=4), training, 12, 6, None, seeds)
     return Protocol(about, dataset, deal, *work, weighting=None, own=own)

@@ -79,7 +79,7 @@ class FedFA(FedAvg):
 
     def report(self, model: nn.Module, visit: Visit) -> Tensors:
         """The moments (2, C) of each layer, if the noise depends on the server."""
-        said = FedFA.report_form(self, model)
+        said = FedFA.report_form(self, model)  # without what a child adds
         for name, value in said.items() if self.noise else ():
             mean, deviation = self._blurred(value, visit)
             said[name] = torch.stack([mean, deviation.relu()])
