@@ -30,7 +30,7 @@ def admit_introductions(
             said = _unless_failed(answer)
             expect_tensors("an introduction", said)
             refuse_nan(said)
-            job.method.check(said)
+            job.method.check(said, job.model)
         except Exception as error:
             record_absence(record, 0, i, error)
             continue
@@ -82,7 +82,7 @@ def _admitted(job: Job, told: Broadcast, client: int, answer, record) -> Message
     validate(message, told.weights, client, int(job.federation.sizes[client]))
     if (form := job.method.report_form(job.model)) is not None:
         expect_alike("a report", message.report, form)
-    job.method.check(message.report)
+    job.method.check(message.report, job.model)
     for value in message.metrics.values():
         float(value)  # raises where it is none
     return message

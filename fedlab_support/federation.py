@@ -153,6 +153,17 @@ class Samples:
             for part, (_, epoch) in zip(parts, block, strict=True):
                 yield Batch(*part, epoch)
 
+    def mixed(self, order: np.random.Generator, size: int = 32) -> Iterator[Batch]:
+        """All samples in batches of one domain each, ``size`` to 2 ``size`` - 1 of it.
+
+        ``order`` mixes a domain's samples; one with fewer of them is one batch.
+        """
+        domain = self.domain
+        for d in np.unique(domain):
+            mine = order.permutation(np.flatnonzero(domain == d))
+            for index in np.array_split(mine, max(1, len(mine) // size)):
+                yield self.batch(index)
+
 
 def positions(
     num: int,

@@ -134,6 +134,7 @@ class Run:
             torch.manual_seed(int(sequence(self.seed, "init").generate_state(1)[0]))
             model = factory(data.image_shape, data.num_classes)
             model.image_shape = data.image_shape  # for what the method may add
+            model.num_classes = data.num_classes
             model = self.method.adapt(model)
             if self.training.augment is not None:
                 model = self.training.augment.adapt(model)

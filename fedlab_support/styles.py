@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .clustering import cluster_means, finch
+from .clustering import MOST_POINTS, cluster_means, finch
 from .federation import Batch, Samples
 from .messages import Tensors
 from .models.adain import pooled, style_network
@@ -44,7 +44,8 @@ def client_style(
     """The mean style (2, C) of the clusters of a client's pictures.
 
     - ``maps``: (B, C, h, w), of all its pictures, in batches. They are clustered by
-      FINCH, whose coarsest partition counts. ``is_clustered``: else all are one.
+      FINCH, whose coarsest partition counts; of more than it takes, evenly spaced ones
+      count alone. ``is_clustered``: else all are one.
     - ``with_spread``: deviations as in the released code, those of all pixels if each
       cluster had as many; else the mean of the clusters' deviations, as in the paper.
 
@@ -56,6 +57,9 @@ def client_style(
         points += [F.adaptive_avg_pool2d(batch, 4) if is_large else batch]
         styles += [pooled([one]) for one in batch.split(1)]
     points, styles = torch.cat(points).flatten(1), torch.stack(styles).double()
+    if is_clustered and len(points) > MOST_POINTS:
+        some = torch.linspace(0, len(points) - 1, MOST_POINTS).long()
+        points, styles = points[some], styles[some]
     labels = finch(points)[-1] if is_clustered else torch.zeros(len(points))
     clusters = [together(styles[labels == c]) for c in labels.unique()]
     clusters = torch.stack(clusters)
@@ -92,14 +96,18 @@ def interpolation_style(styles: Tensor, coarsest: bool = False) -> Tensor:
     return cluster_means(rows, labels).median(0).values.view_as(styles[0])
 
 
-def check_styles(tensors: Tensors) -> None:
-    """Raise ValueError for ``styles`` that are none: (J, 2, C), deviations ≥ 0."""
+def check_styles(tensors: Tensors, most: int = 1) -> None:
+    """Raise ValueError for ``styles`` that are none: (J, 2, C), deviations ≥ 0.
+
+    J lies in 1…``most``: who says more styles would have more votes.
+    """
     if (styles := tensors.get("styles")) is None:
         return
-    if styles.ndim != 3 or styles.shape[1] != 2 or not styles.is_floating_point():
+    is_style = styles.ndim == 3 and 1 <= len(styles) <= most and styles.shape[1] == 2
+    if not (is_style and styles.is_floating_point()):
         raise ValueError(
-            "styles must be means and deviations of channels, (J, 2, C) floats, found "
-            f"{styles.dtype} of shape {tuple(styles.shape)}"
+            "styles must be means and deviations of channels, (J, 2, C) floats with J "
+            f"in 1…{most}, found {styles.dtype} of shape {tuple(styles.shape)}"
         )
     if not (styles.isfinite().all() and (styles[:, 1] >= 0).all()):
         raise ValueError(

@@ -104,7 +104,7 @@ class Probe(FedAvg):
         visit.memory["visits"] = visit.memory["visits"] + 1
         return {"visits": visit.memory["visits"], "me": visit.memory["me"]}
 
-    def check(self, tensors):
+    def check(self, tensors, model):
         if "me" in tensors and tensors["me"].item() < 0:
             raise ValueError("a negative client number")
 

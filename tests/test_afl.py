@@ -205,14 +205,25 @@ def test_participants_count_by_their_mixture_over_its_sum(federation):
     before = run.server
     run.step()
     assert [m.client for m in run.messages] == [1, 2, 3]
-    after = run.server.memory["lambda"][[1, 2, 3]]
+    told = before.memory["lambda"][[1, 2, 3]]
+    assert told.max() - told.min() > 0.05, "client 3 was absent"
     weights = method.weigh(before, run.messages)
-    torch.testing.assert_close(weights, after / after.sum(), rtol=1e-14, atol=0)
+    torch.testing.assert_close(weights, told / told.sum(), rtol=1e-14, atol=0)
     name = "head.weight"
     mean = sum(
         w * m.weights[name].double() for w, m in zip(weights, run.messages, strict=True)
     )
     torch.testing.assert_close(run.server.weights[name].double(), mean)
+
+
+def test_the_losses_of_a_round_count_from_the_next_on_unless_it_forgets():
+    before, said = server([0.5, 0.3, 0.2]), saying([1.0, 2.0, 0.0])
+    method = AFL(mixture_lr=0.1)
+    now, _ = method.mixture(before, said)
+    assert (now - before.memory["lambda"]).abs().max() > 0.05
+    assert method.weigh(before, said).tolist() == pytest.approx([0.5, 0.3, 0.2])
+    forgetful = AFL(mixture_lr=0.1, memoryless=True)
+    torch.testing.assert_close(forgetful.weigh(before, said), now)
 
 
 @pytest.mark.parametrize("weighting", ["equal", "examples"])

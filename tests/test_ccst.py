@@ -354,6 +354,14 @@ def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, va
     assert run.private[4].memory["choice"].max() < 3, "the fourth style is its own"
 
 
+def test_a_client_says_as_many_styles_as_it_was_asked_for():
+    many = {"styles": torch.ones(4, 2, 3)}
+    CCST(num_single=4).check(many, None)
+    for method in (CCST(), CCST(num_single=3)):
+        with pytest.raises(ValueError, match=r"J in 1….*\(4, 2, 3\)"):
+            method.check(many, None)
+
+
 def test_styles_of_unlike_networks_are_no_bank():
     said = {k: {"styles": torch.ones(1, 2, 3 + k)} for k in range(2)}
     with pytest.raises(ValueError, match="one styles"):

@@ -294,7 +294,7 @@ def test_a_run_in_which_every_introduction_fails_says_so(federation):
 def test_a_check_that_stumbles_leaves_out_that_client_only(federation):
     @dataclass(frozen=True)
     class Stumbles(Probe):
-        def check(self, tensors):
+        def check(self, tensors, model):
             if tensors.get("me", torch.zeros(1)) == 2:
                 tensors["not there"]
 

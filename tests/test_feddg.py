@@ -646,3 +646,21 @@ def test_what_a_client_gets_is_decided_by_the_bank_alone(federation):
 def test_a_window_loses_no_frequency_to_rounding():
     rows, _ = FedDG(alpha=0.29).window(100, 100)  # 0.29 * 100 is 28.999999999999996
     assert len(rows) == 2 * 29 + 1
+
+
+@pytest.mark.parametrize("wrong", ["short", "unknown", "negative"])
+def test_labels_that_are_none_leave_that_client_out(federation, wrong):
+    @dataclass(frozen=True)
+    class Garbled(FedDG):
+        def introduce(self, model, visit):
+            said = super().introduce(model, visit)
+            if visit.client.id == 1:
+                y = said["labels"]
+                new = {"short": y[1:], "unknown": y + 9, "negative": y - 9}
+                said["labels"] = new[wrong]
+            return said
+
+    method = Garbled(alpha=WIDE, match_label=True)
+    with pytest.warns(UserWarning, match="client 1 is left out of the run"):
+        run = runs.fitted(method, federation)
+    assert [m.client for m in run.messages] == [0, 2, 3, 4]

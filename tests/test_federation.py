@@ -214,6 +214,21 @@ def test_every_epoch_is_shuffled_anew_and_the_stream_decides():
     assert epochs(0) != epochs(1)
 
 
+def test_mixed_batches_are_of_one_domain_and_of_all_its_classes():
+    data = tiny_data(600)
+    order = np.lexsort((data.labels, data.domain))  # as files lie in folders
+    own = Samples(Store(data), order)
+    batches = list(own.mixed(np.random.default_rng(0)))
+    index = np.concatenate([batch.index for batch in batches])
+    assert sorted(index) == list(range(len(own))) != index.tolist()
+    for batch in batches:
+        assert 32 <= len(batch.y) < 64
+        assert len(np.unique(own.domain[batch.index])) == 1
+        assert len(batch.y.unique()) == data.num_classes
+    few = Samples(own.store, order[:5])
+    assert [len(batch.y) for batch in few.mixed(np.random.default_rng(0))] == [5]
+
+
 def test_a_last_batch_that_is_too_small_is_left_out():
     sizes = [len(batch.y) for batch in samples(7).batches(3, epochs=2, smallest=2)]
     assert sizes == [3, 3, 3, 3]

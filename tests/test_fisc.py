@@ -366,7 +366,7 @@ def test_who_fails_in_a_round_does_not_spoil_it(federation):
     assert all(value.isfinite().all() for value in run.server.weights.values())
 
 
-@pytest.mark.parametrize("wrong", ["no number", "negative", "narrow"])
+@pytest.mark.parametrize("wrong", ["no number", "negative", "narrow", "fifty", "none"])
 def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, wrong):
     @dataclass(frozen=True)
     class Wrong(FISC):
@@ -374,6 +374,9 @@ def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, wr
             said = super().introduce(model, visit)
             if visit.client.id == 1 and wrong == "narrow":
                 said["styles"] = said["styles"][..., :-1]  # of another network
+            elif visit.client.id == 1 and wrong in ("fifty", "none"):
+                num = 50 if wrong == "fifty" else 0  # votes
+                said["styles"] = said["styles"].expand(num, -1, -1)
             elif visit.client.id == 1:
                 said["styles"][0, 1, 2] = math.nan if wrong == "no number" else -0.5
             return said

@@ -467,7 +467,8 @@ def test_faulty_clients_leave_it_running(federation):
 
 
 @pytest.mark.filterwarnings("ignore:round 1. client 1")
-def test_a_report_that_is_no_prototypes_leaves_that_client_out(federation):
+@pytest.mark.parametrize("wrong", [1000, torch.tensor([1, 0, 0, 0])], ids=["new", "2x"])
+def test_a_report_that_is_no_prototypes_leaves_that_client_out(federation, wrong):
     @dataclass(frozen=True)
     class Garbled(FPL):
         def report(self, model, visit):
@@ -478,11 +479,13 @@ def test_a_report_that_is_no_prototypes_leaves_that_client_out(federation):
                 report["classes"] = report["classes"][1:]
             if visit.client.id == 3:
                 report["prototypes"] = report["prototypes"].flatten()
+            if visit.client.id == 4:
+                report["classes"] = report["classes"] + wrong
             return report
 
-    with pytest.warns(UserWarning, match=r"one \(D,\) per class, found"):
+    with pytest.warns(UserWarning, match=r"one \(D,\) per class of 0…3, found"):
         run = a_run(federation, Garbled()).step(evaluate=False)
-    assert [m.client for m in run.messages] == [0, 4]
+    assert [m.client for m in run.messages] == [0]
 
 
 @pytest.mark.filterwarnings("ignore:round 1. client 2")

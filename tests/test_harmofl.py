@@ -396,6 +396,23 @@ def test_a_client_of_one_picture_takes_part():
     assert [m.client for m in run.messages] == [0, 1]
 
 
+@pytest.mark.parametrize("wrong", ["two channels", "negative"])
+def test_a_report_that_is_no_amplitude_leaves_that_client_out(federation, wrong):
+    @dataclass(frozen=True)
+    class Garbled(HarmoFL):
+        def report(self, model, visit):
+            report = super().report(model, visit)
+            if visit.client.id == 1 and wrong == "negative":
+                report["amplitude"] = -report["amplitude"]
+            elif visit.client.id == 1:
+                report["amplitude"] = report["amplitude"].repeat(2, 1, 1)
+            return report
+
+    with pytest.warns(UserWarning, match="client 1 is left out of the round"):
+        run = a_run(Garbled(), federation).step(evaluate=False)
+    assert [m.client for m in run.messages] == [0, 2, 3, 4]
+
+
 def test_the_loss_falls(federation):
     training = LocalTraining(lr=0.1, epochs=3, batch_size=8)
     run = fitted(HarmoFL(), federation, 6, model=small_cnn, training=training)

@@ -215,10 +215,10 @@ def test_a_loss_that_cannot_be_is_left_out_and_recorded(federation, method, wron
 
 @each
 def test_whatever_is_said_must_be_single_numbers(method):
-    method.check({"loss": torch.zeros(()), "num_examples": torch.tensor(7)})
+    method.check({"loss": torch.zeros(()), "num_examples": torch.tensor(7)}, None)
     for wrong in (torch.ones(2), torch.tensor(-1), torch.tensor(float("nan"))):
         with pytest.raises(ValueError, match="'said' must be one number, finite"):
-            method.check({"said": wrong})
+            method.check({"said": wrong}, None)
 
 
 @each

@@ -93,6 +93,14 @@ def test_many_pictures_of_one_look_do_not_outweigh_a_few_of_another():
     assert style[1].max() < 0.01 and styles.client_style([maps], True, True)[1, 0] > 1
 
 
+def test_of_more_pictures_than_can_be_clustered_some_count(monkeypatch):
+    maps = torch.randn(9, 5, 2, 2)
+    monkeypatch.setattr(styles, "MOST_POINTS", 5)
+    found = styles.client_style([maps])
+    assert torch.equal(found, styles.client_style([maps[::2]]))
+    assert not torch.equal(found, styles.client_style([maps[:5]]))
+
+
 @pytest.mark.parametrize("num", [1, 2, 3])
 def test_a_few_pictures_are_one_cluster(num):
     maps = torch.randn(num, 5, 2, 2)
@@ -196,7 +204,7 @@ def test_what_is_no_style_is_refused(wrong, reason):
 
 
 def test_styles_and_reports_without_any_pass():
-    styles.check_styles({"styles": random_styles(3)})
+    styles.check_styles({"styles": random_styles(3)}, most=3)
     styles.check_styles({"styles": torch.zeros(1, 2, 3)})
     styles.check_styles({})
 

@@ -24,7 +24,7 @@ from ..federation import Federation, Samples
 from ..messages import Broadcast, copies, nbytes
 from ..metrics import Scores, task
 from ..stopping import stop_check
-from ..streams import Stream, layer_noise
+from ..streams import Stream, layer_noise, numpy_stream
 from ..training import Learner, PrivateState, visit_client
 from .contract import Answer, Failure, Introduction, Job, Question
 
@@ -153,9 +153,10 @@ class LocalEngine:
         if not all(len(question.samples) for question in questions):
             raise ValueError("expected samples to evaluate, found an empty part")
         size = evaluation_batch(self.job.federation)
+        is_shared = len(questions) == 1 and self.job.method.predicts_alone
         pieces = []
         for number, question in enumerate(questions):
-            shares = self.workers if len(questions) == 1 else 1
+            shares = self.workers if is_shared else 1
             share = -(-len(question.samples) // (size * shares)) * size
             for start in range(0, len(question.samples), share):
                 pieces.append((number, start, start + share))
@@ -181,14 +182,19 @@ class LocalEngine:
 
     @torch.inference_mode()
     def _scores(self, model, samples: Samples, size, round, first_batch) -> Scores:
-        measured = task(samples.store.data.task)
-        losses, scores = [], []
-        for number, batch in enumerate(samples.batches(size), start=first_batch):
+        measured, method = task(samples.store.data.task), self.job.method
+        batches, index, losses, scores = samples.batches(size), [], [], []
+        if not method.predicts_alone:
+            batches = samples.mixed(numpy_stream(self.job.seed, "evaluate"))
+        for number, batch in enumerate(batches, start=first_batch):
             with layer_noise(Stream(self.job.seed, "evaluate", round, number)):
-                output = self.job.method.predict(model, batch.x)
+                output = method.predict(model, batch.x)
+            index.append(batch.index)
             losses.append(measured.losses(output, batch.y))
             scores.append(measured.score(output, batch.y))
-        return Scores(torch.cat(losses).cpu().numpy(), torch.cat(scores).cpu().numpy())
+        place = torch.cat(index).argsort()
+        found = (torch.cat(each)[place].cpu().numpy() for each in (losses, scores))
+        return Scores(*found)
 
     def _each(
         self, function: Callable, items: Sequence, forgiving: bool = True

@@ -47,12 +47,12 @@ def entries(
 
 
 def method_of(entry: str, rules: Protocol) -> FedAvg:
-    """The method of an entry, with the protocol's weighting and its own settings."""
+    """The method of an entry: the protocol's weighting and rounds, its own settings."""
     kind = catalogue()[entry.partition(" + ")[0]]
-    given = dict(rules.own.get(entry, Own()).fields)
-    if rules.weighting and any(f.name == "weighting" for f in fields(kind)):
-        given = {"weighting": rules.weighting} | given
-    return kind(**given)
+    common = {"weighting": rules.weighting, "rounds": rules.rounds}
+    known = {f.name for f in fields(kind)}
+    given = {name: v for name, v in common.items() if v and name in known}
+    return kind(**given | rules.own.get(entry, Own()).fields)
 
 
 def run_of(

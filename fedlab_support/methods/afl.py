@@ -33,13 +33,15 @@ class AFL(ReceivedLoss, FedAvg):
     ``weighting``: equal, or of the examples, which every client says once (8 bytes). An
     absent client counts as one without a loss: its λ is only what the projection makes
     of it, which is less whenever others have a loss. Participants are averaged with
-    their λ divided by its sum over them; if all of theirs are 0, by ``weighting``.
+    their λ of before this round's losses, divided by its sum over them; if all of
+    theirs are 0, by ``weighting``.
 
     The step is not free of scale: with losses near 2.3 and ``mixture_lr=0.1`` λ settles
     on one client within a few rounds. The theory is about the average of all rounds'
     weights; as in the released codes, we go on with the last.
 
-    ``AFL(weighting="examples", memoryless=True)`` is the baseline of FedGCR's code.
+    ``AFL(weighting="examples", memoryless=True)`` is the baseline of FedGCR's code:
+    there this round's losses count at once, and are forgotten.
 
     Source: Mohri, Sivek, Suresh, ICML 2019, section 4; the paper takes one stochastic
     step where clients here train locally.
@@ -80,8 +82,8 @@ class AFL(ReceivedLoss, FedAvg):
 
     def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
         """λ_k over the sum of the participants' λ, float64 (m,)."""
-        mixture, place = self.mixture(server, messages)
-        mine = mixture[place]
+        after, place = self.mixture(server, messages)
+        mine = (after if self.memoryless else server.memory["lambda"])[place]
         if not mine.any():
             return super().weigh(server, messages)
         return mine / mine.sum()

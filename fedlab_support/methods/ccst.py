@@ -77,9 +77,9 @@ class CCST(FedAvg):
         visit.memory["own"] = torch.stack(styles)
         return {"styles": visit.memory["own"]}
 
-    def check(self, tensors: Tensors) -> None:
+    def check(self, tensors: Tensors, model: nn.Module) -> None:
         """Styles are finite, deviations are not negative; ValueError otherwise."""
-        check_styles(tensors)
+        check_styles(tensors, max(1, self.num_single))
 
     def pool(self, introductions: dict[int, Tensors]) -> Tensors:
         """The styles of all, (S, 2, C), by client; ValueError for unlike networks."""

@@ -33,6 +33,7 @@ class FedAvg:
     stackable: ClassVar[bool] = True  # may the stacked engine train it?
     needs_classes: ClassVar[bool] = False  # each picture's one class, beside the task
     predicts_personally: ClassVar[bool] = True  # with private weights, if there are any
+    predicts_alone: ClassVar[bool] = True  # a picture, whatever else is in its batch
     keeps_back: ClassVar[float] = 0.0  # share of its samples that a client needs as val
 
     def __post_init__(self) -> None:
@@ -109,8 +110,11 @@ class FedAvg:
         mine, base = type(self), FedAvg
         return {} if (mine.arrive, mine.report) == (base.arrive, base.report) else None
 
-    def check(self, tensors: Tensors) -> None:
-        """Look at an introduction or report; ValueError leaves that client out."""
+    def check(self, tensors: Tensors, model: nn.Module) -> None:
+        """Look at an introduction or report; ValueError leaves that client out.
+
+        ``model``: as adapted; it knows its ``image_shape`` and ``num_classes``.
+        """
 
     def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
         """One weight per message, float64 (m,), summing to 1."""

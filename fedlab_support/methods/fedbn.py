@@ -23,8 +23,9 @@ class FedBN(FedAvg):
     (``personal_accuracy``); with what a client never seen does, the paper leaves open:
 
     - ``unseen="batch"``: the statistics of the batch to be predicted, with the initial
-      scale and shift; no BatchNorm travels. A batch should mix the classes, and one of
-      a single picture keeps the initial statistics.
+      scale and shift; no BatchNorm travels. Engines then mix the pictures of a domain,
+      32 to 63 at once: of one class alone, as files lie in folders, statistics mislead.
+      A single picture keeps the initial ones.
     - ``unseen="average"``: scale, shift and statistics are the mean over the clients of
       the last round, which report theirs for this and nothing else.
     - ``unseen="adapt"``: mean scale and shift, statistics of the batch.
@@ -43,6 +44,11 @@ class FedBN(FedAvg):
         super().__post_init__()
         known = ("batch", "average", "adapt")
         expect(self, "unseen", f"one of {known}", self.unseen in known)
+
+    @property
+    def predicts_alone(self) -> bool:
+        """Not by the statistics of a batch, which is therefore of one domain, mixed."""
+        return self.unseen == "average"
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """Let every BatchNorm count its batches from 0, also where it is pretrained."""

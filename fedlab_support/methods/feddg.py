@@ -96,6 +96,18 @@ class FedDG(FedAvg):
         said["image_shape"] = torch.tensor(x.shape[1:])
         return said | {"amplitudes": self.amplitudes(x)}
 
+    def check(self, tensors: Tensors, model: nn.Module) -> None:
+        """A label, of a class that there is, for each amplitude, if labels are said."""
+        if "labels" not in tensors:
+            return
+        labels, num = tensors["labels"], len(tensors["amplitudes"])
+        is_class = (labels >= 0) & (labels < model.num_classes)
+        if labels.shape != (num,) or not is_class.all():
+            raise ValueError(
+                f"expected labels of {num} amplitudes, in 0…{model.num_classes - 1}, "
+                f"found {labels} of shape {tuple(labels.shape)}"
+            )
+
     def pool(self, introductions: dict[int, Tensors]) -> Tensors:
         """The bank; ValueError when pictures differ in shape."""
         groups = "labels" if self.match_label else None

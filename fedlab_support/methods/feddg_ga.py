@@ -27,7 +27,8 @@ class FedDGGA(FedAvg):
     takes part, minus the second. The merged model is not sent twice: the weights of a
     round are known when it is averaged, and with all clients the same as in the paper.
     Of some clients only those who were there before move their weight; then those who
-    are there share the round.
+    are there share the round. Their gaps then also say how long they were away: the
+    paper has all clients in every round, and the merged model improves in between.
 
     The official code does not centre the gaps (``centred=False``) and has a third of
     the step; FISC's version takes training losses. We follow the paper.

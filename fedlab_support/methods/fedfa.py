@@ -95,7 +95,7 @@ class FedFA(FedAvg):
             return {}
         return {n: model.get_buffer(n) for n in sorted(self.private_names(model))}
 
-    def check(self, tensors: Tensors) -> None:
+    def check(self, tensors: Tensors, model: nn.Module) -> None:
         """Moments are pairs (2, C), and deviations are not negative."""
         for name, value in tensors.items():
             is_pair = value.ndim == 2 and len(value) == 2

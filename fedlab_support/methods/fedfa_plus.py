@@ -101,9 +101,9 @@ class FedFAPlus(FedFA):
             form["histogram"] = next(model.parameters()).new_empty(width, self.bins)
         return form
 
-    def check(self, tensors: Tensors) -> None:
+    def check(self, tensors: Tensors, model: nn.Module) -> None:
         """As FedFA; and the shares of a channel are not negative and sum to 1."""
-        super().check(tensors)
+        super().check(tensors, model)
         if "histogram" in tensors:
             expect_shares(tensors["histogram"], self.bins)
 

@@ -91,9 +91,9 @@ class FedGR(ReceivedLoss, VPT):
             form["representation"] = model.head.weight[0].detach()
         return form
 
-    def check(self, tensors: Tensors) -> None:
+    def check(self, tensors: Tensors, model: nn.Module) -> None:
         """The loss is a number ≥ 0."""
-        super().check({n: v for n, v in tensors.items() if n == "loss"})
+        super().check({n: v for n, v in tensors.items() if n == "loss"}, model)
 
     def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
         """By the losses of clients and of their groups, which `aggregate` has found."""

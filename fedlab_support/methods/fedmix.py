@@ -83,7 +83,7 @@ class FedMix(FedAvg):
             labels = labels + torch.einsum("bg,b...->g...", part, target)
         return {"pictures": pictures[:num], "labels": labels[:num]}
 
-    def check(self, tensors: Tensors) -> None:
+    def check(self, tensors: Tensors, model: nn.Module) -> None:
         """Each mean picture needs a label, shares of the classes; ValueError if not."""
         if not tensors:
             return  # a report: there is none here

@@ -78,7 +78,7 @@ class FISC(FedAvg):
         xi = torch.randn(style.shape, generator=visit.rng)
         return {"styles": styles.disturbed(style, xi, self.noise, self.fading)[None]}
 
-    def check(self, tensors: Tensors) -> None:
+    def check(self, tensors: Tensors, model: nn.Module) -> None:
         """A style is finite, its deviations are not negative; ValueError otherwise."""
         styles.check_styles(tensors)
 

@@ -82,7 +82,8 @@ class FPL(FedAvg):
         z, is_own = z[known], is_own[known]
         unit, units = (F.normalize(v, dim=1, eps=1e-8) for v in (z, prototypes))
         # a (log sum_P exp(cos(z, P)/tau) - log sum_{P of y} exp(cos(z, P)/tau))
-        scores = unit @ units.T / self.temperature
+        with torch.autocast(z.device.type, enabled=False):
+            scores = unit.to(units) @ units.T / self.temperature
         own = scores.masked_fill(~is_own, -math.inf)
         contrast = self.contrast_weight * (scores.logsumexp(1) - own.logsumexp(1))
         # b |z - U|² / D, with U the mean of the prototypes of y
@@ -109,11 +110,16 @@ class FPL(FedAvg):
         said = (counts >= self.min_count).nonzero()[:, 0]
         return {"prototypes": sums[said] / counts[said, None], "classes": said}
 
-    def check(self, tensors: Tensors) -> None:
-        """One prototype per class; ValueError otherwise."""
+    def check(self, tensors: Tensors, model: nn.Module) -> None:
+        """One prototype per class that there is; ValueError otherwise."""
         shape, classes = tensors["prototypes"].shape, tensors["classes"]
-        if len(shape) != 2 or shape[:1] != classes.shape:
-            raise ValueError(f"prototypes must be one (D,) per class, found {shape}")
+        known = set(range(model.num_classes))
+        is_once = len(known.intersection(classes.tolist())) == len(classes)
+        if len(shape) != 2 or shape[:1] != classes.shape or not is_once:
+            raise ValueError(
+                f"prototypes must be one (D,) per class of 0…{max(known)}, found "
+                f"{tuple(shape)} for classes {classes.tolist()}"
+            )
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """FedAvg, and the means of each class's clusters of this round's prototypes."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..checks import expect, expect_fractions, expect_not_negative
 from ..federation import Batch
-from ..messages import Message, Server, Tensors, weighted_mean
+from ..messages import Message, Server, Tensors, expect_alike, weighted_mean
 from ..models.amplitude import AmplitudeNorm
 from ..models.stages import insert_entry
 from ..optimisers import SAM
@@ -94,6 +94,14 @@ class HarmoFL(FedAvg):
         if self.window == "none" or (layer := model.get_submodule(LAYER)).is_fixed:
             return {}
         return {"amplitude": layer.amplitude}
+
+    def check(self, tensors: Tensors, model: nn.Module) -> None:
+        """An amplitude is like the layer's, and not negative; ValueError otherwise."""
+        if tensors:
+            layer = model.get_submodule(LAYER)
+            expect_alike("a report", tensors, {"amplitude": layer.amplitude})
+            if (tensors["amplitude"] < 0).any():
+                raise ValueError(f"an amplitude is ≥ 0, found {tensors['amplitude']}")
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """Average weights and, once, amplitudes; note who knows the common one."""

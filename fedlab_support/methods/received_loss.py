@@ -30,7 +30,7 @@ class ReceivedLoss:
         value = next(model.parameters())
         return {"loss": value.new_zeros((), dtype=torch.float64)}
 
-    def check(self, tensors: Tensors) -> None:
+    def check(self, tensors: Tensors, model: nn.Module) -> None:
         """All that is said are single numbers, finite and ≥ 0; ValueError if not."""
         for name, value in tensors.items():
             if value.numel() != 1 or not 0 <= value < math.inf:
