@@ -21,8 +21,8 @@ def gather(
     """The server's bank out of what every client said.
 
     - ``entries``: name of the tensors that form the bank, (n_k, …) each.
-    - ``groups``: name of the group of each entry, int64 (n_k,); None: each client is
-      one.
+    - ``groups``: name of the group of each entry, int64 (n_k,); where nobody said any,
+      each client is one.
     - ``beside``: names of what else belongs to each entry, (n_k, …) each.
 
     All else that was said describes the entries and must be the same everywhere.
@@ -43,7 +43,7 @@ def gather(
     sizes = torch.tensor([len(each[entries]) for each in said])
     owner = torch.tensor(list(introductions)).repeat_interleave(sizes)
     group = owner
-    if groups is not None:
+    if groups in said[0]:
         group = torch.cat([each[groups] for each in said]).to(owner)
     bank = {name: torch.cat([each[name] for each in said]) for name in rows}
     return {"entries": bank.pop(entries), **bank, "owner": owner, "group": group}

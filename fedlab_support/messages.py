@@ -248,6 +248,24 @@ def expect_tensors(what: str, tensors: Tensors) -> None:
             )
 
 
+def expect_classes(
+    tensors: Tensors, entries: str, classes: str, num: int, once: bool = False
+) -> None:
+    """Raise ValueError unless ``classes`` has one of 0…num - 1 for each of ``entries``.
+
+    Nothing is expected where there are none. ``once``: each class at most once.
+    """
+    if (said := tensors.get(classes)) is None:
+        return
+    is_class, shape = (said >= 0) & (said < num), tensors[entries].shape[:1]
+    is_new = not once or len(said.unique()) == len(said)
+    if said.shape != shape or not is_class.all() or not is_new:
+        raise ValueError(
+            f"expected {'another' if once else 'a'} class in 0…{num - 1} for each of "
+            f"{tuple(shape)} {entries}, found {said.tolist()}"
+        )
+
+
 def refuse_nan(tensors: Tensors) -> None:
     """Raise ValueError when a value is NaN or infinite; the name is given."""
     if isinstance(tensors, Row) and math.isfinite(tensors.row.sum()):

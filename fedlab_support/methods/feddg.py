@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from torch.func import functional_call
 from ..bank import draw, gather, others
 from ..checks import expect, expect_not_negative
 from ..federation import Batch
-from ..messages import Tensors
+from ..messages import Tensors, expect_classes
 from ..training import Visit
 from .fedavg import FedAvg
 
@@ -61,7 +60,7 @@ class FedDG(FedAvg):
     def window(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Rows (2b+1, 1) and columns (2b+1,) of the frequencies |u|, |v| ≤ b."""
         # b = floor(alpha · min(H, W)); negative frequencies stand at the end
-        b = math.floor(round(self.alpha * min(height, width), 9))
+        b = int(round(self.alpha * min(height, width), 9))
         low = torch.arange(-b, b + 1)
         return (low % height)[:, None], low % width
 
@@ -97,21 +96,12 @@ class FedDG(FedAvg):
         return said | {"amplitudes": self.amplitudes(x)}
 
     def check(self, tensors: Tensors, model: nn.Module) -> None:
-        """A label, of a class that there is, for each amplitude, if labels are said."""
-        if "labels" not in tensors:
-            return
-        labels, num = tensors["labels"], len(tensors["amplitudes"])
-        is_class = (labels >= 0) & (labels < model.num_classes)
-        if labels.shape != (num,) or not is_class.all():
-            raise ValueError(
-                f"expected labels of {num} amplitudes, in 0…{model.num_classes - 1}, "
-                f"found {labels} of shape {tuple(labels.shape)}"
-            )
+        """A class for each amplitude, if they are said; ValueError otherwise."""
+        expect_classes(tensors, "amplitudes", "labels", model.num_classes)
 
     def pool(self, introductions: dict[int, Tensors]) -> Tensors:
         """The bank; ValueError when pictures differ in shape."""
-        groups = "labels" if self.match_label else None
-        return gather(introductions, "amplitudes", groups)
+        return gather(introductions, "amplitudes", "labels")
 
     def welcome(self, pooled: Tensors, client_id: int) -> Tensors:
         """Everybody's amplitudes but the client's own."""

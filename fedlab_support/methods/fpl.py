@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ..checks import expect, expect_count, expect_not_negative
 from ..clustering import means_by_group
 from ..federation import Batch, Federation
-from ..messages import Message, Server, Tensors
+from ..messages import Message, Server, Tensors, expect_classes
 from ..metrics import per_class
 from ..training import Visit
 from .fedavg import FedAvg
@@ -94,7 +94,7 @@ class FPL(FedAvg):
 
     def _collect(self, z: Tensor, y: Tensor, visit: Visit) -> None:
         """Add features (R, D) of classes (R,) to the sums that `report` takes away."""
-        num, kept = visit.client.train.store.data.num_classes, visit.memory
+        num, kept = visit.num_classes, visit.memory
         kept.setdefault("sums", z.new_zeros(num, z.shape[1], dtype=torch.float32))
         kept.setdefault("counts", y.new_zeros(num))
         kept["sums"].index_add_(0, y, z.float())
@@ -111,15 +111,8 @@ class FPL(FedAvg):
         return {"prototypes": sums[said] / counts[said, None], "classes": said}
 
     def check(self, tensors: Tensors, model: nn.Module) -> None:
-        """One prototype per class that there is; ValueError otherwise."""
-        shape, classes = tensors["prototypes"].shape, tensors["classes"]
-        known = set(range(model.num_classes))
-        is_once = len(known.intersection(classes.tolist())) == len(classes)
-        if len(shape) != 2 or shape[:1] != classes.shape or not is_once:
-            raise ValueError(
-                f"prototypes must be one (D,) per class of 0…{max(known)}, found "
-                f"{tuple(shape)} for classes {classes.tolist()}"
-            )
+        """One prototype per class; ValueError otherwise."""
+        expect_classes(tensors, "prototypes", "classes", model.num_classes, once=True)
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """FedAvg, and the means of each class's clusters of this round's prototypes."""
