@@ -22,6 +22,10 @@ ifdef FEDLAB_DATA
 override FEDLAB_DATA := $(abspath $(FEDLAB_DATA))
 export FEDLAB_DATA
 endif
+ifdef FEDLAB_WEIGHTS
+override FEDLAB_WEIGHTS := $(abspath $(FEDLAB_WEIGHTS))
+export FEDLAB_WEIGHTS
+endif
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 18

@@ -18,14 +18,15 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import yaml
 
 from fedlab_support.execution import (
+    FOLDERS,
     ChapterError,
     Parameters,
     check,
@@ -33,7 +34,9 @@ from fedlab_support.execution import (
     execute,
     missing_figures,
     own_folders,
+    read_yaml,
 )
+from fedlab_support.history import replacing
 from fedlab_support.pages import export_html
 
 PACKAGE = Path(__file__).resolve().parent
@@ -77,7 +80,7 @@ def profile(name: str, chapter: str, folder: Path = NOTEBOOKS) -> Parameters:
             f"expected a profile out of {known}, found {name!r}; "
             f"check the spelling or write {file.name}"
         )
-    sections = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    sections = read_yaml(file.read_text(encoding="utf-8"), file.name) or {}
     if chapter not in sections:
         raise ValueError(
             f"{file.name}: expected a section {chapter!r}, found {sorted(sections)}; "
@@ -107,7 +110,8 @@ def run_chapter(notebook: Path, params: Parameters, build: Path = BUILD) -> floa
     seconds = time.time() - began
     stamp.parent.mkdir(parents=True, exist_ok=True)
     record = {"mark": mark, "parameters": params, "seconds": round(seconds, 1)}
-    stamp.write_text(json.dumps(record, indent=1), encoding="utf-8")
+    with replacing(stamp) as part:
+        part.write_text(json.dumps(record, indent=1), encoding="utf-8")
     return seconds
 
 
@@ -119,7 +123,10 @@ def is_current(notebook: Path, params: Parameters, build: Path = BUILD) -> bool:
     if not all(file.exists() for file in (stamp, *pages)):
         return False
     params = _with_figures_dir(notebook, params, build)
-    record = json.loads(stamp.read_text(encoding="utf-8"))
+    try:
+        record = json.loads(stamp.read_text(encoding="utf-8"))
+    except json.JSONDecodeError:
+        return False
     folder = notebook.parent / params.get("figures_dir", ".")
     same = record["mark"] == fingerprint(notebook, params)
     return same and not missing_figures(notebook, folder)
@@ -132,15 +139,18 @@ def _with_figures_dir(notebook: Path, params: Parameters, build: Path) -> Parame
 
 
 def fingerprint(notebook: Path, params: Parameters, package: Path = PACKAGE) -> str:
-    """A hash of all that a run depends on: cells, parameters, package, data folder.
+    """A hash of what a run depends on: cells, parameters, package, names of folders.
 
-    The package is its code and the weights that it ships.
+    The package is its code and the files that it ships; the folders are those of data
+    and weights, in which nobody looks.
     """
     content = nbformat.read(notebook, as_version=4)
     cells = [(cell.cell_type, cell.source) for cell in content.cells]
-    parts = [cells, declared_figures(notebook), params, os.environ.get("FEDLAB_DATA")]
+    folders = [os.environ.get(name) for name in FOLDERS]
+    parts = [cells, declared_figures(notebook), params, *folders]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
-    for file in sorted([*package.rglob("*.py"), *package.rglob("*.safetensors")]):
+    shipped = (package.rglob(f"*.{end}") for end in ("py", "safetensors", "csv"))
+    for file in sorted(chain(*shipped)):
         digest.update(file.relative_to(package).as_posix().encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()
@@ -160,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--build", type=Path, default=BUILD, metavar="FOLDER")
     chosen = parser.parse_args(arguments)
     try:
-        given = dict(assignment(text) for text in chosen.set)
+        given = each_once(map(assignment, chosen.set))
         plan = {
             chapter: profile(chosen.profile, chapter.stem, chosen.notebooks) | given
             for chapter in find_chapters(chosen.chapters, chosen.notebooks)
@@ -177,7 +187,17 @@ def assignment(text: str) -> tuple[str, Any]:
     name, sign, value = text.partition("=")
     if not sign:
         raise ValueError(f"expected --set name=value, found {text!r}; add the '='")
-    return name, yaml.safe_load(value)
+    return name, read_yaml(value, f"--set {text}")
+
+
+def each_once(pairs: Iterable[tuple[str, Any]]) -> Parameters:
+    """Names and values as a dictionary; ValueError for a name that comes twice."""
+    found: Parameters = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"expected {name} once, found it twice; leave one out")
+        found[name] = value
+    return found
 
 
 def _run_all(plan: dict[Path, Parameters], build: Path, again: bool) -> int:
@@ -186,13 +206,13 @@ def _run_all(plan: dict[Path, Parameters], build: Path, again: bool) -> int:
     for chapter, params in plan.items():
         print(f"{chapter.stem:<24}", end="", flush=True)
         began = time.time()
-        if not again and is_current(chapter, params, build):
-            print("        ok, unchanged since its last run", flush=True)
-            continue
         try:
+            if not again and is_current(chapter, params, build):
+                print("        ok, unchanged since its last run", flush=True)
+                continue
             seconds = run_chapter(chapter, params, build)
             print(f"{seconds:5.0f} s  ok", flush=True)
-        except (ChapterError, ValueError) as error:
+        except (ChapterError, ValueError, OSError) as error:
             num_failed += 1
             print(f"{time.time() - began:5.0f} s  FAILED  {error}", flush=True)
     num_ok = len(plan) - num_failed

@@ -28,7 +28,7 @@ from nbconvert.preprocessors import TagRemovePreprocessor
 from nbformat import NotebookNode
 
 from .chapters import BUILD, NOTEBOOKS, find_chapters, profile
-from .execution import ChapterError, execute, own_folders
+from .execution import execute, own_folders
 from .exercises.checking import MARKS
 
 MARKED = re.compile(
@@ -122,17 +122,18 @@ def grade(files: Sequence[Path], profile_name: str, out: Path) -> pd.DataFrame:
     ``CELL_SECONDS``, has one row, with the reason as message.
     """
     words, rows = {True: "yes", False: "no", None: "not attempted"}, []
+    _refuse_unclear(files)
     for file in files:
         (chapter,) = find_chapters([_chapter_of(file)])
+        homes = {f"{what}_dir": out / what / file.stem for what in WRITTEN}
+        shutil.rmtree(homes["runs_dir"], ignore_errors=True)  # of an earlier try
         try:
             params = profile(profile_name, chapter.stem)
-            homes = {
-                f"{what}_dir": out / what / file.stem for what in ("figures", "runs")
-            }
             params |= own_folders(file, NOTEBOOKS, **homes)
             execute(file, out / file.name, params, CELL_SECONDS, cwd=NOTEBOOKS)
-        except (ChapterError, ValueError) as error:
-            rows.append((file.name, chapter.stem, "", "no", f"stopped: {error}"))
+        except Exception as error:  # one row, whatever was handed in
+            reason = f"stopped: {error or type(error).__name__}"
+            rows.append((file.name, chapter.stem, "", "no", reason))
             continue
         said = answers(nbformat.read(out / file.name, as_version=4))
         rows += [
@@ -141,6 +142,22 @@ def grade(files: Sequence[Path], profile_name: str, out: Path) -> pd.DataFrame:
         ]
     columns = ["file", "chapter", "exercise", "passed", "message"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _refuse_unclear(files: Sequence[Path]) -> None:
+    """ValueError for no files, or for names that leave open what or whose one is."""
+    if not files:
+        raise ValueError("expected notebooks that were handed in, found none")
+    for file in files:
+        _chapter_of(file)
+        if not file.is_file():
+            raise ValueError(f"expected a notebook, found nothing at {file}")
+    names = [file.name for file in files]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(
+            f"expected files of different names, found {twice} more than once; call "
+            "them <chapter>_<somebody>.ipynb"
+        )
 
 
 def _chapter_of(file: Path) -> str:
@@ -173,6 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         table = grade(chosen.files, chosen.profile, out)
     except (ValueError, OSError) as error:
         parser.error(str(error))
+    out.mkdir(parents=True, exist_ok=True)
     table.to_csv(out / "grades.csv", index=False)
     print(table.to_string(index=False))
     return 0

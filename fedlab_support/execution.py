@@ -22,6 +22,7 @@ import yaml
 from fedlab_support.pages import WIDGET_STATE
 
 Parameters = dict[str, Any]
+FOLDERS = ("FEDLAB_DATA", "FEDLAB_WEIGHTS")  # may be relative to where one stands
 FIGURE_ENDINGS = (".png", ".pdf", ".svg", ".json")  # as save_figure writes them
 
 
@@ -123,9 +124,20 @@ def _environment(home: Path) -> dict[str, str]:
         "JUPYTER_RUNTIME_DIR": str((home / "runtime").resolve()),
     }
     env.pop("MPLBACKEND", None)  # else figures would not appear in the notebook
-    if data := env.get("FEDLAB_DATA"):
-        env["FEDLAB_DATA"] = str(Path(data).resolve())  # the chapter runs elsewhere
-    return env
+    given = {name: env[name] for name in FOLDERS if env.get(name)}
+    # the chapter runs elsewhere
+    return env | {name: str(Path(path).resolve()) for name, path in given.items()}
+
+
+def read_yaml(text: str, where: str) -> Any:
+    """The value of a YAML text; ValueError, which says where, if it is none."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise ValueError(
+            f"{where}: expected YAML, as 3, 0.1, true or [1, 5]: {problem}"
+        ) from None
 
 
 def hidden_errors(path: Path) -> list[str]:

@@ -414,7 +414,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Nothing half-written is ever at ``path``, after a kill or on a full disk either.
     """
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
         yield unfinished
         os.replace(unfinished, path)

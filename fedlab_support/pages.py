@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import html
 import mimetypes
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,8 @@ from jinja2 import pass_context
 from latex2mathml.converter import convert
 from nbconvert import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+
+from fedlab_support.history import replacing
 
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -50,9 +51,8 @@ def export_html(notebook: Path, page: Path, links_from: Path) -> None:
     resources = {"metadata": {"name": page.stem, "path": str(links_from)}}
     text, _ = exporter.from_notebook_node(content, resources)
     page.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = page.with_suffix(".unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, page)
+    with replacing(page) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 class _PageExporter(HTMLExporter):

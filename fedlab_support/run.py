@@ -96,7 +96,7 @@ class Run:
         self.select, self.seed = select or everyone(), int(seed)
         self.evaluate_every = int(evaluate_every)
         check_selection(self.select, len(federation))
-        _check_limits(len(federation), evaluate_every, min_clients, deadline)
+        _check_limits(len(federation), evaluate_every, min_clients, deadline, workers)
         self.model_name = name_of(model)
         self.model = self._build(model).to(device)
         self._shown = Learner(self.model)
@@ -346,8 +346,10 @@ def _initial_state(method: FedAvg, model: nn.Module) -> tuple[Server, Tensors]:
     return server, {name: state[name] for name in names if name in private}
 
 
-def _check_limits(num_clients, evaluate_every, min_clients, deadline) -> None:
+def _check_limits(num_clients, evaluate_every, min_clients, deadline, workers) -> None:
     """Refuse numbers that no run can keep to."""
+    if workers is not None and not (isinstance(workers, int) and workers >= 1):
+        raise ValueError(f"workers must be a whole number ≥ 1 or None, found {workers}")
     if evaluate_every < 1:
         raise ValueError(f"evaluate_every must be ≥ 1, found {evaluate_every}")
     if not 1 <= min_clients <= num_clients:

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from zipfile import ZIP_LZMA, ZipFile, ZipInfo
+from zipfile import ZIP_LZMA, BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -45,8 +45,9 @@ def study(
     - ``grid``: name of an axis → its values, e.g. ``{"epochs": [1, 5], "seed": [0]}``.
     - ``folder``: where finished runs are kept. A cell whose run is there, with the same
       settings, data and rounds, is read instead of trained, and one that was stopped
-      goes on from its last checkpoint; None keeps nothing. Code is not compared:
-      delete the folder after changing a method or a model.
+      goes on from its last checkpoint; None keeps nothing. Code is not compared, nor
+      are the contents of a file of weights: delete the folder after changing a method,
+      a model or such a file.
     - ``jobs``: runs at a time; with more than one, build them with ``workers=1``. An
       interrupt waits for the runs that are under way, and keeps them.
 
@@ -55,8 +56,10 @@ def study(
     for an axis without values or one named like a column of the table.
     """
     for name, values in grid.items():
-        if len(values) == 0:
-            raise ValueError(f"axis {name!r} needs at least one value, found none")
+        if len(values) == 0 or isinstance(values, str):
+            raise ValueError(
+                f"axis {name!r} needs a list of at least one value, found {values!r}"
+            )
         if name in TABLE and name not in ("seed", "method"):
             raise ValueError(
                 f"axis {name!r} would overwrite that column of the history; rename it"
@@ -98,16 +101,7 @@ def fit_once(
     """
     if folder is None:
         return _heard(run.fit(rounds, progress=False))
-    made_by = run.describe() | {"rounds": rounds, "evaluate_every": run.evaluate_every}
-    for part in ("model", "select"):
-        if any(sign in made_by[part] for sign in ("<lambda>", "<locals>", " at 0x")):
-            raise ValueError(
-                f"a run is kept under its settings, and its {part} is only known as "
-                f"{made_by[part]!r}; use functools.partial, or a function or frozen "
-                "dataclass of a module or notebook cell"
-            )
-    text = json.dumps(made_by, indent=2, sort_keys=True, default=plain) + "\n"
-    home = Path(folder) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.zip"
+    text, home = _identity(run, rounds, Path(folder))
     if not home.exists():
         elsewhere = (Path(other, home.name) for other in others)
         found = next((place for place in elsewhere if place.exists()), None)
@@ -121,6 +115,33 @@ def fit_once(
     return _heard(replace(kept(home), run=run.history.run))
 
 
+def trained(run: Run, rounds: int, folder: str | Path) -> Run:
+    """``run`` after ``rounds``, its network included; ``folder`` may have an equal one.
+
+    Beside the last checkpoint stands the history, as `fit_once` keeps it.
+    Raises ValueError as that does.
+    """
+    text, home = _identity(run, rounds, Path(folder))
+    run.fit(rounds, False, checkpoint=home.with_suffix(""), every=rounds)
+    if not home.exists():
+        keep(run.history, text, home)
+    return run
+
+
+def _identity(run: Run, rounds: int, folder: Path) -> tuple[str, Path]:
+    """What makes a run, as JSON, and the file that is named after it."""
+    made_by = run.describe() | {"rounds": rounds, "evaluate_every": run.evaluate_every}
+    for part in ("model", "select"):
+        if any(sign in made_by[part] for sign in ("<lambda>", "<locals>", " at 0x")):
+            raise ValueError(
+                f"a run is kept under its settings, and its {part} is only known as "
+                f"{made_by[part]!r}; use functools.partial, or a function or frozen "
+                "dataclass of a module or notebook cell"
+            )
+    text = json.dumps(made_by, indent=2, sort_keys=True, default=plain) + "\n"
+    return text, folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.zip"
+
+
 def _heard(history: History) -> History:
     if not any(split == "train" for _, split, *_ in history.measured):
         reasons = [reason for _, who, _, reason in history.absences if who >= 0]
@@ -131,10 +152,16 @@ def _heard(history: History) -> History:
 
 
 def kept(home: Path) -> History:
-    """The finished run in the file ``home``; zipfile.BadZipFile if it is damaged."""
-    with tempfile.TemporaryDirectory() as folder, ZipFile(home) as file:
-        file.extractall(folder)
-        return History.load(folder)
+    """The finished run in the file ``home``; ValueError if it is damaged."""
+    try:
+        with tempfile.TemporaryDirectory() as folder, ZipFile(home) as file:
+            file.extractall(folder)
+            return History.load(folder)
+    except BadZipFile as error:
+        raise ValueError(
+            f"{home}: expected a finished run, found {error}; delete the file, and the "
+            "run is made again"
+        ) from None
 
 
 def keep(history: History, made_by: str, home: Path) -> None:

@@ -40,10 +40,17 @@ from typing import Any
 
 import pandas as pd
 import papermill
-import yaml
 
-from .chapters import BUILD, assignment, fingerprint, profile
-from .execution import ChapterError, Parameters, check, execute, own_folders
+from .chapters import BUILD, assignment, each_once, fingerprint, profile
+from .checkpoint import claimed
+from .execution import (
+    ChapterError,
+    Parameters,
+    check,
+    execute,
+    own_folders,
+    read_yaml,
+)
 from .history import TABLE, concat, replacing
 from .study import kept
 
@@ -86,18 +93,22 @@ class Cell:
 
     def run(self) -> str:
         """Execute the chapter at this point; what failed, in words, or nothing."""
+        claim = self.folder.with_name(f".{self.folder.name}")  # of no other sweep
         try:
-            if self.is_done:
-                return ""
-            if _read(self.folder / "begun.json") != self.mark:
-                shutil.rmtree(self.folder, ignore_errors=True)
-                self.folder.mkdir(parents=True)
-                self._note("begun.json")
-            execute(self.notebook, self.folder / "notebook.ipynb", self.params)
-            self._note("done.json")
+            with claimed(claim):
+                if not self.is_done:
+                    self._execute()
         except (ChapterError, OSError) as error:
             return str(error) or type(error).__name__
         return ""
+
+    def _execute(self) -> None:
+        if _read(self.folder / "begun.json") != self.mark:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+            self._note("begun.json")
+        execute(self.notebook, self.folder / "notebook.ipynb", self.params)
+        self._note("done.json")
 
     def _note(self, name: str) -> None:
         with replacing(self.folder / name) as part:
@@ -111,7 +122,8 @@ class Cell:
             kept(home).table().assign(**axes, settings=home.stem)
             for home in sorted((self.folder / "runs").glob("*.zip"))
         ]
-        return concat(tables) if tables else pd.DataFrame(columns=[*TABLE, *axes])
+        columns = [*TABLE, *axes, "settings"]
+        return concat(tables) if tables else pd.DataFrame(columns=columns)
 
 
 def _is_plain(value: object) -> bool:
@@ -198,7 +210,7 @@ def sweep(
         with ThreadPoolExecutor(jobs) as own:
             failures = _run_all(cells, own)
     good = [cell.table() for cell in cells if cell.name not in failures]
-    table = concat(good) if good else pd.DataFrame(columns=list(TABLE))
+    table = concat(good) if good else pd.DataFrame(columns=[*TABLE, "settings"])
     with (
         replacing(out / "table.csv") as csv,
         replacing(out / "table.parquet") as parquet,
@@ -214,13 +226,17 @@ def _run_all(cells: Sequence[Cell], executor: Executor) -> dict[str, str]:
     """Run the cells, one line each; which failed, and why."""
     began, failures = time.monotonic(), {}
     futures = {executor.submit(cell.run): cell for cell in cells}
-    for number, future in enumerate(as_completed(futures), start=1):
-        cell, error = futures[future], future.exception()
-        if failed := str(error) if error else future.result():
-            failures[cell.name] = failed
-        spent = time.monotonic() - began
-        how = "FAILED" if failed else "ok"
-        print(f"{number:4} of {len(cells)} {spent:6.0f} s  {how:7}{cell.name}")
+    try:
+        for number, future in enumerate(as_completed(futures), start=1):
+            cell, error = futures[future], future.exception()
+            if failed := repr(error) if error else future.result():
+                failures[cell.name] = failed
+            spent = time.monotonic() - began
+            how = "FAILED" if failed else "ok"
+            print(f"{number:4} of {len(cells)} {spent:6.0f} s  {how:7}{cell.name}")
+    finally:  # an interrupt: what has not begun does not begin any more
+        for future in futures:
+            future.cancel()
     return {c.name: failures[c.name] for c in cells if c.name in failures}
 
 
@@ -231,7 +247,7 @@ def axis(text: str) -> tuple[str, list]:
         raise ValueError(
             f"expected an axis as seed=0,1,2, found {text!r}; values stand behind ="
         )
-    return name, yaml.safe_load(f"[{values}]")
+    return name, read_yaml(f"[{values}]", f"--grid {text}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -239,8 +255,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fedlab_support.sweep")
     parser.add_argument("notebook", type=Path, help="a chapter")
     parser.add_argument("--profile", default="laptop", help="smoke, laptop or paper")
-    parser.add_argument("--grid", nargs="+", required=True, metavar="NAME=VALUE,VALUE")
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
+    several = {"nargs": "+", "action": "extend"}
+    parser.add_argument("--grid", required=True, metavar="NAME=VALUE,VALUE", **several)
+    parser.add_argument("--set", default=[], metavar="NAME=VALUE", **several)
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time")
     parser.add_argument("--out", type=Path, help="folder of the results")
     chosen = parser.parse_args(arguments)
@@ -249,8 +266,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not notebook.is_file():
             raise ValueError(f"expected a chapter as notebooks/…, found {notebook}")
         params = profile(chosen.profile, notebook.stem, notebook.parent)
-        params |= dict(map(assignment, chosen.set))
-        grid = dict(map(axis, chosen.grid))
+        params |= each_once(map(assignment, chosen.set))
+        grid = each_once(map(axis, chosen.grid))
         table = sweep(notebook, grid, params, chosen.out, chosen.jobs)
     except (ValueError, OSError) as error:
         parser.error(str(error))

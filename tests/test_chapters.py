@@ -1,6 +1,7 @@
 """Running chapters: wrong parameters, hidden errors, failures and unchanged work."""
 
 import base64
+import errno
 import json
 import textwrap
 from pathlib import Path
@@ -125,6 +126,8 @@ def test_other_than_one_parameters_cell_is_refused(tmp_path: Path, count: int):
         ["--chapters", "09"],
         ["--set", "sead=1"],
         ["--set", "seed"],
+        ["--set", "seed=[0,"],
+        ["--set", "seed=1", "--set", "seed=2"],
         ["--chapters", "00", "--set", "rate=1e-3"],
     ],
 )
@@ -290,8 +293,11 @@ def test_the_fingerprint_follows_what_a_run_depends_on(course: Path, monkeypatch
     seen.append(mark())
     write_chapter(file, "rounds: int = 3  # how many", "rounds + 1")
     seen.append(mark())
-    monkeypatch.setenv("FEDLAB_DATA", "elsewhere")
+    (package / "data" / "printed.csv").write_text("a\n1\n")
     seen.append(mark())
+    for name in ("FEDLAB_DATA", "FEDLAB_WEIGHTS"):
+        monkeypatch.setenv(name, "elsewhere")
+        seen.append(mark())
     assert len(set(seen)) == len(seen)
     assert mark() == seen[-1]
 
@@ -349,12 +355,35 @@ def test_a_chapter_sees_its_own_folder_and_the_data_folder(
 ):
     asks = """
         import json, os
-        json.dumps([os.getcwd(), os.environ["FEDLAB_DATA"], seed])
+        folders = [os.environ[name] for name in ("FEDLAB_DATA", "FEDLAB_WEIGHTS")]
+        json.dumps([os.getcwd(), *folders, seed])
     """
     file = write_chapter(course / "00_tour.ipynb", PARAMETERS, asks)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDLAB_DATA", "some/data")
+    monkeypatch.setenv("FEDLAB_WEIGHTS", "some/weights")
     execution.execute(file, tmp_path / "out.ipynb", {"seed": 7})
     cells = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
     text = cells[-1].outputs[0].data["text/plain"]
-    assert json.loads(text.strip("'")) == [str(course), str(tmp_path / "some/data"), 7]
+    folders = [str(tmp_path / "some" / name) for name in ("data", "weights")]
+    assert json.loads(text.strip("'")) == [str(course), *folders, 7]
+
+
+def test_a_disk_that_is_full_at_one_chapter_does_not_stop_the_rest(
+    course: Path, monkeypatch, capsys
+):
+    tried = []
+
+    def full(notebook, *_):
+        tried.append(notebook.stem)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(chapters, "execute", full)
+    build = course.parent / "build"
+    for page in ("notebooks/00_tour.ipynb", "html/00_tour.html", "stamps/00_tour.json"):
+        (build / page).parent.mkdir(parents=True)
+        (build / page).write_text("")  # cut short by an earlier kill
+    places = ["--notebooks", str(course), "--build", str(build), "--profile", "smoke"]
+    assert chapters.main(places) == 1
+    assert tried == ["00_tour", "01_other"]
+    assert capsys.readouterr().out.count("No space left") == 2

@@ -196,6 +196,40 @@ def test_a_cell_without_an_end_does_not_hold_up_grading(tmp_path, monkeypatch):
     )
 
 
+def test_files_that_cannot_be_told_apart_are_refused_before_any_runs(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(editions, "execute", None)
+    for owner in ("ada", "bob"):
+        (tmp_path / owner).mkdir()
+        (tmp_path / owner / "01_fedavg.ipynb").write_text("{}")
+    ada, bob = (tmp_path / who / "01_fedavg.ipynb" for who in ("ada", "bob"))
+    gone, other = tmp_path / "01_fedavg_eve.ipynb", tmp_path / "homework.ipynb"
+    refused = {"more than once": [ada, bob], "found nothing": [ada, gone]}
+    refused |= {"found none": [], "named after one of": [ada, other]}
+    for words, files in refused.items():
+        with pytest.raises(ValueError, match=words):
+            grade(files, "smoke", tmp_path / "out")
+
+
+def test_what_is_no_notebook_has_a_row_and_the_others_are_graded(tmp_path, monkeypatch):
+    def one_check(file, out, *_, **__):
+        nbformat.read(file, as_version=4)
+        nbformat.write(new_notebook(), out)
+
+    monkeypatch.setattr(editions, "execute", one_check)
+    names = ("01_fedavg_ada", "01_fedavg_bob", "01_fedavg_eve")
+    ada, bob, eve = (tmp_path / f"{name}.ipynb" for name in names)
+    ada.write_text("[]")
+    bob.write_text("no JSON")
+    shutil.copy(NOTEBOOKS / "01_fedavg.ipynb", eve)
+    (tmp_path / "out" / "runs" / eve.stem).mkdir(parents=True)
+    table = grade([ada, bob, eve], "smoke", tmp_path / "out")
+    assert table["file"].tolist() == [ada.name, bob.name]
+    assert table["message"].str.startswith("stopped: ").all()
+    assert not (tmp_path / "out" / "runs" / eve.stem).exists(), "an earlier try's"
+
+
 def test_a_file_that_is_no_chapters_is_refused_and_the_table_is_written(
     tmp_path, monkeypatch, capsys
 ):

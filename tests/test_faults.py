@@ -372,6 +372,12 @@ def test_the_least_number_of_messages_is_one_that_can_come(federation, wrong):
         a_run(federation, min_clients=wrong)
 
 
+@pytest.mark.parametrize("wrong", [0, -1, 1.5])
+def test_the_number_of_workers_is_one_that_can_be(federation, wrong):
+    with pytest.raises(ValueError, match=f"workers must be .*found {wrong}"):
+        a_run(federation, workers=wrong)
+
+
 # ---- deadlines ----------------------------------------------------------------------
 @dataclass(frozen=True)
 class Slow(Probe):

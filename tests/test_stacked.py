@@ -225,6 +225,7 @@ REFUSED = [
     ({"model": partial(small_cnn, norm="batch")}, "'stages.0.1' is a BatchNorm"),
     ({"model": Noisy}, "'1' draws noise"),
     ({"deadline": 60.0}, "deadline"),
+    ({"method": FedProx(), "training": replace(PLAIN, compile=True)}, "compile=True"),
 ]
 
 

@@ -4,11 +4,12 @@ import json
 import time
 from functools import partial
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from fedlab_support import checkpoint
 from fedlab_support.engines import Faults
@@ -20,7 +21,7 @@ from fedlab_support.models import CNN
 from fedlab_support.partition import by_owner
 from fedlab_support.run import Run
 from fedlab_support.selection import uniform
-from fedlab_support.study import fit_once, keep, kept, study
+from fedlab_support.study import fit_once, keep, kept, study, trained
 from fedlab_support.training import LocalTraining
 from tests.tiny import tiny_data
 
@@ -281,8 +282,23 @@ def test_a_damaged_run_is_refused(tmp_path):
     fit_once(build(), 1, tmp_path)
     (home,) = tmp_path.iterdir()
     home.write_bytes(home.read_bytes()[:200])
-    with pytest.raises(BadZipFile):
+    with pytest.raises(ValueError, match=f"{home.name}: expected a finished run"):
         fit_once(build(), 1, tmp_path)
+
+
+def test_a_run_that_is_looked_at_is_found_again_with_its_network(tmp_path, monkeypatch):
+    run = trained(build(), 3, tmp_path)
+    (home,) = tmp_path.glob("*.zip")
+    assert kept(home).table().equals(run.history.table())
+    monkeypatch.setattr(Run, "step", None)
+    again = trained(build(), 3, tmp_path)
+    for name, value in run.server.weights.items():
+        assert torch.equal(again.server.weights[name], value)
+        assert torch.equal(again.model.state_dict()[name], value)
+    monkeypatch.undo()
+    assert fit_once(build(), 3, tmp_path).table().equals(kept(home).table())
+    trained(build(lr=0.2), 3, tmp_path)
+    assert len(list(tmp_path.glob("*.zip"))) == 2
 
 
 def test_a_long_run_writes_about_ten_checkpoints(tmp_path, monkeypatch):

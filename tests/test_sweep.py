@@ -7,8 +7,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count, product
 from pathlib import Path
@@ -76,6 +77,29 @@ def test_an_axis_is_a_name_and_yaml_values():
     for wrong in ("seed", "seed="):
         with pytest.raises(ValueError, match="seed=0,1,2"):
             axis(wrong)
+    with pytest.raises(ValueError, match=r"--grid seed=0\]: expected YAML"):
+        axis("seed=0]")
+
+
+def test_all_that_is_set_counts_however_it_is_written(chapter, tmp_path, monkeypatch):
+    given = []
+
+    def noted(*all_of_it):
+        given.append(all_of_it)
+        return pd.DataFrame({"settings": []})
+
+    monkeypatch.setattr(sweeping, "sweep", noted)
+    (chapter.parent / "profiles").mkdir()
+    (chapter.parent / "profiles" / "smoke.yaml").write_text("01_small: {}\n")
+    words = [str(chapter), "--profile", "smoke", "--grid", "seed=0,1", "--grid", "lr=1"]
+    assert main([*words, "--set", "fail=true", "--set", "runs_dir=there"]) == 0
+    ((_, grid, params, *_),) = given
+    assert grid == {"seed": [0, 1], "lr": [1]}
+    assert params == {"fail": True, "runs_dir": "there"}
+    for twice in (["--set", "fail=true", "fail=false"], ["--grid", "seed=2"]):
+        with pytest.raises(SystemExit):
+            main([*words, *twice])
+    assert len(given) == 1
 
 
 @pytest.mark.parametrize(
@@ -154,6 +178,50 @@ def test_a_cell_that_is_done_is_not_run_again_until_something_changes(
     sweep(chapter, {"seed": [0]}, out=tmp_path / "out")
     assert run[3:] == [[0]]
     assert not (tmp_path / "out" / "seed-0" / "runs" / "run9").exists()
+
+
+def test_two_sweeps_of_one_folder_do_not_mix_their_runs(chapter, tmp_path, monkeypatch):
+    out, begun, free = tmp_path / "out", threading.Event(), threading.Event()
+
+    def slow(notebook, file, params, *_):
+        begun.set()
+        assert free.wait(20)
+        in_process(notebook, file, params)
+
+    monkeypatch.setattr(sweeping, "execute", slow)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(sweep, chapter, {"seed": [0]}, {"lr": 0.1}, out)
+        assert begun.wait(20)
+        with pytest.raises(SweepError, match=r"seed=0: .*is writing"):
+            sweep(chapter, {"seed": [0]}, {"lr": 0.2}, out)
+        free.set()
+        assert first.result()["value"].tolist() == pytest.approx([0.1])
+    second = sweep(chapter, {"seed": [0]}, {"lr": 0.2}, out)
+    assert second["value"].tolist() == pytest.approx([0.2])
+
+
+def test_an_interrupt_begins_no_further_cell(chapter, tmp_path, monkeypatch):
+    run = []
+
+    def interrupted(notebook, file, params, *_):
+        run.append(params["seeds"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweeping, "execute", interrupted)
+    monkeypatch.setattr(Future, "exception", Future.result)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(chapter, {"seed": list(range(40))}, out=tmp_path / "out")
+    assert 1 <= len(run) < 40
+
+
+def test_an_error_without_words_is_one_too(chapter, tmp_path, monkeypatch):
+    def without_room(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(sweeping, "execute", without_room)
+    with pytest.raises(SweepError, match="MemoryError"):
+        sweep(chapter, {"seed": [0]}, out=tmp_path / "out")
+    assert saved(tmp_path / "out").empty
 
 
 @pytest.mark.slow

@@ -116,6 +116,3 @@ class Engine(Protocol):
 
     def evaluate(self, questions: Sequence[Question], round: int) -> list[Scores]:
         """Loss and score of every sample, for each question."""
-
-    def close(self) -> None:
-        """Let go of threads, processes and memory; the engine can be opened again."""

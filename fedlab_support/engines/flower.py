@@ -172,9 +172,6 @@ class FlowerEngine:
                 found[n] = _scores(replies[node], position, questions[n])
         return [found[n] for n in range(len(questions))]
 
-    def close(self) -> None:
-        """Nothing to let go of: the processes are Flower's."""
-
     def _questions(self, asked: Sequence[Question], round: int) -> RecordDict:
         content = question(
             clients=[each.client for each in asked],

@@ -53,6 +53,8 @@ def refusal(job: Job) -> str:
         return f"{job.training.augment!r} acts on the batch of one client"
     if job.deadline is not None:
         return "a deadline is one client's own, and here all take the same time"
+    if job.training.compile and _twin(job) is None:
+        return "compile=True needs FedAvg's loss and batched layers"
     frozen = frozen_modules(job.model)
     for name, module in job.model.named_modules():
         if isinstance(module, _BatchNorm) and module not in frozen:
@@ -70,6 +72,12 @@ def pays(job: Job) -> bool:
     is_gpu = job.federation.store.device.type != "cpu"
     layers = [m for m in job.model.modules() if isinstance(m, nn.Conv2d)]
     return is_gpu or not any(m.weight.requires_grad for m in layers)
+
+
+def _twin(job: Job) -> nn.Module | None:
+    """The network with batched layers, where it and the loss allow them."""
+    is_plain = type(job.method).loss is FedAvg.loss
+    return batched_form(job.model) if is_plain else None
 
 
 def _owner(kind: type, name: str) -> type:
@@ -217,11 +225,8 @@ class StackedEngine(LocalEngine):
                 "engine='local', or engine='auto' to stack where that is possible"
             )
         super().open(job)
-        kind, base = type(job.method), FedAvg
-        twin = batched_form(job.model) if kind.loss is base.loss else None
+        kind, base, twin = type(job.method), FedAvg, _twin(job)
         if job.training.compile:
-            if twin is None:
-                raise ValueError("compile=True needs FedAvg's loss and batched layers")
             twin.compile()
         if twin is None:
             self.form = Vectorised(job.method, copy.deepcopy(job.model))

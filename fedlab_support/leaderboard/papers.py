@@ -43,9 +43,7 @@ def orders(runs: pd.DataFrame) -> pd.DataFrame:
 
     table, rows = 100 * blocks(runs), []
     for line in printed().to_dict("records"):
-        told = {
-            k: line[k] for k in ("paper", "table", "dataset", "method", "reference")
-        }
+        told = {name: line[name] for name in COPIED}
         for name in line["protocols"].split():
             ahead = _ahead(table, name, line["method"], line["reference"])
             if len(ahead):

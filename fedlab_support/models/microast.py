@@ -12,8 +12,6 @@ from .style_statistics import adain, per_image
 
 WIDTH = 64  # channels of either depth
 
-Factor = Tensor | float
-
 
 class Padded(nn.Module):
     """A convolution behind reflection padding, the size of the picture kept."""
