@@ -69,7 +69,7 @@ from .selection import (
     rehearse,
     uniform,
 )
-from .study import study, trained
+from .study import study
 from .training import LocalTraining
 
 _WHEN_USED = {
@@ -170,7 +170,6 @@ __all__ = [
     "small_cnn",
     "study",
     "styles",
-    "trained",
     "uniform",
     "weighted_mean",
 ]

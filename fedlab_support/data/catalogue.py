@@ -208,7 +208,8 @@ def load(
 
     root: folder with prepared files; then ``$FEDLAB_DATA`` and ``./data`` are searched.
     size: side of the pictures in pixels (bilinear, antialiased; masks by the nearest
-    pixel); None = as stored, or 64 where pictures lie in folders and differ in shape.
+    pixel); None = as stored, 32 for the five sets of digits together, or 64 where
+    pictures lie in folders and differ in shape.
     Raises ValueError for an unknown name or a damaged file, FileNotFoundError with
     the way to get the files when they are absent. See :func:`available`.
     """

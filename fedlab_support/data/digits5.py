@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from .domain_data import DomainData
-from .reading import Arrays, both_parts, read_split, resize
+from .reading import Arrays, read_one_domain
 
 ORIGIN = {
     "mnist": "MNIST (LeCun, Cortes and Burges, 1998)",
@@ -36,23 +36,7 @@ def read_single(paths: tuple[Path, ...], size: int | None) -> DomainData:
     otherwise. Raises ValueError for a damaged file or a label outside 0…9.
     """
     name = paths[0].stem
-    images, labels, is_test, note = read_split(paths[0])
-    images = resize(images, size)
-    channels = images.shape[1]
-    return DomainData(
-        name=name,
-        images=images,
-        labels=labels,
-        domain=np.zeros_like(labels),
-        owner=np.zeros_like(labels),
-        is_test=is_test,
-        class_names=DIGITS,
-        domain_names=(name,),
-        owner_names=(name,),
-        mean=(0.5,) * channels,
-        std=(0.5,) * channels,
-        source=f"{ORIGIN[name]}, {note}",
-    )
+    return read_one_domain(paths[0], size, name, DIGITS, ORIGIN[name])
 
 
 def read_joint(paths: tuple[Path, ...], size: int | None) -> DomainData:
@@ -87,22 +71,6 @@ def read_joint(paths: tuple[Path, ...], size: int | None) -> DomainData:
         std=(0.5,) * 3,
         source=f"{len(names)} of the 5 domains of Digit-Five{gap}",
     )
-
-
-def from_mnist(folder: Path) -> Arrays:
-    """MNIST through torchvision: idx files under ``folder/MNIST/raw``."""
-    from ..vision import import_torchvision
-
-    kind = import_torchvision().datasets.MNIST
-    return both_parts(lambda train: kind(str(folder), train=train, download=True))
-
-
-def from_usps(folder: Path) -> Arrays:
-    """USPS through torchvision, which subtracts 1 from the stored labels 1…10."""
-    from ..vision import import_torchvision
-
-    kind = import_torchvision().datasets.USPS
-    return both_parts(lambda train: kind(str(folder), train=train, download=True))
 
 
 def from_svhn(folder: Path) -> Arrays:

@@ -20,9 +20,9 @@ from .handwriting import CHARACTERS
 from .reading import (
     Arrays,
     border_brightness,
-    both_parts,
+    from_torchvision,
     read_arrays,
-    read_split,
+    read_one_domain,
     resize,
 )
 
@@ -72,19 +72,8 @@ def read_emnist(paths: tuple[Path, ...], size: int | None) -> DomainData:
     The writers are not published: one owner. Images uint8 (N, 1, 28, 28).
     Source: Cohen et al., "EMNIST: extending MNIST to handwritten letters", 2017.
     """
-    images, labels, is_test, note = read_split(paths[0])
-    return DomainData(
-        name="emnist",
-        images=resize(images, size),
-        labels=labels,
-        domain=np.zeros_like(labels),
-        owner=np.zeros_like(labels),
-        is_test=is_test,
-        class_names=CHARACTERS,
-        domain_names=("emnist",),
-        owner_names=("emnist",),
-        source=f"EMNIST by class (Cohen et al., 2017), {note}",
-    )
+    origin = "EMNIST by class (Cohen et al., 2017)"
+    return read_one_domain(paths[0], size, "emnist", CHARACTERS, origin)
 
 
 def from_leaf(folder: Path) -> Arrays:
@@ -146,12 +135,7 @@ def from_hub(folder: Path) -> Arrays:
 
 def from_emnist(folder: Path) -> Arrays:
     """EMNIST "by class" through torchvision; stored transposed, turned upright here."""
-    from ..vision import import_torchvision
-
-    kind = import_torchvision().datasets.EMNIST
-    arrays = both_parts(
-        lambda train: kind(str(folder), split="byclass", train=train, download=True)
-    )
+    arrays = from_torchvision("EMNIST", folder, split="byclass")
     for name in ("train_images", "test_images"):
         upright = arrays[name].transpose(0, 2, 1)
         is_dark_on_light = border_brightness(upright) > 127

@@ -12,13 +12,14 @@ import argparse
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.error import URLError
 
 import numpy as np
 
-from . import cifar, digits5, femnist
-from .reading import Arrays
+from . import digits5, femnist
+from .reading import Arrays, from_torchvision
 
 UNREACHABLE = (FileNotFoundError, URLError, ConnectionError, TimeoutError, RuntimeError)
 """What absent files and failed downloads raise; torchvision's is a RuntimeError."""
@@ -39,12 +40,12 @@ class Official:
 
 OFFICIAL: dict[str, Official] = {
     "mnist": Official(
-        digits5.from_mnist,
+        partial(from_torchvision, "MNIST"),
         "digits5/mnist.npz",
         "MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte (yann.lecun.com)",
     ),
     "usps": Official(
-        digits5.from_usps,
+        partial(from_torchvision, "USPS"),
         "digits5/usps.npz",
         "usps.bz2 and usps.t.bz2 (the LIBSVM data page)",
     ),
@@ -65,7 +66,7 @@ OFFICIAL: dict[str, Official] = {
         "synth_train_32x32.mat and synth_test_32x32.mat (sites.skoltech.ru/compvision)",
     ),
     "cifar10": Official(
-        cifar.from_torchvision,
+        partial(from_torchvision, "CIFAR10"),
         "cifar10/cifar10.npz",
         "cifar-10-batches-py/ (www.cs.toronto.edu/~kriz/cifar.html)",
     ),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
+
+from .domain_data import DomainData
 
 Arrays = dict[str, np.ndarray]
 """What a prepared file holds: arrays by key."""
@@ -145,14 +146,42 @@ def read_split(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
     return channels_first(images, path.name), labels.astype(np.int64), is_test, note
 
 
-def both_parts(open_part: Callable[[bool], Any]) -> Arrays:
-    """Arrays of a torchvision set with ``data`` and ``targets``.
+def read_one_domain(
+    path: Path, size: int | None, name: str, classes: Sequence[str], origin: str
+) -> DomainData:
+    """A prepared file of two parts as one domain of one owner, normalised to -1…1.
 
-    open_part: returns the training part for True, the test part for False.
+    Raises ValueError for a damaged file or a label of none of ``classes``.
     """
-    arrays: Arrays = {}
+    images, labels, is_test, note = read_split(path)
+    images = resize(images, size)
+    half = (0.5,) * images.shape[1]
+    return DomainData(
+        name=name,
+        images=images,
+        labels=labels,
+        domain=np.zeros_like(labels),
+        owner=np.zeros_like(labels),
+        is_test=is_test,
+        class_names=tuple(classes),
+        domain_names=(name,),
+        owner_names=(name,),
+        mean=half,
+        std=half,
+        source=f"{origin}, {note}",
+    )
+
+
+def from_torchvision(kind: str, folder: Path, **how) -> Arrays:
+    """Both parts of ``torchvision.datasets.<kind>``, as official files in ``folder``.
+
+    ``how``: what else it is told. It has ``data`` and ``targets``.
+    """
+    from ..vision import import_torchvision
+
+    official, arrays = getattr(import_torchvision().datasets, kind), {}
     for name, is_training in (("train", True), ("test", False)):
-        part = open_part(is_training)
+        part = official(str(folder), train=is_training, download=True, **how)
         arrays[f"{name}_images"] = np.asarray(part.data, dtype=np.uint8)
         arrays[f"{name}_labels"] = np.asarray(part.targets, dtype=np.int64)
     return arrays

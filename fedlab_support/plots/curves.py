@@ -87,7 +87,7 @@ def draw_curves(
             _draw_lines(axes.flat[place], part, by, colours, look)
             if panels:
                 axes.flat[place].set_title(panel_title(panels, panel), loc="left")
-        _name_axes(axes, len(shown), metric)
+        name_axes(axes, len(shown), label_of(metric), "Round")
         heading = "" if curves[by].map(type).eq(str).all() else label_of(by)
         for place in range(columns - 1, len(shown), columns):
             label_ends(figure, axes.flat[place], heading)
@@ -127,14 +127,14 @@ def seeds_note(table: pd.DataFrame, what: str) -> str:
     return f"{what}, {seeds} seeds."
 
 
-def _name_axes(axes: np.ndarray, count: int, metric: str) -> None:
-    """Name values beside the rows and rounds below the columns of `count` panels."""
+def name_axes(axes: np.ndarray, count: int, values: str, along: str) -> None:
+    """Name `values` beside the rows of `count` panels, `along` below their columns."""
     for extra in axes.flat[count:]:
         extra.remove()
     for axis in axes[:, 0]:
-        axis.set_ylabel(label_of(metric))
+        axis.set_ylabel(values)
     for axis in axes.flat[max(0, count - axes.shape[1]) : count]:
-        axis.set_xlabel("Round")
+        axis.set_xlabel(along)
         axis.tick_params(labelbottom=True)
 
 

@@ -13,7 +13,12 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from fedlab_support.history import columns_of
-from fedlab_support.plots.curves import label_ends, panel_title, seeds_note
+from fedlab_support.plots.curves import (
+    label_ends,
+    name_axes,
+    panel_title,
+    seeds_note,
+)
 from fedlab_support.plots.drawing import drawing
 from fedlab_support.plots.style import (
     COLOURS,
@@ -102,7 +107,7 @@ def draw_participation(
                 _draw_bars(axis, bars, BARE | look)
             _name_panel(axis, names[panel], part)
         axes[0, 0].set_ylim(0, 1.05 * places[PERCENT].max())
-        _name_axes(axes, len(panels))
+        name_axes(axes, len(panels), "Share of rounds (%)", "Clients, sorted")
         means = places.groupby(by, sort=False)[PERCENT].mean()
         _name_equal(axes[0, columns - 1], means)
         if group:
@@ -173,16 +178,6 @@ def _name_groups(axis: Axes, groups: list[object], inches: float) -> None:
     looks = zip(groups, GROUPS, strict=False)
     fields = [Patch(label=str(one), **BARE, **look) for one, look in looks]
     axis.legend(handles=fields, ncols=len(groups), **above)
-
-
-def _name_axes(axes: np.ndarray, count: int) -> None:
-    for extra in axes.flat[count:]:
-        extra.remove()
-    for axis in axes[:, 0]:
-        axis.set_ylabel("Share of rounds (%)")
-    for axis in axes.flat[max(0, count - axes.shape[1]) : count]:
-        axis.set_xlabel("Clients, sorted")
-        axis.tick_params(labelbottom=True)
 
 
 @drawing

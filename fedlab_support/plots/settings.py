@@ -57,10 +57,10 @@ def accuracy_by_setting(
         for row in data.to_dict("records"):
             if row[by] in yardsticks:
                 line = {"linestyle": ":", "linewidth": 1, "zorder": 0}
-                axis.axvline(row["mean"], color=_colour(row[by]), **line)
+                axis.axvline(row["mean"], color=colour_of(row[by]), **line)
         for place, row in data.iterrows():
             spread = 0.0 if pd.isna(row["sd"]) else row["sd"]
-            look = {"fmt": "o", "color": _colour(row[by]), "capsize": 2.5}
+            look = {"fmt": "o", "color": colour_of(row[by]), "capsize": 2.5}
             axis.errorbar(row["mean"], place, xerr=spread, **look)
             number = f"{row['mean']:.1f}" + (f" ± {spread:.1f}" if spread else "")
             beside = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
@@ -77,7 +77,8 @@ def accuracy_by_setting(
     return figure
 
 
-def _colour(name: object) -> str:
+def colour_of(name: object) -> str:
+    """Of a method: the baseline's, that of the course's own four, or a quiet one."""
     return COLOURS[ROLES.get(str(name), "quiet")]
 
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from fedlab_support.history import columns_of
 from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.settings import OURS
+from fedlab_support.plots.settings import colour_of
 from fedlab_support.plots.style import (
     COLOURS,
     DOUBLE,
@@ -44,7 +44,7 @@ def rank_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Pic
         axis = figure.subplots()
         axis.axvline(50, color=COLOURS["quiet"], linestyle=":", linewidth=1, zorder=0)
         for place, row in data.iterrows():
-            colour = _colour(row["method"])
+            colour = colour_of(row["method"])
             axis.plot([row["low"], row["high"]], [place, place], color=colour)
             axis.plot(row["beats"], place, "o", color=colour)
             beside = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
@@ -101,16 +101,10 @@ def _quarters(axis: Axes, table: pd.DataFrame) -> None:
     axis.fill_between([0, wide], -reach, 0, color=COLOURS["pale"], linewidth=0)
     protocols = {name: i for i, name in enumerate(table["protocol"].unique())}
     for row, sd in zip(table.to_dict("records"), spread, strict=True):
-        colour, mark = _colour(row["method"]), MARKERS[protocols[row["protocol"]] % 5]
+        colour, mark = colour_of(row["method"]), MARKERS[protocols[row["protocol"]] % 5]
         face = "white" if row["holds"] == "unclear" else colour
         look = {"fmt": mark, "color": colour, "mfc": face, "elinewidth": 0.8}
         axis.errorbar(row["printed"], row["ours"], yerr=sd, **look)
         beside = {"xytext": (5, 3), "textcoords": "offset points", "fontsize": SMALL}
         axis.annotate(row["method"], (row["printed"], row["ours"]), **beside)
     axis.set(xlim=(-wide, wide), ylim=(-reach, reach))
-
-
-def _colour(method: object) -> str:
-    if method == "FedAvg":
-        return COLOURS["baseline"]
-    return COLOURS["ours" if method in OURS else "quiet"]
