@@ -172,7 +172,7 @@ def positions(
     order: np.random.Generator | None = None,
     smallest: int = 1,
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """The only iterator of batches: ``epochs`` passes over ``num`` samples.
+    """How all samples are batched, in training too: ``epochs`` passes over ``num``.
 
     Yields positions, int (B,) with B ≤ ``size``, and the number of the pass. ``order``
     shuffles every pass anew; without it the samples come in sequence. The last batch of
