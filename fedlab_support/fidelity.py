@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 LEAST_PROBABILITY = 1e-12
@@ -111,5 +112,6 @@ def guess(
         )
     learner = LogisticRegression(C=strength, max_iter=1000)
     scaled = make_pipeline(StandardScaler(), learner)
-    scaled.fit(known.flatten(1).double().numpy(), labels)
-    return scaled.predict(asked.flatten(1).double().numpy())
+    with threadpool_limits(1):  # many small products: more threads wait for each other
+        scaled.fit(known.flatten(1).double().numpy(), labels)
+        return scaled.predict(asked.flatten(1).double().numpy())
