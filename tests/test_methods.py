@@ -205,6 +205,29 @@ def test_the_spring_shortens_the_walk_from_the_broadcast(federation):
     assert walked == sorted(walked, reverse=True) and walked[0] > 1.5 * walked[-1]
 
 
+class Bowl(FedAvg):
+    """Whatever the data: F(w) = |w - 0.3|² / 2."""
+
+    def loss(self, model, batch, visit):
+        return sum((p - 0.3).square().sum() for p in model.parameters()) / 2
+
+
+class PulledBowl(FedProx, Bowl):
+    """The same with FedProx's spring."""
+
+
+@pytest.mark.parametrize("mu", [0.5, 3.0])
+def test_a_quadratic_ends_between_its_minimum_and_the_broadcast(federation, mu):
+    training = LocalTraining(lr=0.2, epochs=150, batch_size=10_000)
+    run = Run(PulledBowl(mu=mu), federation, linear, training, workers=1)
+    start = run.server.weights
+    (message, *_) = run.step().messages
+    for name, w in message.weights.items():
+        # w* = (c + mu w_t) / (1 + mu)
+        torch.testing.assert_close(w, (0.3 + mu * start[name]) / (1 + mu))
+        assert (w - start[name]).abs().max() > 0.05
+
+
 def test_the_penalty_is_zero_at_the_broadcast_for_both_forms(federation):
     for penalty in ("squared", "norm"):
         training = LocalTraining(lr=0.1, epochs=1, batch_size=10_000)
@@ -244,6 +267,10 @@ def test_a_constant_displacement_gathers_speed_geometrically():
     still = replace(server, memory={})
     same = method.aggregate(still, [Message(0, 1, still.weights)])
     assert torch.equal(same.weights["w"], still.weights["w"]), "nothing moves from rest"
+    rolls = method.aggregate(server, [Message(0, 1, server.weights)])
+    on = server.weights["w"] - 0.5 * server.memory["velocity.w"]
+    torch.testing.assert_close(rolls.weights["w"], on)
+    assert (on - server.weights["w"]).abs() > 0.9
 
 
 @pytest.mark.parametrize(

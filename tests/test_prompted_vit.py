@@ -1,5 +1,6 @@
 """Frozen transformers and their prompts."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,18 @@ def test_deep_prompts_of_one_layer_are_shallow_ones(model):
     assert torch.equal(model.steered(x, tokens), model.steered(x, (tokens[0],)))
     deep = torch.cat([tokens, tokens + 1])
     assert not torch.equal(model.steered(x, tokens), model.steered(x, deep))
+
+
+def test_deep_prompts_of_a_network_of_one_layer_are_shallow_ones(model):
+    model.net.blocks = model.net.blocks[:1]
+    both = copy.deepcopy(model), model
+    for net, deep in zip(both, (True, False), strict=True):
+        torch.manual_seed(2)
+        net.add_prompts(3, deep=deep)
+    x = pictures()
+    assert torch.equal(both[0].prompts.tokens, both[1].prompts.tokens)
+    assert torch.equal(both[0].encode(x), both[1].encode(x))
+    assert not torch.equal(model.encode(x), model.look(x))
 
 
 @pytest.mark.parametrize("kind", [Prompts, TypePrompts])
