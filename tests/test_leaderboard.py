@@ -4,6 +4,7 @@ import ast
 import itertools
 import os
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -88,6 +89,21 @@ def test_a_gap_says_why(board):
     assert leaderboard.gaps(["FedAvg"], [board]).columns.tolist() == [
         *("protocol", "method", "reason")
     ]
+
+
+def test_absent_weights_are_a_gap_and_absent_data_an_error(board, monkeypatch):
+    def absent(*_):
+        raise FileNotFoundError("expected weights in FEDLAB_WEIGHTS")
+
+    with monkeypatch.context() as there:
+        there.setattr(methods.FedProx, "adapt", absent)
+        assert "expected weights" in leaderboard.gap("FedProx", board)
+        assert leaderboard.gap("FedAvg", board) == ""
+    plan = replace(leaderboard.protocol(board), deal=absent)
+    monkeypatch.setitem(settings.MAKERS, board, lambda: plan)
+    leaderboard.protocol.cache_clear()
+    with pytest.raises(FileNotFoundError):
+        leaderboard.gap("TERM", board)
 
 
 def test_what_is_no_refusal_is_not_hidden_as_a_gap(board, monkeypatch):

@@ -77,10 +77,15 @@ def run_of(
 
 @cache
 def gap(entry: str, name: str) -> str:
-    """Why an entry cannot run under a protocol; nothing where it can."""
+    """Why an entry cannot run under a protocol; nothing where it can.
+
+    Weights that are absent are a reason, too; FileNotFoundError for absent data.
+    """
+    rules = protocol(name)
+    rules.federation(rules.held_out[0])
     try:
         run_of(entry, name)
-    except ValueError as error:
+    except (ValueError, FileNotFoundError) as error:
         return str(error)
     return ""
 
