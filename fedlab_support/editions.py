@@ -122,9 +122,7 @@ def grade(files: Sequence[Path], profile_name: str, out: Path) -> pd.DataFrame:
     ``CELL_SECONDS``, has one row, with the reason as message.
     """
     words, rows = {True: "yes", False: "no", None: "not attempted"}, []
-    _refuse_unclear(files)
-    for file in files:
-        (chapter,) = find_chapters([_chapter_of(file)])
+    for file, chapter in _chapters_of(files).items():
         homes = {f"{what}_dir": out / what / file.stem for what in WRITTEN}
         shutil.rmtree(homes["runs_dir"], ignore_errors=True)  # of an earlier try
         try:
@@ -144,32 +142,32 @@ def grade(files: Sequence[Path], profile_name: str, out: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def _refuse_unclear(files: Sequence[Path]) -> None:
-    """ValueError for no files, or for names that leave open what or whose one is."""
+def _chapters_of(files: Sequence[Path]) -> dict[Path, Path]:
+    """Each file's chapter, whose name its own begins with.
+
+    ValueError for no files, or for names that leave open what or whose one is.
+    """
     if not files:
         raise ValueError("expected notebooks that were handed in, found none")
+    chapters = {chapter.stem: chapter for chapter in find_chapters()}
+    found = {}
     for file in files:
-        _chapter_of(file)
+        fitting = [name for name in chapters if file.stem.startswith(name)]
+        if not fitting:
+            raise ValueError(
+                f"expected a file named after one of {list(chapters)}, found "
+                f"{file.name}; call it {min(chapters)}_<somebody>.ipynb"
+            )
         if not file.is_file():
             raise ValueError(f"expected a notebook, found nothing at {file}")
+        found[file] = chapters[max(fitting, key=len)]
     names = [file.name for file in files]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(
             f"expected files of different names, found {twice} more than once; call "
             "them <chapter>_<somebody>.ipynb"
         )
-
-
-def _chapter_of(file: Path) -> str:
-    """The chapter whose name the file's begins with; ValueError if there is none."""
-    names = [chapter.stem for chapter in find_chapters()]
-    fitting = [name for name in names if file.stem.startswith(name)]
-    if not fitting:
-        raise ValueError(
-            f"expected a file named after one of {names}, found {file.name}; call it "
-            f"{names[0]}_<somebody>.ipynb"
-        )
-    return max(fitting, key=len)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
