@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 
 from fedlab_support.plots import COLOURS, grid_heatmap, orders_picture, rank_picture
@@ -43,30 +44,60 @@ def test_no_ranks_give_an_empty_picture_and_a_method_stands_once():
 
 ORDERS = pd.DataFrame(
     {
-        "paper": ["A", "A", "B"],
-        "protocol": ["digits5", "office10", "digits5"],
-        "method": ["FPL", "FedFA", "AFL"],
-        "printed": [4.3, 4.6, -1.0],
-        "ours": [1.0, -2.0, 3.0],
-        "sd": [0.5, np.nan, 1.0],
-        "holds": ["yes", "unclear", "no"],
+        "paper": ["A", "A", "A", "B"],
+        "protocol": ["digits5", "digits5", "office10", "digits5"],
+        "method": ["FPL", "FedFA", "FedFA", "AFL"],
+        "printed": [4.3, 4.6, 4.6, -1.0],
+        "ours": [1.0, -2.0, 40.0, 3.0],
+        "sd": [0.5, np.nan, 2.0, 1.0],
+        "holds": ["yes", "unclear", "yes", "no"],
     }
 )
 
 
-def test_a_papers_difference_is_drawn_against_ours():
+def test_a_papers_difference_is_drawn_beside_ours():
     figure = orders_picture(ORDERS, title="Signs")
     assert [axis.get_title("left") for axis in figure.axes] == ["A", "B"]
-    first = figure.axes[0]
-    assert [text.get_text() for text in first.texts] == ["FPL", "FedFA"]
+    first, second = figure.axes
+    assert [label.get_text() for label in first.get_yticklabels()] == ["FPL", "FedFA"]
     points = [bars[0] for bars in first.containers]
-    assert [(p.get_xdata()[0], p.get_ydata()[0]) for p in points] == [
-        (4.3, 1),
-        (4.6, -2),
-    ]
-    assert [p.get_markerfacecolor() == "white" for p in points] == [False, True]
-    assert first.get_xlim()[0] == -first.get_xlim()[1]
+    assert [p.get_xdata()[0] for p in points] == [1, -2, 40]
+    heights = [p.get_ydata()[0] for p in points]
+    assert heights == sorted(heights) and first.yaxis_inverted()
+    assert [p.get_marker() for p in points] == ["o", "o", "s"]
+    assert [p.get_markerfacecolor() == "white" for p in points] == [False, True, False]
+    names = [text.get_text() for text in first.get_legend().get_texts()]
+    assert names == ["digits5", "office10"]
+    assert first.get_xlim()[0] == -first.get_xlim()[1] < -42
+    (printed,) = (s.get_segments() for s in second.collections if has_lines(s))
+    assert printed[0][0][0] == -1
+    grey = next(c for c in second.collections if not has_lines(c)).get_paths()[0]
+    assert grey.vertices[:, 0].min() == 0  # the paper says behind
     assert png(figure)
+
+
+def has_lines(collection) -> bool:
+    """Whether it is the paper's bar: error bars are lines, too, but thin ones."""
+    return isinstance(collection, LineCollection) and collection.get_linewidth() > 1
+
+
+def test_one_far_cell_does_not_bleach_a_map_and_numbers_need_room():
+    cells = [(f"m{i}", f"data set {j}") for i in range(6) for j in range(5)]
+    table = pd.DataFrame(cells, columns=["method", "data"])
+    table = table.assign(mean=0.01, sd=0.001, num_seeds=3)
+    table.loc[7, "mean"] = -0.4
+    table.loc[8, "mean"] = -0.0001
+    look = {"is_difference": True}
+    image, bar = grid_heatmap(table, "data", "method", **look).axes
+    assert image.get_images()[0].norm(1.0) == pytest.approx(1)
+    assert bar._colorbar.extend == "min"
+    found = {text.get_text() for text in image.texts}
+    assert found == {"1.0\n± 0.1", "\N{MINUS SIGN}40.0\n± 0.1", "0.0\n± 0.1"}
+    low = grid_heatmap(table, "data", "method", size=(4.6, 2.0), **look)
+    found = {text.get_text() for text in low.axes[0].texts}
+    assert found == {"1.0", "\N{MINUS SIGN}40.0", "0.0"}
+    assert low.get_supxlabel() == "Mean of 3 seeds."
+    assert not grid_heatmap(table, "data", "method", size=(2, 2), **look).axes[0].texts
 
 
 def test_a_map_keeps_a_given_order_and_greys_gaps():

@@ -19,6 +19,7 @@ from fedlab_support.plots.style import (
     Size,
     inches,
     label_of,
+    names_below,
     new_picture,
     one_row_per,
     scale_of,
@@ -26,6 +27,7 @@ from fedlab_support.plots.style import (
 )
 
 BAR = 0.38  # height of a bar; two stand together in a row of height one
+ROOM = (0.45, 0.2)  # inches of the picture that a cell needs to hold a number
 
 
 @drawing
@@ -41,12 +43,13 @@ def grid_heatmap(
     title: str = "",
     size: Size = None,
 ) -> Picture:
-    """Colour a grid of two settings; print the numbers while there are under 60.
+    """Colour a grid of two settings, and print the numbers where there is room.
 
-    table: one row per cell, as `summarise` returns it; a column sd is printed too. A
-           cell without a number is grey, with a dash.
+    table: one row per cell, as `summarise` returns it; a column sd is printed too, in
+           high rows. A cell without a number is grey, with a dash.
     metric: names the colour bar; shares become per cent.
-    is_difference: use a map centred at zero.
+    is_difference: use a map centred at zero; its last colour stands for a tenth of the
+           cells, so that one of them does not bleach all others.
     orders: column x or y → its values, from the origin; by default sorted.
     size: "single", "double", "slide" or inches.
     Raises ValueError when a cell occurs twice.
@@ -56,27 +59,35 @@ def grid_heatmap(
     cells = table.pivot(index=y, columns=x, values=value).sort_index() * scale
     rows, columns = ((orders or {}).get(name) for name in (y, x))
     cells = cells.reindex(index=rows, columns=columns)
+    size = inches(size, (4.6, 2.8))
+    width, height = size[0] / cells.shape[1], size[1] / cells.shape[0]
+    if height < 2 * ROOM[1]:
+        table = table.drop(columns="sd", errors="ignore")
     with style():
-        figure = new_picture(inches(size, (4.6, 2.8)), title, _seeds_note(table))
+        figure = new_picture(size, title, _seeds_note(table))
         axis = figure.subplots()
         look = {"cmap": "viridis", "norm": Normalize()}
         if is_difference:
-            look = {"cmap": "RdBu_r", "norm": CenteredNorm()}
+            reach = cells.abs().stack().quantile(0.9, interpolation="higher")
+            look = {"cmap": "RdBu_r", "norm": CenteredNorm(halfrange=reach or 1)}
         image = axis.imshow(cells, aspect="auto", origin="lower", **look)
         axis.set_facecolor(COLOURS["pale"])
         _name_cells(axis, cells)
         unit = "points" if scale == 100 else label_of(metric).lower()
         unit = f"Difference ({unit})" if is_difference else label_of(metric)
-        bar = figure.colorbar(image, ax=axis, label=unit, pad=0.03)
+        is_over = image.norm(cells.stack().agg(["min", "max"]).to_numpy())
+        ends = {(True, False): "min", (False, True): "max", (True, True): "both"}
+        extend = ends.get((is_over[0] < 0, is_over[1] > 1), "neither")
+        bar = figure.colorbar(image, ax=axis, label=unit, pad=0.03, extend=extend)
         bar.ax.yaxis.labelpad = 7
         bar.outline.set_visible(False)
-        if cells.size < 60:
+        if width > ROOM[0] and height > ROOM[1]:
             _print_cells(axis, cells, table.set_index([y, x]), scale)
     return figure
 
 
 def _name_cells(axis: Axes, cells: pd.DataFrame) -> None:
-    axis.set_xticks(range(cells.shape[1]), cells.columns)
+    names_below(axis, cells.columns, 14 * (axis.figure.get_figwidth() - 1.5))
     axis.set_yticks(range(cells.shape[0]), cells.index)
     axis.set(xlabel=label_of(cells.columns.name), ylabel=label_of(cells.index.name))
     axis.tick_params(length=0)
@@ -105,6 +116,7 @@ def _print_cells(
     for place, number in np.ndenumerate(cells.to_numpy()):
         text, is_dark = "–", False
         if not math.isnan(number):
+            number = round(number, 1) + 0.0  # no minus before a zero
             text = f"{number:.1f}".replace("-", "\N{MINUS SIGN}")
             sd = spreads.get((cells.index[place[0]], cells.columns[place[1]]), math.nan)
             text += "" if math.isnan(sd) else f"\n± {sd:.1f}"

@@ -44,7 +44,8 @@ def learning_curves(
     """Draw one line per value of `by`: mean over seeds, band ± one s.d.
 
     table:  tidy history, possibly with further columns, such as a swept setting.
-    panels: column with one small axis per value; all axes share their ranges.
+    panels: column with one small axis per value; all axes share the range of values,
+            and that of rounds where all end in the same one.
     ours:   the value of `by` that is drawn in blue; FedAvg is black.
     size:   "single", "double", "slide" or inches; by default as wide as a page and as
             high as the panels need.
@@ -81,7 +82,9 @@ def draw_curves(
         colours = colours_for(lines, ours)
         note = seeds_note(curves, "Line: mean, band: ± s.d.")
         figure = new_picture(inches(size, usual), title, note)
-        axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        ends = curves.groupby(panels)["round"].max().nunique() if panels else 1
+        share = {"sharex": ends == 1, "sharey": True, "squeeze": False}
+        axes = figure.subplots(rows, columns, **share)
         for place, panel in enumerate(shown):
             part = curves[curves[panels] == panel] if panels else curves
             _draw_lines(axes.flat[place], part, by, colours, look)

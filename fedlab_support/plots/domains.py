@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,6 +20,7 @@ from fedlab_support.plots.style import (
     inches,
     label_of,
     legend_columns,
+    names_below,
     new_picture,
     one_row_per,
     scale_of,
@@ -95,17 +95,8 @@ def _in_order(found: pd.Series, order: Sequence[object] | None) -> list[object]:
 
 
 def _name_domains(axis: Axes, domains: Sequence[object], width: float) -> None:
-    """Names below, wrapped to the room of a domain, and lines between domains.
-
-    Names with a word that has no room are turned, and not broken.
-    """
-    room = max(4, int((width - 0.8) / len(domains) * 13))
-    lines = [str(domain).split("\n") for domain in domains]
-    names = ["\n".join(textwrap.fill(line, room) for line in name) for name in lines]
-    axis.set_xticks(range(len(domains)), names)
-    if max(len(word) for domain in domains for word in str(domain).split()) > room:
-        turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
-        axis.set_xticks(range(len(domains)), map(str, domains), **turned)
+    """Names below, and lines between domains."""
+    names_below(axis, domains, 13 * (width - 0.8))
     axis.tick_params(axis="x", length=0)
     axis.set_xlim(-0.5, len(domains) - 0.5)
     for edge in np.arange(1, len(domains)) - 0.5:

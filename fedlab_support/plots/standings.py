@@ -62,49 +62,78 @@ def rank_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Pic
 def orders_picture(
     table: pd.DataFrame, panels: str = "paper", title: str = "", size: Size = None
 ) -> Picture:
-    """Draw what papers print against what we found: points ahead of the reference.
+    """Draw what papers print and what we found: points ahead of the reference.
 
-    table:  columns method, printed, ours, sd, holds ("yes", "no", "unclear") and
-            `panels`, as `leaderboard.orders` returns it; one small axis per value.
+    table:  columns method, protocol, printed, ours, sd, holds ("yes", "no", "unclear")
+            and `panels`, as `leaderboard.orders` returns it; one small axis per value.
     size:   "single", "double", "slide" or inches.
-    In a white quarter both have the same sign. Bars: ± s.d. over blocks.
+    A row per method, a mark per protocol; on its grey side ours has another sign than
+    the paper's. The axis is linear up to one point, logarithmic beyond.
     """
-    columns_of(table, ["method", "printed", "ours", "sd", "holds", panels])
-    shown = list(table[panels].unique())
+    columns_of(table, ["method", "protocol", "printed", "ours", "sd", "holds", panels])
+    parts = [part for _, part in table.groupby(panels, sort=False)]
     width = DOUBLE[0] if size is None else inches(size)[0]
-    columns = min(2, panels_across(len(shown), width))
-    rows = -(-len(shown) // columns)
-    note = "Grey quarters: another sign than the paper's. Filled: our sign is clear "
-    note += "(95 %); hollow: it is not. Bars: ± s.d. over data sets and seeds."
+    columns = min(2, panels_across(len(parts), width))
+    heights = [0.5 + sum(_steps(part).values()) for part in parts]
+    rows = [max(heights[i : i + columns]) for i in range(0, len(parts), columns)]
+    note = "Thick bar: the paper. Marks: ours; filled, our sign is clear (95 %); "
+    note += "lines, ± s.d. over blocks. Grey: another sign than the paper's. Beyond "
+    note += "one point the axis is logarithmic."
     with style():
-        size = inches(size, (DOUBLE[0], 0.9 + 2.6 * rows))
+        size = inches(size, (DOUBLE[0], 1.0 + sum(0.5 + 0.2 * row for row in rows)))
         figure = new_picture(size, title, note)
-        axes = figure.subplots(rows, columns, squeeze=False)
-        for axis in axes.flat[len(shown) :]:
+        look = {"squeeze": False, "height_ratios": rows or None}
+        axes = figure.subplots(max(1, len(rows)), columns, **look)
+        for axis in axes.flat[len(parts) :]:
             axis.remove()
-        for axis, panel in zip(axes.flat, shown, strict=False):
-            _quarters(axis, table[table[panels] == panel])
-            axis.set_title(str(panel), loc="left")
-        for axis in axes[:, 0]:
-            axis.set_ylabel("Ours (points ahead)")
-        for axis in axes.flat[max(0, len(shown) - columns) : len(shown)]:
-            axis.set_xlabel("Paper (points ahead)")
+        for axis, part in zip(axes.flat, parts, strict=False):
+            _signs(axis, part)
+            axis.set_title(str(part[panels].iloc[0]), loc="left", pad=16)
+        for axis in axes.flat[max(0, len(parts) - columns) : len(parts)]:
+            axis.set_xlabel("Points ahead")
     return figure
 
 
-def _quarters(axis: Axes, table: pd.DataFrame) -> None:
-    """One panel: points with names, the quarters of another sign in grey."""
-    spread = table["sd"].fillna(0.0)
-    reach = 1.15 * max(1.0, (table["ours"].abs() + spread).max())
-    wide = 1.6 * max(1.0, table["printed"].abs().max())
-    axis.fill_between([-wide, 0], 0, reach, color=COLOURS["pale"], linewidth=0)
-    axis.fill_between([0, wide], -reach, 0, color=COLOURS["pale"], linewidth=0)
-    protocols = {name: i for i, name in enumerate(table["protocol"].unique())}
-    for row, sd in zip(table.to_dict("records"), spread, strict=True):
-        colour, mark = colour_of(row["method"]), MARKERS[protocols[row["protocol"]] % 5]
-        face = "white" if row["holds"] == "unclear" else colour
-        look = {"fmt": mark, "color": colour, "mfc": face, "elinewidth": 0.8}
-        axis.errorbar(row["printed"], row["ours"], yerr=sd, **look)
-        beside = {"xytext": (5, 3), "textcoords": "offset points", "fontsize": SMALL}
-        axis.annotate(row["method"], (row["printed"], row["ours"]), **beside)
-    axis.set(xlim=(-wide, wide), ylim=(-reach, reach))
+def _steps(table: pd.DataFrame) -> dict[str, float]:
+    """Method → height of its row, in rows with one mark."""
+    return {
+        method: 0.55 + 0.45 * len(part)
+        for method, part in table.groupby("method", sort=False)
+    }
+
+
+def _signs(axis: Axes, table: pd.DataFrame) -> None:
+    """One panel: the paper's number as a bar across the row, ours as marks on it."""
+    table, steps = table.fillna({"sd": 0.0}), _steps(table)
+    marks = dict(zip(table["protocol"].unique(), MARKERS, strict=False))
+    reach = max(table["printed"].abs().max(), (table["ours"].abs() + table["sd"]).max())
+    reach, top, middles = 1.6 * max(1.0, reach), 0.0, []
+    for method, step in steps.items():
+        mine = table[table["method"] == method]
+        colour, printed = colour_of(method), mine["printed"].iloc[0]
+        other = (-reach, 0) if printed > 0 else (0, reach)
+        axis.fill_between(other, top, top + step, color=COLOURS["pale"], linewidth=0)
+        axis.vlines(printed, top + 0.12, top + step - 0.12, color=colour, linewidth=3)
+        for place, row in enumerate(mine.to_dict("records")):
+            face = "white" if row["holds"] == "unclear" else colour
+            look = {"fmt": marks[row["protocol"]], "color": colour, "mfc": face}
+            height = top + (place + 0.5) * step / len(mine)
+            spread = {"xerr": row["sd"], "elinewidth": 0.8}
+            axis.errorbar(row["ours"], height, **spread, **look)
+        middles.append(top + step / 2)
+        top += step
+        axis.axhline(top, color="white", linewidth=1.5)
+    axis.axvline(0, color=COLOURS["quiet"], linewidth=0.8)
+    axis.set_xscale("symlog", linthresh=1, linscale=0.6)
+    ticks = [t for t in (1, 3, 10, 30) if t < reach]
+    ticks = [*(-t for t in reversed(ticks)), 0, *ticks]
+    axis.set_xticks(ticks, [f"{t}".replace("-", "\N{MINUS SIGN}") for t in ticks])
+    axis.minorticks_off()
+    axis.set(xlim=(-reach, reach), ylim=(top, 0))
+    axis.set_yticks(middles, steps)
+    axis.tick_params(axis="y", length=0)
+    look = {"color": COLOURS["quiet"], "linestyle": "", "mfc": "white"}
+    for name, mark in marks.items():
+        axis.plot([], [], mark, label=name, **look)
+    place = {"loc": "lower left", "bbox_to_anchor": (-0.03, 0.99), "borderpad": 0}
+    axis.legend(ncols=3, handletextpad=0, columnspacing=1, **place)

@@ -7,10 +7,12 @@ import io
 import textwrap
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import matplotlib
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
@@ -115,6 +117,21 @@ def legend_columns(names: Sequence[object], width: float) -> int:
     """How many names of a legend fit side by side into `width` inches."""
     room, needed = 12.4 * width, [len(str(name)) + 5 for name in names]
     return len(names) if sum(needed) < room else max(1, int(room / max(needed)))
+
+
+def names_below(axis: Axes, names: Sequence[object], letters: float) -> None:
+    """Names below an axis, from 0 on; all of them have room for so many letters.
+
+    They are wrapped between words; with a word that has no room they are turned.
+    """
+    room = max(4, int(letters / max(1, len(names))))
+    texts = [str(name) for name in names]
+    wrap = partial(textwrap.fill, width=room)
+    names = ["\n".join(map(wrap, text.split("\n"))) for text in texts]
+    axis.set_xticks(range(len(names)), names)
+    if max((len(word) for text in texts for word in text.split()), default=0) > room:
+        turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+        axis.set_xticks(range(len(texts)), texts, **turned)
 
 
 class Picture(Figure):
