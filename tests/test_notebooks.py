@@ -55,7 +55,7 @@ def test_pictures_in_the_text_exist(chapter: Path):
     text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     links = [part.partition(")")[0] for part in text.split("](")[1:]]
     files = [chapter.parent / link for link in links if link.endswith(".png")]
-    assert [file for file in files if not file.exists()] == []
+    assert [file for file in files if not file.is_file()] == []
 
 
 @each_chapter
