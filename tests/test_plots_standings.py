@@ -100,6 +100,17 @@ def test_one_far_cell_does_not_bleach_a_map_and_numbers_need_room():
     assert not grid_heatmap(table, "data", "method", size=(2, 2), **look).axes[0].texts
 
 
+def test_a_map_without_rows_is_empty_and_many_protocols_share_marks():
+    table = pd.DataFrame(columns=["method", "data", "mean", "sd", "num_seeds"])
+    look = {"orders": {"method": [], "data": ["a", "b"]}, "is_difference": True}
+    figure = grid_heatmap(table.astype({"mean": float}), "data", "method", **look)
+    assert not figure.axes[0].texts
+    many = pd.concat([ORDERS[:1].assign(protocol=f"data {i}") for i in range(6)])
+    (axis,) = orders_picture(many).axes
+    marks = [bars[0].get_marker() for bars in axis.containers]
+    assert len(marks) == 6 and marks[5] == marks[0] != marks[1]
+
+
 def test_a_map_keeps_a_given_order_and_greys_gaps():
     table = pd.DataFrame(
         {

@@ -59,8 +59,8 @@ def grid_heatmap(
     cells = table.pivot(index=y, columns=x, values=value).sort_index() * scale
     rows, columns = ((orders or {}).get(name) for name in (y, x))
     cells = cells.reindex(index=rows, columns=columns)
-    size = inches(size, (4.6, 2.8))
-    width, height = size[0] / cells.shape[1], size[1] / cells.shape[0]
+    known, size = cells.stack(), inches(size, (4.6, 2.8))
+    width, height = size[0] / max(1, len(cells.columns)), size[1] / max(1, len(cells))
     if height < 2 * ROOM[1]:
         table = table.drop(columns="sd", errors="ignore")
     with style():
@@ -68,16 +68,16 @@ def grid_heatmap(
         axis = figure.subplots()
         look = {"cmap": "viridis", "norm": Normalize()}
         if is_difference:
-            reach = cells.abs().stack().quantile(0.9, interpolation="higher")
+            reach = known.abs().quantile(0.9, interpolation="higher")
             look = {"cmap": "RdBu_r", "norm": CenteredNorm(halfrange=reach or 1)}
         image = axis.imshow(cells, aspect="auto", origin="lower", **look)
         axis.set_facecolor(COLOURS["pale"])
         _name_cells(axis, cells)
         unit = "points" if scale == 100 else label_of(metric).lower()
         unit = f"Difference ({unit})" if is_difference else label_of(metric)
-        is_over = image.norm(cells.stack().agg(["min", "max"]).to_numpy())
+        is_beyond = (known < image.norm.vmin).any(), (known > image.norm.vmax).any()
         ends = {(True, False): "min", (False, True): "max", (True, True): "both"}
-        extend = ends.get((is_over[0] < 0, is_over[1] > 1), "neither")
+        extend = ends.get(is_beyond, "neither")
         bar = figure.colorbar(image, ax=axis, label=unit, pad=0.03, extend=extend)
         bar.ax.yaxis.labelpad = 7
         bar.outline.set_visible(False)

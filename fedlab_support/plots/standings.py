@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import ScalarFormatter
 
 from fedlab_support.history import columns_of
 from fedlab_support.plots.drawing import drawing
@@ -74,7 +77,7 @@ def orders_picture(
     parts = [part for _, part in table.groupby(panels, sort=False)]
     width = DOUBLE[0] if size is None else inches(size)[0]
     columns = min(2, panels_across(len(parts), width))
-    heights = [0.5 + sum(_steps(part).values()) for part in parts]
+    heights = [0.5 + part.groupby("method").size().map(_height).sum() for part in parts]
     rows = [max(heights[i : i + columns]) for i in range(0, len(parts), columns)]
     note = "Thick bar: the paper. Marks: ours; filled, our sign is clear (95 %); "
     note += "lines, ± s.d. over blocks. Grey: another sign than the paper's. Beyond "
@@ -82,8 +85,8 @@ def orders_picture(
     with style():
         size = inches(size, (DOUBLE[0], 1.0 + sum(0.5 + 0.2 * row for row in rows)))
         figure = new_picture(size, title, note)
-        look = {"squeeze": False, "height_ratios": rows or None}
-        axes = figure.subplots(max(1, len(rows)), columns, **look)
+        look = {"squeeze": False, "height_ratios": rows}
+        axes = figure.subplots(len(rows), columns, **look)
         for axis in axes.flat[len(parts) :]:
             axis.remove()
         for axis, part in zip(axes.flat, parts, strict=False):
@@ -94,23 +97,20 @@ def orders_picture(
     return figure
 
 
-def _steps(table: pd.DataFrame) -> dict[str, float]:
-    """Method → height of its row, in rows with one mark."""
-    return {
-        method: 0.55 + 0.45 * len(part)
-        for method, part in table.groupby("method", sort=False)
-    }
+def _height(marks: int) -> float:
+    """Of a method's row with so many marks; 1 with one."""
+    return 0.55 + 0.45 * marks
 
 
 def _signs(axis: Axes, table: pd.DataFrame) -> None:
     """One panel: the paper's number as a bar across the row, ours as marks on it."""
-    table, steps = table.fillna({"sd": 0.0}), _steps(table)
-    marks = dict(zip(table["protocol"].unique(), MARKERS, strict=False))
+    table = table.fillna({"sd": 0.0})
+    marks = dict(zip(table["protocol"].unique(), cycle(MARKERS), strict=False))
     reach = max(table["printed"].abs().max(), (table["ours"].abs() + table["sd"]).max())
-    reach, top, middles = 1.6 * max(1.0, reach), 0.0, []
-    for method, step in steps.items():
-        mine = table[table["method"] == method]
-        colour, printed = colour_of(method), mine["printed"].iloc[0]
+    reach, top, middles = 1.6 * max(1.0, reach), 0.0, {}
+    for method, mine in table.groupby("method", sort=False):
+        step, printed = _height(len(mine)), mine["printed"].iloc[0]
+        colour = colour_of(method)
         other = (-reach, 0) if printed > 0 else (0, reach)
         axis.fill_between(other, top, top + step, color=COLOURS["pale"], linewidth=0)
         axis.vlines(printed, top + 0.12, top + step - 0.12, color=colour, linewidth=3)
@@ -120,17 +120,17 @@ def _signs(axis: Axes, table: pd.DataFrame) -> None:
             height = top + (place + 0.5) * step / len(mine)
             spread = {"xerr": row["sd"], "elinewidth": 0.8}
             axis.errorbar(row["ours"], height, **spread, **look)
-        middles.append(top + step / 2)
+        middles[method] = top + step / 2
         top += step
         axis.axhline(top, color="white", linewidth=1.5)
     axis.axvline(0, color=COLOURS["quiet"], linewidth=0.8)
     axis.set_xscale("symlog", linthresh=1, linscale=0.6)
     ticks = [t for t in (1, 3, 10, 30) if t < reach]
-    ticks = [*(-t for t in reversed(ticks)), 0, *ticks]
-    axis.set_xticks(ticks, [f"{t}".replace("-", "\N{MINUS SIGN}") for t in ticks])
+    axis.set_xticks([*(-t for t in reversed(ticks)), 0, *ticks])
+    axis.xaxis.set_major_formatter(ScalarFormatter())
     axis.minorticks_off()
     axis.set(xlim=(-reach, reach), ylim=(top, 0))
-    axis.set_yticks(middles, steps)
+    axis.set_yticks(list(middles.values()), middles)
     axis.tick_params(axis="y", length=0)
     look = {"color": COLOURS["quiet"], "linestyle": "", "mfc": "white"}
     for name, mark in marks.items():

@@ -125,13 +125,13 @@ def names_below(axis: Axes, names: Sequence[object], letters: float) -> None:
     They are wrapped between words; with a word that has no room they are turned.
     """
     room = max(4, int(letters / max(1, len(names))))
-    texts = [str(name) for name in names]
-    wrap = partial(textwrap.fill, width=room)
-    names = ["\n".join(map(wrap, text.split("\n"))) for text in texts]
-    axis.set_xticks(range(len(names)), names)
-    if max((len(word) for text in texts for word in text.split()), default=0) > room:
+    texts, turned = [str(name) for name in names], {}
+    if any(len(word) > room for text in texts for word in text.split()):
         turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
-        axis.set_xticks(range(len(texts)), texts, **turned)
+    else:
+        wrap = partial(textwrap.fill, width=room)
+        texts = ["\n".join(map(wrap, text.split("\n"))) for text in texts]
+    axis.set_xticks(range(len(texts)), texts, **turned)
 
 
 class Picture(Figure):
