@@ -20,8 +20,8 @@ def record_query(record: History, server: Server, losses: dict[int, float]) -> N
     round, asked, size = server.round + 1, who_was_asked(record), nbytes(server.weights)
     for client, loss in losses.items():
         down = 0 if client in asked else size
-        record.add_parts(round, client, "down", loss_query=down)
-        record.add_parts(round, client, "up", loss_query=LOSS_BYTES)
+        record.add_wire(round, client, "down", loss_query=down)
+        record.add_wire(round, client, "up", loss_query=LOSS_BYTES)
         if not math.isfinite(loss):
             reason = f"its loss is {loss}, which counts as the highest"
             record.add_event(round, client, "asked for its loss", reason)
@@ -38,14 +38,14 @@ def record_broadcasts(record: History, broadcasts: dict[int, Broadcast]) -> None
     for client, told in broadcasts.items():
         weights = 0 if client in asked else nbytes(told.weights)
         parts = {"weights": weights, "shared": nbytes(told.shared)}
-        record.add_parts(told.round, client, "down", **parts)
+        record.add_wire(told.round, client, "down", **parts)
 
 
 def record_message(record: History, round: int, client: int, message: Message) -> None:
     """What came up from a client, whether it will be accepted or not."""
-    parts = {"num_examples": NUM_EXAMPLES_BYTES, "weights": nbytes(message.weights)}
-    parts["report"] = nbytes(message.report)
-    record.add_parts(round, client, "up", **parts)
+    weights, report = nbytes(message.weights), nbytes(message.report)
+    parts = {"num_examples": NUM_EXAMPLES_BYTES, "weights": weights, "report": report}
+    record.add_wire(round, client, "up", **parts)
 
 
 def record_absence(

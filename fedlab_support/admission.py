@@ -35,7 +35,7 @@ def admit_introductions(
             record_absence(record, 0, i, error)
             continue
         admitted[i] = said
-        record.add_parts(0, i, "up", introduction=nbytes(said))
+        record.add_wire(0, i, "up", introduction=nbytes(said))
     for i, error in _odd_ones(admitted).items():
         record_absence(record, 0, i, error)
         del admitted[i]
@@ -54,13 +54,14 @@ def admit_messages(
     Who fails on purpose by ``faults`` is recorded without a warning.
     """
     record_broadcasts(record, broadcasts)
+    form = job.method.report_form(job.model)
     admitted, refused = {}, {}
     for i, told in broadcasts.items():
         try:
-            admitted[i] = _admitted(job, told, i, answers[i], record)
+            admitted[i] = _admitted(job, told, i, answers[i], form, record)
         except Exception as error:
             refused[i] = error
-    if job.method.report_form(job.model) is None:
+    if form is None:
         refused |= _odd_ones({i: m.report for i, m in admitted.items()})
     for i, told in broadcasts.items():
         if i in refused:
@@ -72,7 +73,7 @@ def admit_messages(
     return [message for i, message in admitted.items() if i not in refused]
 
 
-def _admitted(job: Job, told: Broadcast, client: int, answer, record) -> Message:
+def _admitted(job: Job, told: Broadcast, client: int, answer, form, record) -> Message:
     message = _unless_failed(answer)
     if not isinstance(message, Message):
         raise ValueError(f"expected a message, found {type(message).__name__}")
@@ -80,7 +81,7 @@ def _admitted(job: Job, told: Broadcast, client: int, answer, record) -> Message
     expect_tensors("a report", message.report)
     record_message(record, told.round, client, message)
     validate(message, told.weights, client, int(job.federation.sizes[client]))
-    if (form := job.method.report_form(job.model)) is not None:
+    if form is not None:
         expect_alike("a report", message.report, form)
     job.method.check(message.report, job.model)
     for value in message.metrics.values():

@@ -76,22 +76,15 @@ class History:
         """Add one measurement; domain "" and client -1 mean "all of them"."""
         self.measured.append((round, split, domain, client, metric, float(value)))
 
-    def add_wire(
-        self, round: int, client: int, direction: str, part: str, num_bytes: int
-    ) -> None:
-        """Add what one client received ("down") or sent ("up") under one name.
+    def add_wire(self, round: int, client: int, direction: str, **parts: int) -> None:
+        """Add what one client received ("down") or sent ("up"): bytes by name.
 
-        Raises ValueError for another direction.
+        Empty parts are left out. Raises ValueError for another direction.
         """
         if direction not in ("down", "up"):
             raise ValueError(f"direction must be 'down' or 'up', found {direction!r}")
-        self.traffic.append((round, client, direction, part, int(num_bytes)))
-
-    def add_parts(self, round: int, client: int, direction: str, **parts: int) -> None:
-        """Add several named parts of one transmission; empty ones are left out."""
-        for part, num_bytes in parts.items():
-            if num_bytes:
-                self.add_wire(round, client, direction, part, num_bytes)
+        where = (round, client, direction)
+        self.traffic += [(*where, name, int(num)) for name, num in parts.items() if num]
 
     def add_event(self, round: int, client: int, what: str, reason: str) -> None:
         """Add that a client was left out of a round, or of the run, and why."""

@@ -7,19 +7,21 @@ of what was disclosed, resuming, and running over a real network.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 Tensors = dict[str, Tensor]
+"""Named tensors, also those of a :class:`Row`."""
 
 NUM_EXAMPLES_BYTES = 8
 """``Message.num_examples`` travels as one 64-bit integer."""
 
-BLOCK = 65_536
-"""Values that are averaged at once: what fits a core's cache."""
+BLOCK, STACK_BLOCK = 2**16, 2**19
+"""Values that are averaged at once: what fits a core's cache, of one and of many."""
 
 
 @dataclass(frozen=True)
@@ -82,45 +84,89 @@ def copies(tensors: Tensors) -> Tensors:
     return {name: value.detach().clone() for name, value in tensors.items()}
 
 
-class Row(dict):
-    """Named tensors that are views of one ``row`` (P,), one after another.
+class Stack:
+    """Named tensors of K clients, (K, …) each; every client's are a :class:`Row`.
 
-    What is done to the row is done to all of them at once. Entries are not replaced;
-    ``tensors | other`` is a plain dictionary. ``form``: their names and shapes.
+    What is asked of all rows is asked once, of the stack: it costs what one row would.
+    Nobody writes to its tensors any more.
     """
 
-    def __init__(self, row: Tensor, form: tuple, tensors: Iterable):
-        super().__init__(tensors)
-        self.row, self.form = row, form
+    def __init__(self, tensors: Tensors, num: int):
+        self.tensors, self.num, self._like = tensors, num, None
+
+    def rows(self) -> list[Row]:
+        """The rows, client after client."""
+        return [Row(self, k) for k in range(self.num)]
+
+    def is_like(self, expected: Tensors) -> bool:
+        """Whether a row's names, shapes, types and devices are as expected."""
+        if self._like is not expected:
+            kinds = {name: _kind(value[0]) for name, value in self.tensors.items()}
+            if kinds != {name: _kind(value) for name, value in expected.items()}:
+                return False
+            self._like = expected
+        return True
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of a row's values."""
+        return nbytes(self.tensors) // self.num
+
+    @cached_property
+    def is_finite(self) -> list[bool]:
+        """Of each row, whether its sums are: then all its values are."""
+        is_finite = torch.ones(self.num, dtype=torch.bool)
+        for value in self.tensors.values():
+            is_finite &= _flat(value).sum(1, dtype=torch.float32).isfinite().cpu()
+        return is_finite.tolist()
+
+    def mean(self, places: list[int], shares: Tensor) -> Tensors:
+        """Mean of some rows' floats, in double precision; a share for each of them.
+
+        Rows that are left out are not looked at: they may hold NaN.
+        """
+        if sorted(places) == list(range(self.num)):
+            order = torch.tensor(places).argsort()
+            places, shares = slice(None), shares[order]
+        return {
+            name: _mean_of_rows(_flat(value), places, shares).view(value.shape[1:])
+            for name, value in self.tensors.items()
+            if value.is_floating_point()
+        }
 
 
-def unstack(stack: Tensors, num: int) -> list[Tensors]:
-    """A dictionary for each of ``num`` clients, copies out of tensors (num, …).
+class Row(Mapping):
+    """One client's tensors in a :class:`Stack`, by name: views, made when asked for.
 
-    Each is a :class:`Row` where all are floats of one type.
+    ``tensors | other`` and ``dict(tensors)`` are dictionaries.
     """
-    kinds = {value.dtype for value in stack.values()}
-    if len(kinds) != 1 or not kinds.pop().is_floating_point:
-        return [{n: v[k].clone() for n, v in stack.items()} for k in range(num)]
-    form = tuple([(name, value.shape[1:]) for name, value in stack.items()])
-    flat = [value.reshape(num, value.numel() // num) for value in stack.values()]
-    rows = torch.cat(flat, 1)
-    columns = [values.unbind() for values in parts(rows, form).values()]
-    return [
-        Row(row, form, zip(stack, own, strict=True))
-        for row, *own in zip(rows.unbind(), *columns, strict=True)
-    ]
 
+    def __init__(self, stack: Stack, place: int):
+        self.stack, self.place = stack, place
 
-def parts(row: Tensor, form: tuple) -> Tensors:
-    """The named parts of a row (P,), or of several (K, P): views."""
-    sizes = [shape.numel() for _, shape in form]
-    cut = zip(form, row.split_with_sizes(sizes, -1), strict=True)
-    return {name: part.view(row.shape[:-1] + shape) for (name, shape), part in cut}
+    def __getitem__(self, name: str) -> Tensor:
+        return self.stack.tensors[name][self.place]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stack.tensors)
+
+    def __len__(self) -> int:
+        return len(self.stack.tensors)
+
+    def __or__(self, other: Tensors) -> Tensors:
+        return {**self, **other}
+
+    def __ror__(self, other: Tensors) -> Tensors:
+        return {**other, **self}
+
+    def __reduce__(self):
+        return dict, (copies(self),)  # of this row, not of the whole stack
 
 
 def nbytes(tensors: Tensors) -> int:
     """Bytes of the raw values of named tensors; names and framing are not counted."""
+    if isinstance(tensors, Row):
+        return tensors.stack.row_bytes
     return sum([v.numel() * v.element_size() for v in tensors.values()])
 
 
@@ -136,7 +182,9 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
 
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
-    shares = torch.as_tensor([float(w) for w in weights], dtype=torch.float64)
+    is_tensor = isinstance(weights, Tensor)
+    shares = weights.tolist() if is_tensor else [float(w) for w in weights]
+    shares = torch.tensor(shares, dtype=torch.float64)
     if len(shares) != len(trees) or len(trees) == 0:
         raise ValueError(
             f"expected one weight per dictionary and at least one of them, found "
@@ -146,13 +194,13 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
         raise ValueError(
             f"weights must be finite, ≥ 0 and not all 0, found {shares.tolist()}"
         )
-    shares = (shares / shares.sum()).tolist()
-    forms = {getattr(tree, "form", None) for tree in trees}
-    if len(forms) == 1 and None not in forms:
-        return parts(_folded([tree.row for tree in trees], shares), forms.pop())
+    shares = shares / shares.sum()
+    stacks = {getattr(tree, "stack", None) for tree in trees}
+    if len(stacks) == 1 and None not in stacks:
+        return stacks.pop().mean([tree.place for tree in trees], shares)
     _refuse_unlike(trees)
     return {
-        name: _folded([tree[name] for tree in trees], shares)
+        name: _folded([tree[name] for tree in trees], shares.tolist())
         for name, first in trees[0].items()
         if first.is_floating_point()
     }
@@ -185,6 +233,22 @@ def _folded(values: list[Tensor], shares: list[float]) -> Tensor:
     return mean.view(values[0].shape)
 
 
+def _flat(values: Tensor) -> Tensor:
+    """(K, …) → (K, P)."""
+    return values.reshape(len(values), values[0].numel())
+
+
+def _mean_of_rows(rows: Tensor, places: list[int] | slice, shares: Tensor) -> Tensor:
+    """The mean of rows (K, P) in double precision, a block of columns at a time."""
+    mean, shares = rows.new_empty(rows.shape[1]), shares.to(rows.device)
+    size = max(1, STACK_BLOCK // len(rows))
+    for start in range(0, len(mean), size):
+        # w = sum_k a_k w_k
+        part = slice(start, start + size)
+        mean[part] = shares @ rows[places, part].double()
+    return mean
+
+
 def validate(
     message: Message,
     expected: Tensors,
@@ -214,7 +278,10 @@ def validate(
 
 def expect_alike(what: str, tensors: Tensors, expected: Tensors) -> None:
     """Raise ValueError unless names, shapes, types and devices are as expected."""
-    if wrong := sorted(expected.keys() ^ tensors.keys()):
+    if isinstance(tensors, Row) and tensors.stack.is_like(expected):
+        return
+    if expected.keys() != tensors.keys():
+        wrong = sorted(expected.keys() ^ tensors.keys())
         found = "missing" if wrong[0] in expected else "unknown"
         raise ValueError(
             f"{what} must be named as expected, {wrong[0]!r} is {found}; server and "
@@ -222,19 +289,24 @@ def expect_alike(what: str, tensors: Tensors, expected: Tensors) -> None:
         )
     for name, own in expected.items():
         value = tensors[name]
-        if (value.shape, value.dtype) != (own.shape, own.dtype) or (
-            (value.device, value.layout) != (own.device, own.layout)
-        ):
-            raise ValueError(f"{name!r} must be {_kind(own)}, found {_kind(value)}")
+        if _kind(value) != _kind(own):
+            wanted, found = _in_words(own), _in_words(value)
+            raise ValueError(f"{name!r} must be {wanted}, found {found}")
 
 
-def _kind(value: Tensor) -> str:
+def _kind(value: Tensor) -> tuple:
+    return value.shape, value.dtype, value.device, value.layout
+
+
+def _in_words(value: Tensor) -> str:
     layout = "" if value.layout == torch.strided else f"{value.layout} "
     return f"{layout}{value.dtype} of shape {tuple(value.shape)} on {value.device}"
 
 
 def expect_tensors(what: str, tensors: Tensors) -> None:
     """Raise ValueError unless ``tensors`` is a dictionary of named tensors."""
+    if isinstance(tensors, Row):
+        return
     if not isinstance(tensors, dict):
         raise ValueError(
             f"{what} must be a dictionary of named tensors, found "
@@ -268,7 +340,7 @@ def expect_classes(
 
 def refuse_nan(tensors: Tensors) -> None:
     """Raise ValueError when a value is NaN or infinite; the name is given."""
-    if isinstance(tensors, Row) and math.isfinite(tensors.row.sum()):
+    if isinstance(tensors, Row) and tensors.stack.is_finite[tensors.place]:
         return
     for name, value in tensors.items():
         # The sum is cheap and finite unless some value is not, or it overflows.

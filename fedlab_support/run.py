@@ -20,6 +20,7 @@ from .admission import admit_introductions, admit_messages
 from .card import describe, headline, in_words
 from .checkpoint import keeping
 from .engines import Engine, Failure, Faults, Job, Question, open_engine
+from .engines.local import one_intra_op_thread
 from .evaluation import measure
 from .federation import Federation, Samples
 from .history import ALL_CLIENTS, History
@@ -175,6 +176,7 @@ class Run:
                     bar.update()
         return self.history
 
+    @one_intra_op_thread()
     def step(self, evaluate: bool | None = None) -> Run:
         """One round. If it is interrupted, the run stays as it was before it.
 
@@ -235,7 +237,7 @@ class Run:
             for i in said:
                 told = copies(method.welcome(pooled, i))
                 private.setdefault(i, PrivateState()).memory.update(told)
-                record.add_parts(0, i, "down", welcome=nbytes(told))
+                record.add_wire(0, i, "down", welcome=nbytes(told))
         self.clients = np.array(sorted(said), dtype=np.int64)
         self.server = replace(self.server, memory=pooled)
         self.private, self.has_started = private, True

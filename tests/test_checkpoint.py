@@ -420,7 +420,7 @@ def test_awkward_tensors_come_back_to_the_last_bit(tmp_path):
     history = History("r", "m", 0, measured=[(0, "s", "", -1, "m", 0.1 + 0.2)])
     history.add(1, "test", "loss", float("nan"))
     history.add(1, "test", "loss", -float("inf"))
-    history.add_wire(1, 2, "up", "weights", 2**40)
+    history.add_wire(1, 2, "up", weights=2**40)
     history.add_event(1, 2, "left out", 'said "no"\n\udc80')
     said = Snapshot(
         Server(7, tensors, {}, {"m": base}, frozenset({"same"})),

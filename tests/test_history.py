@@ -29,8 +29,8 @@ def small_history(seed: int = 0, method: str = "FedAvg") -> History:
     for round in range(1, 5):
         history.add(round, "test", "accuracy", 0.1 * round + 0.01 * seed)
         history.add(round, "test", "accuracy", 0.1 * round / 3, domain="mnist")
-    history.add_wire(1, 3, "down", "weights", 4_000)
-    history.add_wire(1, 3, "up", "num_examples", 8)
+    history.add_wire(1, 3, "down", weights=4_000)
+    history.add_wire(1, 3, "up", num_examples=8)
     history.add_event(2, 3, "left out", 'loss is NaN, said "client",\nsecond line')
     return history
 
@@ -107,13 +107,13 @@ def test_loading_from_an_empty_folder_says_what_is_missing(tmp_path):
 def test_parts_without_bytes_leave_no_row():
     record = small_history()
     before = len(record.wire())
-    record.add_parts(9, 0, "down", weights=40, shared=0)
+    record.add_wire(9, 0, "down", weights=40, shared=0)
     assert record.wire().iloc[before:]["part"].tolist() == ["weights"]
 
 
 def test_a_wrong_direction_is_refused():
     with pytest.raises(ValueError, match="'down' or 'up'"):
-        small_history().add_wire(1, 0, "sideways", "weights", 1)
+        small_history().add_wire(1, 0, "sideways", weights=1)
 
 
 def test_concat_takes_histories_and_tables():

@@ -1,5 +1,8 @@
 """The wire: averages are exact, and a faulty message cannot spoil the server."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +10,9 @@ import torch
 from fedlab_support.messages import (
     Message,
     Row,
+    Stack,
     nbytes,
     refuse_nan,
-    unstack,
     validate,
     weighted_mean,
 )
@@ -129,64 +132,84 @@ def test_one_weight_per_tree_is_needed(num_trees, weights):
 
 # ---- many clients in one stack ------------------------------------------------------
 def stack(num: int = 5, **changes) -> dict[str, torch.Tensor]:
-    """Tensors (K, …) of several clients, all floats."""
+    """Tensors (K, …) of several clients."""
     names = ("fc.weight", "fc.bias", "gate")
     trees = [tree(k, scale=10.0**k) for k in range(num)]
     return {name: torch.stack([t[name] for t in trees]) for name in names} | changes
 
 
-def test_rows_of_a_stack_are_its_clients_tensors_and_share_nothing_with_it():
-    whole = stack()
-    rows = unstack(whole, 5)
+def test_rows_of_a_stack_are_its_clients_tensors():
+    whole = stack(counter=torch.arange(5))
+    rows = Stack(whole, 5).rows()
     assert all(type(row) is Row and list(row) == list(whole) for row in rows)
     for k, row in enumerate(rows):
-        assert torch.equal(row.row, torch.cat([v.flatten() for v in row.values()]))
         for name, value in row.items():
             assert value.shape == whole[name][k].shape
-            assert torch.equal(value, whole[name][k])
-    whole["gate"][2] = 7.0
-    rows[3]["fc.bias"][0] = 9.0
-    assert rows[2]["gate"] != 7 and whole["fc.bias"][3, 0] != 9
-    assert rows[3].row[12] == 9 and rows[4].row[12] != 9
-    assert type(rows[0] | {"gate": torch.zeros(())}) is dict
-
-
-@pytest.mark.parametrize(
-    "other", [{"n": torch.arange(5)}, {"half": torch.ones(5, 2).half()}]
-)
-def test_tensors_of_several_types_make_plain_dictionaries(other):
-    whole = stack(**other)
-    for k, own in enumerate(unstack(whole, 5)):
-        assert type(own) is dict
-        for name, value in own.items():
             assert value.dtype == whole[name].dtype
             assert torch.equal(value, whole[name][k])
-    assert unstack({}, 2) == [{}, {}] and unstack({}, 0) == []
-    assert type(unstack({"n": torch.arange(5)}, 5)[0]) is dict
+    assert [dict(row) for row in Stack({}, 2).rows()] == [{}, {}]
 
 
-def test_the_mean_of_rows_is_that_of_plain_dictionaries_bit_for_bit():
-    rows, weights = unstack(stack(), 5), [5, 3, 2, 9, 1]
-    plain = weighted_mean([dict(row) for row in rows], weights)
-    for some in (rows, [dict(rows[0]), *rows[1:]]):
-        mean = weighted_mean(some, weights)
-        assert list(mean) == list(plain)
+def test_a_row_is_read_only_and_its_copies_are_dictionaries_of_their_own():
+    row = Stack(stack(), 5).rows()[1]
+    with pytest.raises(TypeError, match="item assignment"):
+        row["gate"] = torch.zeros(())
+    for plain in (dict(row), row | {}, {} | row, copy.copy(row), copy.deepcopy(row)):
+        assert type(plain) is dict and list(plain) == list(row)
+        assert torch.equal(plain["gate"], row["gate"])
+    assert (row | {"gate": 3})["gate"] == 3 and ({"gate": 3} | row)["gate"] != 3
+    again = pickle.loads(pickle.dumps(row))
+    assert again["fc.bias"].untyped_storage().nbytes() == 3 * 4
+
+
+@pytest.mark.parametrize("some", [(0, 1, 2, 3, 4), (4, 2, 0, 1, 3), (3, 1), (2,)])
+def test_the_mean_of_rows_is_that_of_plain_dictionaries(some):
+    whole = stack(
+        wide=torch.randn(5, 40_000, generator=torch.Generator()),
+        counter=torch.arange(5),
+    )
+    rows, weights = Stack(whole, 5).rows(), np.array([5, 3, 2, 9, 1])[list(some)]
+    plain = weighted_mean([dict(rows[k]) for k in some], weights)
+    chosen = [rows[k] for k in some]
+    for trees in (chosen, [dict(chosen[0]), *chosen[1:]]):
+        mean = weighted_mean(trees, torch.from_numpy(weights))
+        assert list(mean) == list(plain) and "counter" not in mean
         for name, value in mean.items():
-            assert value.shape == plain[name].shape and torch.equal(value, plain[name])
-    with pytest.raises(ValueError, match=r"'fc\.weight' differs"):
-        weighted_mean([*rows[:2], *unstack({"fc.bias": torch.ones(1, 3)}, 1)], [1] * 3)
+            assert value.shape == plain[name].shape
+            torch.testing.assert_close(value, plain[name], rtol=2e-7, atol=1e-9)
+    other = Stack({"fc.bias": torch.ones(1, 3)}, 1).rows()
+    with pytest.raises(ValueError, match=r"differs"):
+        weighted_mean([*rows[:2], *other], [1] * 3)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_value_in_a_row_that_is_not_finite_is_refused_by_name(bad):
-    whole = stack()
+    whole = stack(counter=torch.arange(5))
     whole["fc.bias"][1, 2] = bad
-    rows = unstack(whole, 5)
+    rows = Stack(whole, 5).rows()
     for k in (0, 2, 3, 4):
         refuse_nan(rows[k])
     with pytest.raises(ValueError, match=r"'fc\.bias' holds NaN"):
         refuse_nan(rows[1])
-    refuse_nan(unstack({"w": torch.full((1, 3), 3e38)}, 1)[0])
+    refuse_nan(Stack({"w": torch.full((1, 3), 3e38)}, 1).rows()[0])
+    sound = weighted_mean([rows[k] for k in (0, 2, 3, 4)], [1] * 4)
+    refuse_nan(sound)  # a row that is left out leaves nothing in the mean
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"fc.bias": torch.ones(5, 4)}, r"'fc\.bias' must be .*\(3,\).*\(4,\)"),
+        ({"gate": torch.ones(5).double()}, "'gate' must be .*float32.*float64"),
+        ({"extra": torch.ones(5)}, "'extra' is unknown"),
+    ],
+)
+def test_a_row_of_another_form_than_expected_is_refused_as_any_message(wrong, reason):
+    expected = {name: value[0] for name, value in stack().items()}
+    validate(Message(2, 9, Stack(stack(), 5).rows()[2]), expected)
+    for row in Stack(stack(**wrong), 5).rows():
+        with pytest.raises(ValueError, match=reason):
+            validate(Message(2, 9, row), expected)
 
 
 # ---- checking -----------------------------------------------------------------------

@@ -52,15 +52,9 @@ def grid() -> pd.DataFrame:
 def traffic(num_clients: int = 4) -> pd.DataFrame:
     record = History("r", "FedAvg", 0)
     for client in range(num_clients):
-        for direction, part, num_bytes in (
-            ("down", "weights", 103_456),
-            ("down", "shared", 9_000),
-            ("up", "weights", 103_456),
-            ("up", "report", 500),
-            ("up", "unheard_of", 40_000),
-            ("up", "num_examples", 8),
-        ):
-            record.add_wire(2, client * 7, direction, part, num_bytes)
+        where, up = (2, client * 7), {"weights": 103_456, "report": 500}
+        record.add_wire(*where, "down", weights=103_456, shared=9_000)
+        record.add_wire(*where, "up", **up, unheard_of=40_000, num_examples=8)
     return record.wire()
 
 
@@ -68,9 +62,9 @@ def asking() -> pd.DataFrame:
     """The wire of power of choice: three are asked, one of them trains."""
     record = History("r", "FedAvg", 0)
     for client in (3, 8, 9):
-        record.add_parts(1, client, "down", loss_query=400_000)
-        record.add_parts(1, client, "up", loss_query=4)
-    record.add_parts(1, 8, "up", num_examples=8, weights=400_000)
+        record.add_wire(1, client, "down", loss_query=400_000)
+        record.add_wire(1, client, "up", loss_query=4)
+    record.add_wire(1, 8, "up", num_examples=8, weights=400_000)
     return record.wire()
 
 

@@ -192,7 +192,7 @@ class LocalEngine:
             index.append(batch.index)
             losses.append(measured.losses(output, batch.y))
             scores.append(measured.score(output, batch.y))
-        place = torch.cat(index).argsort()
+        place = slice(None) if method.predicts_alone else torch.cat(index).argsort()
         found = (torch.cat(each)[place].cpu().numpy() for each in (losses, scores))
         return Scores(*found)
 

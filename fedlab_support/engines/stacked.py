@@ -13,7 +13,7 @@ from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..federation import Batch, Store, positions
-from ..messages import Broadcast, Message, Tensors, copies, unstack
+from ..messages import Broadcast, Message, Stack, Tensors, copies
 from ..methods import FedAvg
 from ..metrics import Task, task
 from ..models import Dropout
@@ -171,18 +171,18 @@ class Plan:
 
     def __init__(self, plans: Sequence[Sequence[np.ndarray]], device: torch.device):
         self.steps = [len(plan) for plan in plans]
-        num_steps, size = self.steps[0], max(len(rows) for p in plans for rows in p)
-        rows = np.zeros((num_steps, len(plans), size), dtype=np.int64)
-        share = np.zeros(rows.shape, dtype=np.float32)
+        counts = np.zeros((len(plans), self.steps[0], 1), dtype=np.int64)
         for k, plan in enumerate(plans):
-            rows[:, k] = plan[0][0]  # fills up: any sample will do, it counts 0
-            for step, mine in enumerate(plan):
-                rows[step, k, : len(mine)] = mine
-                share[step, k, : len(mine)] = 1 / len(mine)
-        counts = (share > 0).sum(2)
-        self.active, self.width = (counts > 0).sum(1).tolist(), counts.max(1).tolist()
-        self.rows = torch.from_numpy(rows).to(device)
-        self.share = torch.from_numpy(share).to(device)
+            counts[k, : len(plan), 0] = [len(rows) for rows in plan]
+        is_seen = np.arange(counts.max()) < counts
+        rows = np.empty(is_seen.shape, dtype=np.int64)
+        rows[:] = [plan[0][:1, None] for plan in plans]  # what fills up counts 0
+        rows[is_seen] = np.concatenate([rows for plan in plans for rows in plan])
+        share = (is_seen / np.maximum(counts, 1)).astype(np.float32)
+        self.active = (counts > 0).sum((0, 2)).tolist()
+        self.width = counts.max((0, 2)).tolist()
+        self.rows = torch.from_numpy(rows.swapaxes(0, 1)).to(device)
+        self.share = torch.from_numpy(share.swapaxes(0, 1)).to(device)
 
     def batch(self, step: int, store: Store) -> tuple[Batch, Tensor]:
         """What is seen at a step, x and y (K·B, …), and what it counts, (K, B)."""
@@ -244,7 +244,8 @@ class StackedEngine(LocalEngine):
         """Train every client that has a broadcast, as many at once as there is room."""
         sizes, answers = self.job.federation.sizes, {}
         ids = sorted(broadcasts, key=lambda i: (-sizes[i], i))  # most steps first
-        own = {i: private.get(i, PrivateState()) for i in ids}
+        nothing = PrivateState()
+        own = {i: private.get(i, nothing) for i in ids}
         for start in range(0, len(ids), self.at_once):
             some = ids[start : start + self.at_once]
             answers |= self._together(some, broadcasts[ids[0]], own)
@@ -316,15 +317,13 @@ class StackedEngine(LocalEngine):
             for name, value in told.weights.items():
                 if name not in rows:
                     rows[name] = value.expand(len(ids), *value.shape)
-            weights, private = (
-                unstack({name: rows[name] for name in names}, len(ids))
-                for names in (told.weights, job.private_names)
-            )
+            shared = {name: rows[name] for name in told.weights}
+            weights = Stack(shared, len(ids)).rows()
         means = {name: plan.means(values) for name, values in visit.logged.items()}
         return {
             i: (
                 weights[k],
-                private[k],
+                {name: rows[name][k].clone() for name in job.private_names},
                 {name: values[k] for name, values in means.items()},
             )
             for k, i in enumerate(ids)
