@@ -36,8 +36,7 @@ def record_broadcasts(record: History, broadcasts: dict[int, Broadcast]) -> None
     """What went down; weights only if no question brought them in this round."""
     asked = who_was_asked(record)
     for client, told in broadcasts.items():
-        weights = 0 if client in asked else nbytes(told.weights)
-        parts = {"weights": weights, "shared": nbytes(told.shared)}
+        parts = told.bytes | ({"weights": 0} if client in asked else {})
         record.add_wire(told.round, client, "down", **parts)
 
 

@@ -51,6 +51,11 @@ class Broadcast:
     weights: Tensors
     shared: Tensors = field(default_factory=dict)
 
+    @cached_property
+    def bytes(self) -> dict[str, int]:
+        """What it weighs, by part."""
+        return {"weights": nbytes(self.weights), "shared": nbytes(self.shared)}
+
 
 @dataclass(frozen=True)
 class Message:

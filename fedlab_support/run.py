@@ -191,8 +191,12 @@ class Run:
         rng = numpy_stream(self.seed, "select", self.server.round + 1)
         cohort = self._cohort(self.select(self._roster(record), rng))
         round, weights = self.server.round + 1, self.server.weights
-        brief = partial(self.method.brief, self.server)
-        broadcasts = {i: Broadcast(round, weights, brief(i)) for i in cohort}
+        if type(self.method).brief is FedAvg.brief:
+            told = Broadcast(round, weights, self.server.shared)
+            broadcasts = dict.fromkeys(cohort, told)
+        else:
+            brief = partial(self.method.brief, self.server)
+            broadcasts = {i: Broadcast(round, weights, brief(i)) for i in cohort}
         self.messages = []
         answers = self.engine.train(broadcasts, self.private)
         messages = admit_messages(self.job, broadcasts, answers, record, self.faults)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..federation import Batch, Store, positions
+from ..federation import Batch, Federation, Store, positions
 from ..messages import Broadcast, Message, Stack, Tensors, copies
 from ..methods import FedAvg
 from ..metrics import Task, task
@@ -164,20 +164,30 @@ class _Loss(nn.Module):
 class Plan:
     """Who sees which samples at which step: every client its own sequence of batches.
 
+    ``plans``: for each client of ``ids`` its batches, positions among its own samples.
     ``rows`` and ``share`` (T, K, B): positions in the store, and what each counts;
     ``active`` and ``width`` (T,): clients that still train, most samples of a batch.
     Clients must come with the most steps first.
     """
 
-    def __init__(self, plans: Sequence[Sequence[np.ndarray]], device: torch.device):
+    def __init__(
+        self,
+        plans: Sequence[Sequence[np.ndarray]],
+        ids: Sequence[int],
+        federation: Federation,
+    ):
         self.steps = [len(plan) for plan in plans]
         counts = np.zeros((len(plans), self.steps[0], 1), dtype=np.int64)
         for k, plan in enumerate(plans):
             counts[k, : len(plan), 0] = [len(rows) for rows in plan]
         is_seen = np.arange(counts.max()) < counts
-        rows = np.empty(is_seen.shape, dtype=np.int64)
-        rows[:] = [plan[0][:1, None] for plan in plans]  # what fills up counts 0
+        rows = np.zeros(is_seen.shape, dtype=np.int64)  # what fills up counts 0
         rows[is_seen] = np.concatenate([rows for plan in plans for rows in plan])
+        first = federation.starts[ids] + federation.num_val[ids]
+        rows, device = (
+            federation.rows[rows + first[:, None, None]],
+            federation.store.device,
+        )
         share = (is_seen / np.maximum(counts, 1)).astype(np.float32)
         self.active = (counts > 0).sum((0, 2)).tolist()
         self.width = counts.max((0, 2)).tolist()
@@ -299,8 +309,8 @@ class StackedEngine(LocalEngine):
     ) -> dict[int, tuple[Tensors, Tensors, dict[str, float]]]:
         """Weights, private state and mean logged values of every client."""
         job, form, settings = self.job, self.form, self.job.training
-        device = job.federation.store.device
-        plan = Plan([self._batches(told.round, i) for i in ids], device)
+        plans = [self._batches(told.round, i) for i in ids]
+        plan = Plan(plans, ids, job.federation)
         visit = Visit(None, told, settings, None, Stream(job.seed, "method"))
         with tf32(job), intra_op_threads(self.threads):
             stack = {name: self._rows(name, ids, told, own) for name in self.trained}
@@ -330,11 +340,12 @@ class StackedEngine(LocalEngine):
         }
 
     def _batches(self, round: int, client_id: int) -> list[np.ndarray]:
-        """The client's own sequence of batches: rows of the store."""
+        """The client's own sequence of batches: positions among its samples."""
         order = numpy_stream(self.job.seed, "order", round, client_id)
-        rows, training = self.job.federation.train_rows(client_id), self.job.training
-        found = positions(len(rows), training.batch_size, training.epochs, order)
-        return [rows[index] for index, _ in found]
+        training = self.job.training
+        num = int(self.job.federation.sizes[client_id])
+        found = positions(num, training.batch_size, training.epochs, order)
+        return [index for index, _ in found]
 
     def _rows(self, name: str, ids, told: Broadcast, own) -> nn.Parameter:
         """One parameter of all clients as they start, (K, …)."""
