@@ -213,6 +213,13 @@ class Noisy(nn.Sequential):
         super().__init__(nn.Flatten(), nn.Dropout(0.5), nn.Linear(width, num_classes))
 
 
+class Tied(nn.Sequential):
+    def __init__(self, image_shape, num_classes):
+        width = int(np.prod(image_shape))
+        super().__init__(nn.Flatten(), nn.Linear(width, width), nn.Linear(width, width))
+        self[2].weight = self[1].weight
+
+
 REFUSED = [
     ({"method": FedDG()}, "FedDG says that its loss is not stackable"),
     ({"method": FedSR()}, "FedSR says"),
@@ -224,6 +231,7 @@ REFUSED = [
     ({"method": Probe(), "model": AwkwardNet}, "Probe overrides"),
     ({"model": partial(small_cnn, norm="batch")}, "'stages.0.1' is a BatchNorm"),
     ({"model": Noisy}, "'1' draws noise"),
+    ({"model": Tied}, "share a parameter"),
     ({"deadline": 60.0}, "deadline"),
     ({"method": FedProx(), "training": replace(PLAIN, compile=True)}, "compile=True"),
 ]

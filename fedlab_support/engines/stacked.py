@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..federation import Batch, Federation, Store, positions
@@ -55,6 +55,9 @@ def refusal(job: Job) -> str:
         return "a deadline is one client's own, and here all take the same time"
     if job.training.compile and _twin(job) is None:
         return "compile=True needs FedAvg's loss and batched layers"
+    each = job.model.named_parameters
+    if len([*each()]) < len([*each(remove_duplicate=False)]):
+        return "two layers of the network share a parameter"
     frozen = frozen_modules(job.model)
     for name, module in job.model.named_modules():
         if isinstance(module, _BatchNorm) and module not in frozen:
@@ -109,28 +112,34 @@ class PerClient:
         return self.task.soft(y, num_classes)
 
 
+def place(model: nn.Module, parameters: Tensors) -> None:
+    """Let the layers of a model have these parameters, by name, in place of theirs."""
+    for name, value in parameters.items():
+        layer, _, key = name.rpartition(".")
+        model.get_submodule(layer)._parameters[key] = value
+
+
 class Batched:
     """The task's loss, by a network of batched layers."""
 
     def __init__(self, method: FedAvg, model: nn.Module):
         self.loss, self.model = method.loss, model
 
-    def hold(self, stack: dict[str, nn.Parameter]) -> None:
-        """Let the layers use these parameters, (K, …) each."""
-        for name, parameter in stack.items():
-            layer, _, key = name.rpartition(".")
-            self.model.get_submodule(layer)._parameters[key] = parameter
+    def hold(self, stack: Tensors) -> None:
+        """Use these parameters, (K, …) each."""
+        place(self.model, stack)
 
 
 class Vectorised:
     """Any stackable loss, by torch.func.vmap over the clients."""
 
     def __init__(self, method: FedAvg, model: nn.Module):
-        self.model, self.asked = model, _Loss(method, model)
+        self.method, self.model = method, model
 
-    def hold(self, stack: dict[str, nn.Parameter]) -> None:
+    def hold(self, stack: Tensors) -> None:
         """Use these parameters, (K, …) each."""
-        self.stack = {f"model.{name}": value for name, value in stack.items()}
+        self.stack = dict(stack)
+        place(self.model, stack)
 
     def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
         """The loss of every client, (K,)."""
@@ -138,9 +147,9 @@ class Vectorised:
 
         def one(parameters: Tensors, x: Tensor, y: Tensor, share: Tensor):
             """The loss of one client, and what it logs."""
+            place(model, parameters)
             own = replace(visit, task=PerClient(visit.task.task, share), logged={})
-            batch_of_one = Batch(x, y, batch.index, batch.epoch)
-            value = functional_call(self.asked, parameters, (batch_of_one, own))
+            value = self.method.loss(model, Batch(x, y, batch.index, batch.epoch), own)
             return value, {name: logged for name, (logged,) in own.logged.items()}
 
         rows = [values.unflatten(0, share.shape) for values in batch[:2]]
@@ -148,17 +157,6 @@ class Vectorised:
         for name, value in logged.items():
             visit.log(name, value)
         return values
-
-
-class _Loss(nn.Module):
-    """A method's loss as a module, so that the parameters can be swapped."""
-
-    def __init__(self, method: FedAvg, model: nn.Module):
-        super().__init__()
-        self.method, self.model = method, model
-
-    def forward(self, batch: Batch, visit: Visit) -> Tensor:
-        return self.method.loss(self.model, batch, visit)
 
 
 class Plan:
