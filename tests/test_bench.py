@@ -64,25 +64,34 @@ def test_the_run_trains_what_the_job_says():
     assert len(run.federation.test) == SMALL.num_test
 
 
-def found(plain: float) -> dict:
+FLOOR, SERIAL = bench.PLAUSIBLE
+
+
+def found(**changes: float) -> dict:
     goals = [
         ("kept", 1.0, "≤", 1.25),
         ("missed", 3.0, "≤", 1.25),
         ("told", 2.0, "", None),
     ]
-    return {"plain_over_floor": plain, "rows": pd.DataFrame({"a": [1]}), "goals": goals}
+    rows = pd.DataFrame({"seconds": [1.5], **dict.fromkeys(bench.RATIOS, 7.75)})
+    watched = {FLOOR: 1.8, SERIAL: 2.2} | changes
+    return {"watched": watched, "rows": rows, "goals": goals}
 
 
-@pytest.mark.parametrize("plain", [1.5, 2.2, float("nan")])
+@pytest.mark.parametrize(
+    "plain",
+    [{FLOOR: 1.4}, {FLOOR: 2.2}, {FLOOR: float("nan")}, {SERIAL: 1.7}, {SERIAL: 5.6}],
+)
 def test_no_ratio_is_printed_when_the_yardstick_is_off(plain, capsys, tmp_path):
-    with pytest.raises(SystemExit, match="no ratios"):
-        bench.report(found(plain), tmp_path / "out")
-    assert "1.25" not in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="no ratios: .* plain PyTorch"):
+        bench.report(found(**plain), tmp_path / "out")
+    out = capsys.readouterr().out
+    assert "1.5" in out and "7.75" not in out and "1.25" not in out
     assert not (tmp_path / "out").exists()
 
 
 def test_goals_are_printed_with_what_was_missed(capsys, tmp_path):
-    bench.report(found(1.8), tmp_path / "out")
+    bench.report(found(), tmp_path / "out")
     lines = capsys.readouterr().out.splitlines()
     assert [line.endswith("MISSED") for line in lines[-3:]] == [False, True, False]
     goals = pd.read_csv(tmp_path / "out" / "goals.csv")
