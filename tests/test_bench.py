@@ -83,7 +83,7 @@ def found(**changes: float) -> dict:
     [{FLOOR: 1.4}, {FLOOR: 2.2}, {FLOOR: float("nan")}, {SERIAL: 1.7}, {SERIAL: 5.6}],
 )
 def test_no_ratio_is_printed_when_the_yardstick_is_off(plain, capsys, tmp_path):
-    with pytest.raises(SystemExit, match="no ratios: .* plain PyTorch"):
+    with pytest.raises(SystemExit, match=r"no ratios: .* plain PyTorch"):
         bench.report(found(**plain), tmp_path / "out")
     out = capsys.readouterr().out
     assert "1.5" in out and "7.75" not in out and "1.25" not in out

@@ -9,9 +9,9 @@ short, ten by ten, as they would run: after somebody else's round the processor'
 are cold. So noise of the machine hits all; memory is the peak of a process of its own.
 Stacks use one thread unless told otherwise; all others have every core. Compare ratios
 only. They are refused when the plain loop does not lie where it should: then the
-machine was busy, or the yardstick is broken. With more than 2.1 of the arithmetic floor,
-or 3.3 of the bare serial loop, its threads wait for a core, and everybody else looks
-fast.
+machine was busy, or the yardstick is broken. If it takes more than 2.1 times the
+arithmetic floor or 3.3 times the bare serial loop, its threads wait for a core, and
+everybody else looks fast.
 """
 
 from __future__ import annotations
