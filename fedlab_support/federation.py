@@ -61,16 +61,16 @@ class Store:
         """All pictures normalised, (N, H, W, C), if they are few; made when needed."""
         if self.images.numel() > READY_VALUES:
             return None
-        return self._normalised(slice(None)).permute(0, 2, 3, 1)
+        return self._normalised(self.images).permute(0, 2, 3, 1)
 
     def pictures(self, rows: Tensor) -> Tensor:
         """Normalised pictures, float32 (B, C, H, W), channels last."""
         if self._ready is None:
-            return self._normalised(rows)
+            return self._normalised(self.images.index_select(0, rows))
         return self._ready.index_select(0, rows).permute(0, 3, 1, 2)
 
-    def _normalised(self, rows: Tensor | slice) -> Tensor:
-        x = self.images[rows].to(torch.float32, memory_format=torch.channels_last)
+    def _normalised(self, images: Tensor) -> Tensor:
+        x = images.to(torch.float32, memory_format=torch.channels_last)
         return x.mul_(self.scale).sub_(self.shift)
 
     def targets(self, rows: Tensor) -> Tensor:
