@@ -227,11 +227,21 @@ class LocalEngine:
                 results = [call(item) for item in items]
             else:
                 with ThreadPoolExecutor(
-                    self.workers, initializer=torch.set_num_threads, initargs=(1,)
+                    self.workers, initializer=one_intra_op_thread_here
                 ) as pool:
                     results = list(pool.map(call, items))
         self.caches.trim()
         return dict(zip(items, results, strict=True))
+
+
+def one_intra_op_thread_here() -> None:
+    """One thread per operation of the calling thread, as long as it lives.
+
+    PyTorch settles a new thread's number when it is first asked for, by what was set
+    last anywhere: so ask. A second team of threads would slow down all others, too.
+    """
+    torch.set_num_threads(1)
+    torch.get_num_threads()
 
 
 def evaluation_batch(federation: Federation) -> int:

@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fedlab_support as fl
 from fedlab_support.data import DomainData
+from fedlab_support.engines.local import one_intra_op_thread_here
 from fedlab_support.federation import Store
 from fedlab_support.streams import numpy_stream
 from fedlab_support.vision import import_torchvision
@@ -171,7 +172,7 @@ def floor(job: Job) -> Iterator[None]:
         for a in x.split(125):
             model(a.to(memory_format=channels_last))
 
-    with ThreadPoolExecutor(2, initializer=lambda: torch.set_num_threads(1)) as pool:
+    with ThreadPoolExecutor(2, initializer=one_intra_op_thread_here) as pool:
         while True:
             list(pool.map(train, *zip(*shares, strict=True)))
             list(pool.map(test, *zip(*tests, strict=True)))
@@ -241,7 +242,7 @@ def bare_threads(job: Job) -> Iterator[None]:
             model(a)
         models.put(model)
 
-    with ThreadPoolExecutor(2, initializer=lambda: torch.set_num_threads(1)) as pool:
+    with ThreadPoolExecutor(2, initializer=one_intra_op_thread_here) as pool:
         for round in range(10**9):
             ids = _chosen(job, round)
             said = list(pool.map(lambda i, r=round: visit(r, i), ids))
