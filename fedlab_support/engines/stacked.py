@@ -177,19 +177,17 @@ class Plan:
         self.steps = [len(plan) for plan in plans]
         counts = np.zeros((len(plans), self.steps[0], 1), dtype=np.int64)
         for k, plan in enumerate(plans):
-            counts[k, : len(plan), 0] = [len(rows) for rows in plan]
+            counts[k, : len(plan), 0] = [len(index) for index in plan]
         is_seen = np.arange(counts.max()) < counts
-        rows = np.zeros(is_seen.shape, dtype=np.int64)  # what fills up counts 0
-        rows[is_seen] = np.concatenate([rows for plan in plans for rows in plan])
+        own = np.zeros(is_seen.shape, dtype=np.int64)  # what fills up counts 0
+        own[is_seen] = np.concatenate([index for plan in plans for index in plan])
         first = federation.starts[ids] + federation.num_val[ids]
-        rows, device = (
-            federation.rows[rows + first[:, None, None]],
-            federation.store.device,
-        )
+        rows = federation.rows[own + first[:, None, None]].swapaxes(0, 1)
+        device = federation.store.device
         share = (is_seen / np.maximum(counts, 1)).astype(np.float32)
         self.active = (counts > 0).sum((0, 2)).tolist()
         self.width = counts.max((0, 2)).tolist()
-        self.rows = torch.from_numpy(rows.swapaxes(0, 1)).to(device)
+        self.rows = torch.from_numpy(rows).to(device)
         self.share = torch.from_numpy(share.swapaxes(0, 1)).to(device)
 
     def batch(self, step: int, store: Store) -> tuple[Batch, Tensor]:
