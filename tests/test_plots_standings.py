@@ -109,6 +109,7 @@ def test_a_map_without_rows_is_empty_and_many_protocols_share_marks():
     (axis,) = orders_picture(many).axes
     marks = [bars[0].get_marker() for bars in axis.containers]
     assert len(marks) == 6 and marks[5] == marks[0] != marks[1]
+    assert not orders_picture(ORDERS[:0]).axes
 
 
 def test_a_map_keeps_a_given_order_and_greys_gaps():

@@ -85,8 +85,8 @@ def orders_picture(
     with style():
         size = inches(size, (DOUBLE[0], 1.0 + sum(0.5 + 0.2 * row for row in rows)))
         figure = new_picture(size, title, note)
-        look = {"squeeze": False, "height_ratios": rows}
-        axes = figure.subplots(len(rows), columns, **look)
+        look = {"squeeze": False, "height_ratios": rows or None}
+        axes = figure.subplots(max(1, len(rows)), columns, **look)
         for axis in axes.flat[len(parts) :]:
             axis.remove()
         for axis, part in zip(axes.flat, parts, strict=False):

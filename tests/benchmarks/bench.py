@@ -11,8 +11,7 @@ Stacks use one thread unless told otherwise; all others have every core. Compare
 only. They are refused when the plain loop does not lie where it should: then the
 machine was busy, or the yardstick is broken. If it takes more than 2.1 times the
 arithmetic floor or 3.3 times the bare serial loop, its threads wait for a core, and
-everybody else looks fast. (Its fastest here, on two cores with no neighbour at all, was
-1.49 of the floor in twelve runs; with less than 1.4 the floor itself would be slow.)
+everybody else looks fast; with less than 1.6 of the floor, the floor may be slow.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PLAUSIBLE = {
-    "FEMNIST-100, plain PyTorch over the floor": (1.4, 2.1),
+    "FEMNIST-100, plain PyTorch over the floor": (1.6, 2.1),
     "tiny-many, plain PyTorch over the bare serial loop": (1.8, 3.3),
 }
 RATIOS = ["times_faster_than_plain", "over_floor"]
@@ -225,28 +224,28 @@ def on_cpu(num_rounds: int) -> dict:
     tiny = table(TINY_MANY, ON_CPU[TINY_MANY], num_rounds)
     both = pd.concat([big, tiny], ignore_index=True)
     cell = both.set_index(["job", "contestant"])
-    over, tiny = cell["over_floor"], cell["times_faster_than_plain"]["tiny-many"]
+    over, faster = cell["over_floor"], cell["times_faster_than_plain"]["tiny-many"]
     local, bare = (
         cell["seconds"]["FEMNIST-100", name]
         for name in ("local", "bare loop on two threads")
     )
     busy = beside_a_neighbour(FEMNIST_100, max(3, num_rounds // 2))
     flat = many_clients(10 * num_rounds)
-    plain = over["FEMNIST-100", "plain PyTorch"], tiny["bare serial loop"]
+    plain = over["FEMNIST-100", "plain PyTorch"], faster["bare serial loop"]
     goals = [
         ("FEMNIST-100, over the floor", over["FEMNIST-100", "local"], "≤", 1.25),
         ("FEMNIST-100, over the bare loop", local / bare, "≤", 1.1),
         ("FEMNIST-100, peak MB", cell["peak_mb"]["FEMNIST-100", "local"], "≤", 900),
         ("FEMNIST-100, beside a busy neighbour", busy["local"], "≤", 1.6),
         ("the same, plain PyTorch", busy["plain PyTorch"], "", None),
-        ("tiny-many, stacked, over plain", tiny["stacked"], "≥", 40),
-        ("the same on all cores", tiny["stacked, all cores"], "", None),
-        ("the same, bare loop", tiny["bare stacked loop"], "", None),
-        ("tiny-many, vmap, over plain", tiny["stacked, vmap"], "≥", 12),
-        ("the same on all cores", tiny["stacked, vmap, all cores"], "", None),
-        ("the same, bare loop", tiny["bare vmap loop"], "", None),
-        ("tiny-many, serial", tiny["local, one worker"], "≥", 2.5),
-        ("the same, bare loop", tiny["bare serial loop"], "", None),
+        ("tiny-many, stacked, over plain", faster["stacked"], "≥", 40),
+        ("the same on all cores", faster["stacked, all cores"], "", None),
+        ("the same, bare loop", faster["bare stacked loop"], "", None),
+        ("tiny-many, vmap, over plain", faster["stacked, vmap"], "≥", 12),
+        ("the same on all cores", faster["stacked, vmap, all cores"], "", None),
+        ("the same, bare loop", faster["bare vmap loop"], "", None),
+        ("tiny-many, serial", faster["local, one worker"], "≥", 2.5),
+        ("the same, bare loop", faster["bare serial loop"], "", None),
         ("100 → 100,000 clients, seconds", flat["seconds"], "≤", 1.06),
         ("100 → 100,000 clients, memory", flat["memory"], "≤", 1.2),
         ("start of Python to the first round, seconds", first_round(), "≤", 4),
@@ -315,7 +314,7 @@ def report(found: dict, folder: Path | None) -> None:
         if not low <= value <= high:
             print(found["rows"].drop(columns=RATIOS).to_string(index=False))
             sys.exit(
-                f"no ratios: {what}, is {value:.2f}, expected {low} to {high}; use a "
+                f"no ratios: {what} is {value:.2f}, expected {low} to {high}; use a "
                 "machine without other work"
             )
     print(found["rows"].round(4).to_string(index=False))
