@@ -27,6 +27,7 @@ from ..stopping import stop_check
 from ..streams import Stream, layer_noise, numpy_stream
 from ..training import Learner, PrivateState, visit_client
 from .contract import Answer, Failure, Introduction, Job, Question
+from .wide import widened
 
 EVALUATION_VALUES, EVALUATION_BATCH = 125 * 28 * 28, 2000
 """Values of pictures per batch on a CPU, what fits a core's cache; most samples."""
@@ -99,7 +100,9 @@ class LocalEngine:
         keep_freed_memory()
         self._learners: queue.SimpleQueue = queue.SimpleQueue()
         for _ in range(self.workers):
-            self._learners.put(Learner(copy.deepcopy(job.model), job.training.compile))
+            own = copy.deepcopy(job.model)
+            own = own if job.training.compile else widened(own)
+            self._learners.put(Learner(own, job.training.compile))
 
     def introduce(
         self, client_ids: Sequence[int], broadcast: Broadcast

@@ -26,6 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import fedlab_support as fl
 from fedlab_support.data import DomainData
 from fedlab_support.engines.local import one_intra_op_thread_here
+from fedlab_support.engines.wide import widened
 from fedlab_support.federation import Store
 from fedlab_support.streams import numpy_stream
 from fedlab_support.vision import import_torchvision
@@ -151,11 +152,15 @@ def plain(job: Job, device: str = "cpu") -> Iterator[None]:
         yield
 
 
-def floor(job: Job) -> Iterator[None]:
-    """Rounds of the bare arithmetic, on two workers of one thread each."""
+def floor(job: Job, form: Callable = widened) -> Iterator[None]:
+    """Rounds of the bare arithmetic, on two workers of one thread each.
+
+    ``form``: which kernels the layers go by, from a model to a model; the best there
+    are, or PyTorch's own.
+    """
     x, y = job.floats()
     channels_last = torch.channels_last
-    models = [job.initial().to(memory_format=channels_last) for _ in range(2)]
+    models = [form(job.initial()).to(memory_format=channels_last) for _ in range(2)]
     num, first = job.cohort * job.samples, job.num_clients * job.samples
     shares = [(models[k], x[k * num // 2 : (k + 1) * num // 2]) for k in range(2)]
     tests = [(m, part) for m, part in zip(models, x[first:].chunk(2), strict=True)]
@@ -214,7 +219,7 @@ def bare_threads(job: Job) -> Iterator[None]:
     form = {"memory_format": torch.channels_last}
     models: SimpleQueue[nn.Module] = SimpleQueue()
     for _ in range(2):
-        models.put(job.initial().to(**form))
+        models.put(widened(job.initial()).to(**form))
     first = job.num_clients * job.samples
     start = [p.detach().clone() for p in job.initial().to(**form).parameters()]
 
