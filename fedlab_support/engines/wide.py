@@ -17,7 +17,7 @@ from torch import Tensor, nn
 WIDE = 2**17
 """Weights of a layer from which on oneDNN is faster, with batches of eight as well."""
 
-PIECE = 2**20
+PIECE = 2**21
 """Values of a product that come at once: a whole gradient would take more room."""
 
 CPUINFO, ZEN_5 = Path("/proc/cpuinfo"), 26  # the family, as Linux numbers it
