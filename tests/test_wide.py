@@ -95,10 +95,12 @@ def test_other_types_go_the_usual_way():
     x = torch.randn(4, 30)
     with torch.autocast("cpu", torch.bfloat16):
         assert ours(x).dtype == torch.bfloat16 and ours(x).equal(usual(x))
-    assert ours(x[:0]).shape == (0, 50)
+    assert ours(x[:0]).shape == (0, 50) and ours(x[None, :0]).shape == (1, 0, 50)
     assert ours.double()(x.double()).equal(usual.double()(x.double()))
     with pytest.raises(RuntimeError, match="dtype"):
         ours(x)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        pair(30, 50)[1](x[:, 1:])
 
 
 class Wide(nn.Module):

@@ -26,14 +26,15 @@ CPUINFO, ZEN_5 = Path("/proc/cpuinfo"), 26  # the family, as Linux numbers it
 class WideLinear(nn.Linear):
     """A linear layer by oneDNN: ``nn.Linear``'s numbers to rounding, and gradients.
 
-    Other types than float32, and autocast, go ``nn.Linear``'s way.
+    Other types than float32, autocast, and what does not fit go ``nn.Linear``'s way.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) → (…, out)."""
         is_float32 = x.dtype == self.weight.dtype == torch.float32
-        is_cast = torch.is_autocast_enabled(x.device.type)
-        if not is_float32 or is_cast or x.device.type != "cpu" or not x.numel():
+        is_here = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+        fits = x.numel() > 0 and x.shape[-1] == self.in_features
+        if not (is_float32 and is_here and fits):
             return super().forward(x)
         rows = _Product.apply(x.reshape(-1, x.shape[-1]), self.weight)
         y = rows.view(*x.shape[:-1], -1)
@@ -98,4 +99,5 @@ def has_idle_width() -> bool:
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
         and torch.backends.mkl.is_available()
         and torch.backends.mkldnn.is_available()
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     )
