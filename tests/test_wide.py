@@ -119,15 +119,11 @@ class Wide(nn.Module):
         return self.head(self.encode(x))
 
 
-@pytest.fixture
-def gains(monkeypatch):
-    monkeypatch.setattr(wide, "has_idle_width", lambda: True)
-
-
-def test_only_wide_plain_layers_change(gains):
+def test_only_wide_plain_layers_change(monkeypatch):
     class Own(nn.Linear):
         pass
 
+    monkeypatch.setattr(wide, "has_idle_width", lambda: True)
     size = (64, wide.WIDE // 64)
     model = nn.Sequential(
         nn.Linear(*size),

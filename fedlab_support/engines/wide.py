@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 WIDE = 2**17
-"""Weights of a layer from which on oneDNN is faster, with batches of eight as well."""
+"""Weights of a layer from which on oneDNN gains; with batches of eight, hardly yet."""
 
 PIECE = 2**21
 """Values of a product that come at once: a whole gradient would take more room."""

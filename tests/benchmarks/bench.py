@@ -9,18 +9,17 @@ short, ten by ten, as they would run: after somebody else's round the processor'
 are cold. So noise of the machine hits all; memory is the peak of a process of its own.
 Stacks use one thread unless told otherwise; all others have every core. Compare ratios
 only. They are refused when the plain loop does not lie where it should: then the
-machine was busy, or the yardstick is broken. The floor goes by the best kernels there
-are; if plain PyTorch takes less than 1.6 times as long, they are not the best. If it
-takes more than 2.1 times what its own kernels need, or 3.3 times the bare serial loop,
-its threads wait for a core, and everybody else looks fast. Where PyTorch's kernels are
-the best (`fedlab_support/engines/wide.py` says where not), both floors are one.
+machine was busy, or the yardstick is broken. If it takes more than 2.1 times the
+arithmetic floor or 3.3 times the bare serial loop, its threads wait for a core, and
+everybody else looks fast; with less than 1.6 of the floor, the floor may be slow. The
+floor goes by the best kernels there are (`fedlab_support/engines/wide.py` says where
+they are not PyTorch's); a second one, by PyTorch's own, is there to compare with.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import signal
 import statistics
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PLAUSIBLE = {
-    "FEMNIST-100, plain PyTorch over the floor": (1.6, math.inf),
-    "FEMNIST-100, plain PyTorch over the floor of its own kernels": (1, 2.1),
+    "FEMNIST-100, plain PyTorch over the floor": (1.6, 2.1),
     "tiny-many, plain PyTorch over the bare serial loop": (1.8, 3.3),
 }
 RATIOS = ["times_faster_than_plain", "over_floor"]
@@ -238,11 +236,7 @@ def on_cpu(num_rounds: int) -> dict:
     local, bare = times["local"], times["bare loop on two threads"]
     busy = beside_a_neighbour(FEMNIST_100, max(3, num_rounds // 2))
     flat = many_clients(10 * num_rounds)
-    plain = (
-        over["FEMNIST-100", "plain PyTorch"],
-        times["plain PyTorch"] / times["floor, PyTorch's kernels"],
-        faster["bare serial loop"],
-    )
+    plain = over["FEMNIST-100", "plain PyTorch"], faster["bare serial loop"]
     goals = [
         ("FEMNIST-100, over the floor", over["FEMNIST-100", "local"], "≤", 1.25),
         ("FEMNIST-100, over the bare loop", local / bare, "≤", 1.1),
