@@ -56,6 +56,12 @@ class Store:
         mean = torch.tensor(data.mean, device=self.device).view(1, -1, 1, 1)
         self.scale, self.shift = 1 / (255 * std), mean / std
 
+    def __reduce__(self):
+        return Store, (
+            self.data,
+            self.device,
+        )  # elsewhere, too, pictures lie there once
+
     @cached_property
     def _ready(self) -> Tensor | None:
         """All pictures normalised, (N, H, W, C), if they are few; made when needed."""

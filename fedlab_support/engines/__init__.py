@@ -3,6 +3,7 @@
 from .contract import Answer, Engine, Failure, Job, Question
 from .faults import Faults, FaultyEngine
 from .local import LocalEngine
+from .processes import ProcessEngine
 from .stacked import StackedEngine, pays, refusal
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "FaultyEngine",
     "Job",
     "LocalEngine",
+    "ProcessEngine",
     "Question",
     "StackedEngine",
     "open_engine",
@@ -25,11 +27,16 @@ def open_engine(
     """The engine of that name (or itself), opened for the job.
 
     - "local": worker threads, one client at a time each.
+    - "processes": the same in worker processes, for small models.
     - "stacked": all clients at once; ValueError says what does not fit.
     - "auto": stacked where the method and the model allow it and it pays, else local.
     """
     if isinstance(engine, str):
-        known = {"local": LocalEngine, "stacked": StackedEngine}
+        known = {
+            "local": LocalEngine,
+            "processes": ProcessEngine,
+            "stacked": StackedEngine,
+        }
         can_stack = not refusal(job) and pays(job)
         known["auto"] = StackedEngine if can_stack else LocalEngine
         if engine not in known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -73,6 +73,11 @@ class Job:
             cache=cache,
             deadline=end,
         )
+
+    def large_first(self, client_ids: Iterable[int]) -> list[int]:
+        """The sequence of visits: by number of samples, then by client."""
+        sizes = self.federation.sizes
+        return sorted(client_ids, key=lambda i: (-sizes[i], i))
 
     def load(self, learner: Learner, *trees: Tensors) -> None:
         """Bring a worker's model to ``trees``, with nothing left of the last visit."""

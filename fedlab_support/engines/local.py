@@ -143,9 +143,8 @@ class LocalEngine:
             )
             return job.protect(message, broadcast), kept
 
-        sizes = self.job.federation.sizes
         with tf32(self.job):
-            return self._each(train, sorted(broadcasts, key=lambda i: (-sizes[i], i)))
+            return self._each(train, self.job.large_first(broadcasts))
 
     def evaluate(self, questions: Sequence[Question], round: int) -> list[Scores]:
         """Loss and score of every sample, for each question.

@@ -248,8 +248,8 @@ class StackedEngine(LocalEngine):
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
     ) -> dict[int, Answer]:
         """Train every client that has a broadcast, as many at once as there is room."""
-        sizes, answers = self.job.federation.sizes, {}
-        ids = sorted(broadcasts, key=lambda i: (-sizes[i], i))  # most steps first
+        answers: dict[int, Answer] = {}
+        ids = self.job.large_first(broadcasts)  # most steps first
         nothing = PrivateState()
         own = {i: private.get(i, nothing) for i in ids}
         for start in range(0, len(ids), self.at_once):

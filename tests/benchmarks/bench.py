@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import psutil
 import torch
 
 import fedlab_support as fl
@@ -97,6 +98,7 @@ CONTESTANTS: dict[str, Callable[..., Iterator[None]]] = {
     "bare vmap loop": lambda job: jobs.bare_stacked(job, jobs.vmapped_loss),
     "local": ours,
     "local, one worker": lambda job: ours(job, workers=1),
+    "processes": lambda job: ours(job, engine="processes"),
     "local, bf16": lambda job: ours(job, precision="bf16"),
     "stacked": lambda job: ours(job, engine="stacked"),
     "stacked, vmap": lambda job: ours(job, engine="stacked", method=Unknown()),
@@ -112,8 +114,8 @@ ON_CPU = {
     ),
     TINY_MANY: (
         *("plain PyTorch", "floor", "bare serial loop", "bare stacked loop"),
-        *("bare vmap loop", "local, one worker", "stacked", "stacked, vmap"),
-        *("stacked, all cores", "stacked, vmap, all cores"),
+        *("bare vmap loop", "local, one worker", "processes", "stacked"),
+        *("stacked, vmap", "stacked, all cores", "stacked, vmap, all cores"),
     ),
 }
 TURN = {FEMNIST_100: 1, TINY_MANY: 10}
@@ -250,6 +252,7 @@ def on_cpu(num_rounds: int) -> dict:
         ("the same on all cores", faster["stacked, vmap, all cores"], "", None),
         ("the same, bare loop", faster["bare vmap loop"], "", None),
         ("tiny-many, serial", faster["local, one worker"], "≥", 2.5),
+        ("the same in processes", faster["processes"], "", None),
         ("the same, bare loop", faster["bare serial loop"], "", None),
         ("100 → 100,000 clients, seconds", flat["seconds"], "≤", 1.06),
         ("100 → 100,000 clients, memory", flat["memory"], "≤", 1.2),
@@ -337,13 +340,16 @@ def report(found: dict, folder: Path | None) -> None:
 
 
 def _bytes(what: str) -> int:
-    """Memory of this process now (VmRSS) or at most (VmHWM).
+    """Memory of this process and its workers now (VmRSS), or at most each (VmHWM).
 
     getrusage's peak would also be that of the process that started this one.
     """
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    line = next(line for line in status.splitlines() if line.startswith(what))
-    return int(line.split()[1]) * 1024
+    total = 0
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        line = next(line for line in status.splitlines() if line.startswith(what))
+        total += int(line.split()[1]) * 1024
+    return total
 
 
 def _cpu() -> str:
