@@ -27,7 +27,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -346,9 +346,10 @@ def _bytes(what: str) -> int:
     """
     total = 0
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
-        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-        line = next(line for line in status.splitlines() if line.startswith(what))
-        total += int(line.split()[1]) * 1024
+        with suppress(FileNotFoundError):  # a child may just have ended
+            status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+            lines = [line for line in status.splitlines() if line.startswith(what)]
+            total += sum(int(line.split()[1]) * 1024 for line in lines)
     return total
 
 
