@@ -18,6 +18,7 @@ import cloudpickle
 import loky
 import numpy as np
 import torch
+from loky.backend.context import LokyContext
 from loky.process_executor import TerminatedWorkerError
 from torch import Tensor
 
@@ -42,6 +43,9 @@ MOST_JOBS = 8
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "LOKY_MAX_MEMORY_LEAK_SIZE": "1e15"}
 """Processes that have grown, as by a model and what is cached, are not replaced."""
+
+CONTEXT = LokyContext()
+"""How processes start; joblib registers another version's under the same name."""
 
 QUICK = (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool)
 """Types of tensors that travel as NumPy arrays: an order of magnitude faster."""
@@ -123,15 +127,15 @@ class ProcessEngine(LocalEngine):
 
     def _begin(self) -> None:
         """Once: wait for the processes; RuntimeError when they cannot do the job."""
-        self._wait(self._starting)
-        for future in self._starting:
-            error = None if future.cancelled() else future.exception()
+        starting, self._starting = self._starting, []
+        self._wait(starting)
+        for future in starting:
+            error = future.exception()
             if error is not None and not isinstance(error, TerminatedWorkerError):
                 raise RuntimeError(
                     "expected worker processes to take on the job, which they cannot; "
                     "what they said stands above; use engine='local'"
                 ) from error
-        self._starting = []
 
     def _submit(self, function: Callable, *given: Any) -> Future:
         """``function(name, *given)`` in a process, started again if it has died."""
@@ -149,7 +153,7 @@ class ProcessEngine(LocalEngine):
             while wait(work, LOOK_SECONDS).not_done:
                 check()
         except KeyboardInterrupt:
-            self._pool.shutdown(wait=False, kill_workers=True)
+            self._pool.shutdown(kill_workers=True)
             raise
         finally:
             for future in work:
@@ -174,6 +178,7 @@ def _pool(workers: int) -> Executor:
     """The processes, for all runs that this thread makes."""
     return loky.get_reusable_executor(
         workers,
+        context=CONTEXT,
         timeout=IDLE_SECONDS,
         job_reducers={Tensor: reduced},
         result_reducers={Tensor: reduced},
