@@ -57,10 +57,8 @@ class Store:
         self.scale, self.shift = 1 / (255 * std), mean / std
 
     def __reduce__(self):
-        return Store, (
-            self.data,
-            self.device,
-        )  # elsewhere, too, pictures lie there once
+        # made anew from the data where it is unpickled: pictures travel once
+        return Store, (self.data, self.device)
 
     @cached_property
     def _ready(self) -> Tensor | None:

@@ -19,11 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedlab_support import FedAvg, Federation, LocalTraining, Run, dirichlet, uniform
-from fedlab_support.engines import Failure, Faults, ProcessEngine, processes
+from fedlab_support.engines import (
+    Failure,
+    Faults,
+    ProcessEngine,
+    open_engine,
+    processes,
+)
 from fedlab_support.engines.local import intra_op_threads
 from fedlab_support.engines.processes import deal, lightened, restored
 from fedlab_support.leaderboard import AUGMENTATIONS, entries, gap, run_of
-from fedlab_support.leaderboard.settings import Own, protocol
 from fedlab_support.messages import Message
 from fedlab_support.stopping import Stopped, stopping_on
 from fedlab_support.training import PrivateState
@@ -78,12 +83,10 @@ def test_every_hook_memory_and_failures_are_as_in_threads(changes):
 @pytest.mark.parametrize("entry", entries(augmentations=list(AUGMENTATIONS)))
 def test_every_method_is_as_in_threads(entry):
     name = next(name for name in PROTOCOLS if not gap(entry, name))
-    usual, rules = run_of(entry, name), protocol(name)
-    network = rules.own.get(entry, Own()).network or rules.network
-    who = usual.method, usual.federation, network, usual.training, usual.select
-    run = Run(*who, workers=2, engine="processes", evaluate_every=rules.every)
+    usual, run = run_of(entry, name), run_of(entry, name)
+    run.engine = open_engine("processes", run.job, workers=2, faults=None)
+    start = run.server.weights
     assert_same(run.step().step(), usual.step().step())
-    start = run_of(entry, name).server.weights
     assert any(not v.equal(start[n]) for n, v in run.server.weights.items())
 
 
@@ -116,7 +119,7 @@ def test_methods_that_only_this_process_knows_can_be_sent(federation):
 
 
 @pytest.mark.slow
-def test_runs_take_turns_in_the_same_processes(federation, monkeypatch):
+def test_runs_take_turns_in_the_same_processes(federation):
     """More of them than a process remembers."""
     seeds = range(processes.MOST_JOBS + 2)
     runs = [a_run(federation, seed=seed) for seed in seeds]
@@ -204,7 +207,7 @@ def interrupts():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("interrupts")
-def test_an_interrupt_ends_what_hangs_and_the_run_goes_on(federation, monkeypatch):
+def test_an_interrupt_ends_what_hangs_and_the_run_goes_on(federation):
     usual = fitted(a_run(federation, engine="local"))
     run = a_run(federation)
     began = time.monotonic()
@@ -222,9 +225,6 @@ def test_an_interrupt_ends_what_hangs_and_the_run_goes_on(federation, monkeypatc
 
 SCRIPT = """
 import signal, sys, time, torch
-from itertools import chain
-from pathlib import Path
-from fedlab_support.training import PrivateState
 from tests import crash
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -261,7 +261,7 @@ class Locked(FedAvg):
     lock: object = field(default_factory=threading.Lock)
 
 
-def test_what_cannot_be_pickled_is_refused_before_training(federation, tmp_path):
+def test_what_cannot_be_pickled_is_refused_before_training(federation):
     expected = "can be sent to other processes.*lock.*use engine='local'"
     with pytest.raises(ValueError, match=expected):
         a_run(federation, Locked())

@@ -42,7 +42,7 @@ MOST_JOBS = 8
 """Jobs that a worker process keeps at hand, for runs that take turns."""
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "LOKY_MAX_MEMORY_LEAK_SIZE": "1e15"}
-"""Processes that have grown, as by a model and what is cached, are not replaced."""
+"""One thread an operation; and no process is replaced because it has grown."""
 
 CONTEXT = LokyContext()
 """How processes start; joblib registers another version's under the same name."""
@@ -118,11 +118,11 @@ class ProcessEngine(LocalEngine):
                 error = future.exception()
                 if error is not None:
                     answers |= dict.fromkeys(share, Failure.of(error))
-                else:
-                    answers |= restored(*future.result() or ({}, None))
-                is_new = error is None and future.result() is None
-                if is_new or isinstance(error, TerminatedWorkerError):
-                    shares.append(share)
+                elif said := future.result():
+                    answers |= restored(*said)
+                    continue
+                if error is None or isinstance(error, TerminatedWorkerError):
+                    shares.append(share)  # it lacked the job, or has died
         return {i: answers[i] for i in ordered}
 
     def _begin(self) -> None:
