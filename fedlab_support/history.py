@@ -84,7 +84,9 @@ class History:
         if direction not in ("down", "up"):
             raise ValueError(f"direction must be 'down' or 'up', found {direction!r}")
         where = (round, client, direction)
-        self.traffic += [(*where, name, int(num)) for name, num in parts.items() if num]
+        for name, num in parts.items():
+            if num:
+                self.traffic.append((*where, name, int(num)))
 
     def add_event(self, round: int, client: int, what: str, reason: str) -> None:
         """Add that a client was left out of a round, or of the run, and why."""

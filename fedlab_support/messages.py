@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -131,8 +132,7 @@ class Stack:
         Rows that are left out are not looked at: they may hold NaN.
         """
         if sorted(places) == list(range(self.num)):
-            order = torch.tensor(places).argsort()
-            places, shares = slice(None), shares[order]
+            places, shares = slice(None), shares[np.argsort(places)]
         return {
             name: _mean_of_rows(_flat(value), places, shares).view(value.shape[1:])
             for name, value in self.tensors.items()
@@ -170,7 +170,7 @@ class Row(Mapping):
 
 def nbytes(tensors: Tensors) -> int:
     """Bytes of the raw values of named tensors; names and framing are not counted."""
-    if isinstance(tensors, Row):
+    if type(tensors) is Row:
         return tensors.stack.row_bytes
     return sum([v.numel() * v.element_size() for v in tensors.values()])
 
@@ -189,16 +189,14 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
     """
     is_tensor = isinstance(weights, Tensor)
     shares = weights.tolist() if is_tensor else [float(w) for w in weights]
-    shares = torch.tensor(shares, dtype=torch.float64)
     if len(shares) != len(trees) or len(trees) == 0:
         raise ValueError(
             f"expected one weight per dictionary and at least one of them, found "
             f"{len(shares)} weights for {len(trees)} dictionaries"
         )
-    if not (shares.isfinite().all() and (shares >= 0).all() and shares.sum() > 0):
-        raise ValueError(
-            f"weights must be finite, ≥ 0 and not all 0, found {shares.tolist()}"
-        )
+    if not (all(0 <= share < math.inf for share in shares) and any(shares)):
+        raise ValueError(f"weights must be finite, ≥ 0 and not all 0, found {shares}")
+    shares = torch.tensor(shares, dtype=torch.float64)
     shares = shares / shares.sum()
     stacks = {getattr(tree, "stack", None) for tree in trees}
     if len(stacks) == 1 and None not in stacks:
@@ -283,7 +281,7 @@ def validate(
 
 def expect_alike(what: str, tensors: Tensors, expected: Tensors) -> None:
     """Raise ValueError unless names, shapes, types and devices are as expected."""
-    if isinstance(tensors, Row) and tensors.stack.is_like(expected):
+    if type(tensors) is Row and tensors.stack.is_like(expected):
         return
     if expected.keys() != tensors.keys():
         wrong = sorted(expected.keys() ^ tensors.keys())
@@ -310,7 +308,7 @@ def _in_words(value: Tensor) -> str:
 
 def expect_tensors(what: str, tensors: Tensors) -> None:
     """Raise ValueError unless ``tensors`` is a dictionary of named tensors."""
-    if isinstance(tensors, Row):
+    if type(tensors) is Row:
         return
     if not isinstance(tensors, dict):
         raise ValueError(
@@ -345,7 +343,7 @@ def expect_classes(
 
 def refuse_nan(tensors: Tensors) -> None:
     """Raise ValueError when a value is NaN or infinite; the name is given."""
-    if isinstance(tensors, Row) and tensors.stack.is_finite[tensors.place]:
+    if type(tensors) is Row and tensors.stack.is_finite[tensors.place]:
         return
     for name, value in tensors.items():
         # The sum is cheap and finite unless some value is not, or it overflows.

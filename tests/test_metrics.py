@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, log_loss
+from torch.func import vmap
 from torch.nn import functional as F
 
 from fedlab_support.metrics import (
@@ -40,6 +41,26 @@ def test_losses_and_scores_agree_with_scikit_learn():
     accuracy = accuracy_score(y.numpy(), output.argmax(1).numpy())
     assert TASK.score(output, y).mean().item() == pytest.approx(accuracy)
     assert 0.3 < accuracy < 0.9
+
+
+@pytest.mark.parametrize("classes", [2, 5, 15, 16, 40])
+def test_losses_and_slopes_are_pytorchs_for_few_classes_and_many(classes):
+    """Also where torch.func.vmap looks at one part of the samples after the other."""
+    logits, y = guesses(classes=classes)
+    slopes, by = torch.linspace(-1, 2, 40), {"reduction": "none"}
+    losses = F.cross_entropy(wanted := logits.clone().requires_grad_(), y, **by)
+    losses.backward(slopes)
+    for share in (1, 4):
+        parts = [values.unflatten(0, (share, -1)) for values in (logits, y, slopes)]
+        own = parts[0].clone().requires_grad_()
+        found = vmap(TASK.losses)(own, parts[1])
+        found.backward(parts[2])
+        torch.testing.assert_close(found.flatten(), losses)
+        torch.testing.assert_close(own.grad.flatten(0, 1), wanted.grad)
+    mixed = F.one_hot(y, classes) * 0.5 + 0.5 / classes
+    torch.testing.assert_close(
+        TASK.losses(logits, mixed), F.cross_entropy(logits, mixed, **by)
+    )
 
 
 def test_each_sample_has_its_own_loss_and_score():

@@ -24,7 +24,12 @@ from fedlab_support import (
     uniform,
 )
 from fedlab_support.engines import Faults, LocalEngine, StackedEngine
-from fedlab_support.engines.batched import BATCHED, batched_form
+from fedlab_support.engines.batched import (
+    BATCHED,
+    batched_form,
+    column_form,
+    many_linear,
+)
 from fedlab_support.methods import FPL, FedMix
 from fedlab_support.models import Dropout
 from fedlab_support.privacy import Privacy
@@ -292,6 +297,34 @@ def test_every_batched_layer_is_k_plain_ones(layer, shape):
                 many[name].grad[i], parameter.grad, rtol=1e-4, atol=1e-4
             )
     torch.testing.assert_close(found, torch.cat(each), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_products_of_a_stack_have_slopes_of_every_order(bias):
+    """A loss may ask for slopes of slopes."""
+    stream = torch.Generator().manual_seed(0)
+    shapes = [(3, 2, 4), (3, 5, 4), *([(3, 5)] if bias else [])]
+    values = [torch.randn(shape, generator=stream).double() for shape in shapes]
+    values = [value.requires_grad_() for value in values]
+
+    def product(rows, weight, bias=None):
+        return many_linear(rows, weight, bias)
+
+    assert torch.autograd.gradcheck(product, values)
+    assert torch.autograd.gradgradcheck(product, values)
+    product(*values).sum().backward()
+    assert all(value.grad.stride() == value.stride() for value in values)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_vmap_sees_linear_layers_that_are_pytorchs(bias):
+    stream = torch.Generator().manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 5, bias=bias), nn.Identity())
+    form = column_form(plain)
+    assert type(plain[0]) is nn.Linear
+    for shape in ((7, 4), (2, 3, 4), (0, 4)):
+        x = torch.randn(shape, generator=stream)
+        torch.testing.assert_close(form(x), plain(x))
 
 
 def test_layers_without_a_batched_form_leave_the_model_to_vmap(federation):

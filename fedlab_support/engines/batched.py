@@ -31,14 +31,51 @@ class ManyLinear(Many):
 
     def forward(self, x: Tensor) -> Tensor:
         """(K·B, …, in) → (K·B, …, out)."""
-        weight = self.weight
-        columns = x.reshape(len(weight), -1, x.shape[-1]).mT
-        # weight times columns: the gradient then has the layout of the weight
-        if self.bias is None:
-            y = torch.bmm(weight, columns)
-        else:
-            y = torch.baddbmm(self.bias[:, :, None], weight, columns)
-        return y.mT.reshape(*x.shape[:-1], weight.shape[1])
+        weight, bias = self.weight, self.bias
+        rows = x.reshape(len(weight), -1, x.shape[-1])
+        return many_linear(rows, weight, bias).view(*x.shape[:-1], weight.shape[1])
+
+
+def many_linear(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """What K linear layers make of rows (K, N, in): (K, N, out)."""
+    is_autocast = torch.is_autocast_enabled(rows.device.type)  # has its own products
+    return (_products if is_autocast else _Products.apply)(rows, weight, bias)
+
+
+def _products(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if bias is None:
+        return torch.bmm(rows, weight.mT)
+    return torch.baddbmm(bias[:, None], rows, weight.mT)
+
+
+class _Products(torch.autograd.Function):
+    """The same; gradients lie as the weights do, where PyTorch's are to be turned."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        return _products(rows, weight, bias)
+
+    @staticmethod
+    def backward(ctx, slope: Tensor) -> tuple[Tensor | None, ...]:
+        """Slopes of rows, weight and bias, as far as somebody asks for them."""
+        (rows, weight), needed = ctx.saved_tensors, ctx.needs_input_grad
+        return (
+            torch.bmm(slope, weight) if needed[0] else None,
+            torch.bmm(slope.mT, rows) if needed[1] else None,
+            slope.sum(1) if needed[2] else None,
+        )
+
+
+class ColumnLinear(nn.Linear):
+    """``nn.Linear`` as vmap is quick with it: the weight's gradient lies as it does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, in) → (…, out)."""
+        y = self.weight @ x.reshape(-1, x.shape[-1]).mT
+        if self.bias is not None:
+            y = y + self.bias[:, None].to(y.dtype)
+        return y.mT.reshape(*x.shape[:-1], len(self.weight))
 
 
 class ManyConv2d(Many):
@@ -103,6 +140,15 @@ def batched_form(model: nn.Module) -> nn.Module | None:
             if _is_trained(child) and _has_batched_form(child):
                 setattr(module, name, BATCHED[type(child)](child))
     return None if any(map(_is_trained, twin.modules())) else twin
+
+
+def column_form(model: nn.Module) -> nn.Module:
+    """A copy of the model in which linear layers are a :class:`ColumnLinear`."""
+    twin = copy.deepcopy(model)
+    for layer in twin.modules():
+        if type(layer) is nn.Linear:
+            layer.__class__ = ColumnLinear
+    return twin
 
 
 def _is_trained(module: nn.Module) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -26,7 +25,7 @@ from ..training import (
     refuse_divergence,
     take_step,
 )
-from .batched import batched_form
+from .batched import batched_form, column_form
 from .contract import Answer, Failure, Job
 from .local import LocalEngine, intra_op_threads, tf32
 
@@ -174,8 +173,7 @@ class Plan:
         ids: Sequence[int],
         federation: Federation,
     ):
-        self.steps = [len(plan) for plan in plans]
-        counts = np.zeros((len(plans), self.steps[0], 1), dtype=np.int64)
+        counts = np.zeros((len(plans), len(plans[0]), 1), dtype=np.int64)
         for k, plan in enumerate(plans):
             counts[k, : len(plan), 0] = [len(index) for index in plan]
         is_seen = np.arange(counts.max()) < counts
@@ -185,10 +183,12 @@ class Plan:
         rows = federation.rows[own + first[:, None, None]].swapaxes(0, 1)
         device = federation.store.device
         share = (is_seen / np.maximum(counts, 1)).astype(np.float32)
+        steps = (counts > 0).sum((1, 2))
         self.active = (counts > 0).sum((0, 2)).tolist()
         self.width = counts.max((0, 2)).tolist()
         self.rows = torch.from_numpy(rows).to(device)
         self.share = torch.from_numpy(share.swapaxes(0, 1)).to(device)
+        self.steps = torch.from_numpy(steps).to(device)
 
     def batch(self, step: int, store: Store) -> tuple[Batch, Tensor]:
         """What is seen at a step, x and y (K·B, …), and what it counts, (K, B)."""
@@ -199,10 +199,10 @@ class Plan:
 
     def means(self, logged: list[Tensor]) -> list[float]:
         """Mean over each client's own steps, from values (active,) per step."""
-        total = torch.zeros(len(self.steps), device=self.rows.device)
+        total = torch.zeros(len(self.steps), device=self.steps.device)
         for values in logged:
             total[: len(values)] += values
-        return (total / torch.tensor(self.steps, device=total.device)).tolist()
+        return (total / self.steps).tolist()
 
 
 class StackedEngine(LocalEngine):
@@ -235,7 +235,7 @@ class StackedEngine(LocalEngine):
         if job.training.compile:
             twin.compile()
         if twin is None:
-            self.form = Vectorised(job.method, copy.deepcopy(job.model))
+            self.form = Vectorised(job.method, column_form(job.model))
         else:
             self.form = Batched(job.method, twin)
         self.speaks = kind.arrive is not base.arrive or kind.report is not base.report

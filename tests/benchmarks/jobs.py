@@ -25,9 +25,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fedlab_support as fl
 from fedlab_support.data import DomainData
+from fedlab_support.engines.batched import many_linear
 from fedlab_support.engines.local import one_intra_op_thread_here
 from fedlab_support.engines.wide import widened
 from fedlab_support.federation import Store
+from fedlab_support.metrics import task
 from fedlab_support.streams import numpy_stream
 from fedlab_support.vision import import_torchvision
 
@@ -264,16 +266,16 @@ def network(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor
 
 def batched_loss(x: Tensor, y: Tensor, w1, b1, w2, b2) -> Tensor:
     """The sum of all clients' mean losses, by batched products; x (K, B, 64)."""
-    hidden = torch.baddbmm(b1[:, :, None], w1, x.mT).relu()
-    logits = torch.baddbmm(b2[:, :, None], w2, hidden).mT
-    return F.cross_entropy(logits.flatten(0, 1), y.flatten()) * len(x)
+    logits = many_linear(many_linear(x, w1, b1).relu(), w2, b2)
+    losses = task("classification").losses(logits.flatten(0, 1), y.flatten())
+    return losses.mean() * len(x)
 
 
 def vmapped_loss(x: Tensor, y: Tensor, *own: Tensor) -> Tensor:
     """The same by ``torch.func.vmap`` of one client's loss."""
 
     def one(x: Tensor, y: Tensor, *own: Tensor) -> Tensor:
-        return F.cross_entropy(network(x, *own), y)
+        return task("classification").losses(network(x, *own), y).mean()
 
     return vmap(one)(x, y, *own).sum()
 
