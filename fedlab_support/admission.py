@@ -83,7 +83,8 @@ def _admitted(job: Job, told: Broadcast, client: int, answer, form, record) -> M
     validate(message, told.weights, client, int(job.federation.sizes[client]))
     if form is not None:
         expect_alike("a report", message.report, form)
-    job.method.check(message.report, job.model)
+    if form != {}:
+        job.method.check(message.report, job.model)
     for value in message.metrics.values():
         float(value)  # raises where it is none
     return message
@@ -92,15 +93,18 @@ def _admitted(job: Job, told: Broadcast, client: int, answer, form, record) -> M
 def _odd_ones(said: dict[int, Tensors]) -> dict[int, ValueError]:
     """Clients whose tensors are not like those of most, and in what; rows may be more.
 
+    Of two forms that are as usual the one with more tensors counts.
+
     Only names, types and the shapes of rows are compared: what nobody but the clients
     knows beforehand.
     """
     forms = {i: _form_of_rows(tensors) for i, tensors in said.items()}
-    usual = [form for form, _ in Counter(forms.values()).most_common(1)]
+    times = Counter(forms.values())
+    usual = max(times, key=lambda form: (times[form], len(form)), default=None)
     return {
         i: ValueError(f"expected rows as most clients send, {usual}, found {form}")
         for i, form in forms.items()
-        if form not in usual
+        if form != usual
     }
 
 

@@ -41,7 +41,6 @@ class StyleInversion(FedAvg):
         super().__post_init__()
         known = self.distance in DISTANCES
         expect(self, "distance", f"one of {DISTANCES}", known)
-        expect(self, "jointly", "True or False", isinstance(self.jointly, bool))
 
     def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
         """Look at all styles once; they do not change."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import torch
 
+from .engines import FaultyEngine
 from .identity import architecture, name_of
 from .metrics import task
 
 
 def describe(run) -> dict:
     """What made ``run``, as JSON values: two runs with the same are the same."""
-    training = dict(vars(run.training))
+    training, engine = dict(vars(run.training)), run.engine
+    if isinstance(engine, FaultyEngine):
+        engine = engine.engine
     asked = {
         "augment": training.pop("augment"),
         "faults": run.faults,
         "deadline": run.job.deadline,
         "privacy": run.job.privacy,
-        "engine": None if run.engine.is_exact else type(run.engine).__name__,
+        "engine": None if engine.is_exact else type(engine).__name__,
         "min_clients": run.min_clients if run.min_clients != 1 else None,
     }
     unusual = {name: repr(v) for name, v in asked.items() if v is not None}

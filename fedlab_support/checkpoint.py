@@ -127,12 +127,13 @@ def _made_by(run) -> dict:
             "use engine='local' or no checkpoint"
         )
     made_by = run.describe() | {"evaluate_every": run.evaluate_every, "format": FORMAT}
+    nameless = {"select": ("<lambda>", "<locals>")}
     for name, value in made_by.items():
-        if " at 0x" in str(value):
+        if any(sign in str(value) for sign in (" at 0x", *nameless.get(name, ()))):
             raise ValueError(
                 f"a checkpoint is found again by the run's settings, and its {name} is "
-                f"only known as {value!r}, which changes with every process; give it a "
-                "repr, as a frozen dataclass has"
+                f"only known as {value!r}, as others may be; take a module's "
+                "function or a notebook's, or give it a repr, as a frozen dataclass has"
             )
     return made_by
 

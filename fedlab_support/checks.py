@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 
 def expect(settings: object, name: str, allowed: str, is_right: bool) -> None:
@@ -28,5 +29,16 @@ def expect_count(settings: object, least: int, *names: str) -> None:
     """Raise ValueError unless all these settings are whole numbers ≥ ``least``."""
     for name in names:
         value = getattr(settings, name)
-        is_count = isinstance(value, int) and value >= least
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        is_count = is_whole and value >= least
         expect(settings, name, f"a whole number ≥ {least}", is_count)
+
+
+def expect_flags(settings: object) -> None:
+    """Raise ValueError unless all settings of a dataclass that are flags are bools.
+
+    A "no" would switch them on.
+    """
+    for name in (field.name for field in fields(settings) if field.type == "bool"):
+        is_flag = isinstance(getattr(settings, name), bool)
+        expect(settings, name, "True or False", is_flag)

@@ -323,16 +323,34 @@ def expect_tensors(what: str, tensors: Tensors) -> None:
             )
 
 
+def expect_names(tensors: Tensors, *names: str) -> None:
+    """Raise ValueError unless the tensors are named like this."""
+    if tensors.keys() != set(names):
+        raise ValueError(f"expected tensors named {[*names]}, found {sorted(tensors)}")
+
+
 def expect_classes(
-    tensors: Tensors, entries: str, classes: str, num: int, once: bool = False
+    tensors: Tensors,
+    entries: str,
+    classes: str | None,
+    num: int,
+    beside: tuple[str, ...] = (),
+    once: bool = False,
+    width: int | None = None,
 ) -> None:
     """Raise ValueError unless ``classes`` has one of 0…num - 1 for each of ``entries``.
 
-    Nothing is expected where there are none. ``once``: each class at most once.
+    - ``classes`` None: entries have none. ``beside``: names of all other tensors.
+    - ``once``: each class at most once. ``width``: of an entry, where that is known.
     """
-    if (said := tensors.get(classes)) is None:
+    expect_names(tensors, entries, *beside, *([classes] if classes else []))
+    if classes is None:
         return
-    is_class, shape = (said >= 0) & (said < num), tensors[entries].shape[:1]
+    said, shape = tensors[classes], tensors[entries].shape[:1]
+    if width is not None and tensors[entries].shape[1:] != (width,):
+        found = tuple(tensors[entries].shape)
+        raise ValueError(f"{entries!r} must have {width} columns, found shape {found}")
+    is_class = (said >= 0) & (said < num)
     is_new = not once or len(said.unique()) == len(said)
     if said.shape != shape or not is_class.all() or not is_new:
         raise ValueError(

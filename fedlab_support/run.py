@@ -156,7 +156,9 @@ class Run:
         - ``checkpoint``: a folder of this run's own, written after every ``every``
           rounds and after the last. A run without rounds begins where the newest in it
           stands, and those rounds count as rounds of this ``fit``, then of later ones:
-          a script that was killed and is started again ends where it would have.
+          a script that was killed and is started again ends where it would have. With
+          fewer rounds than lie there nothing is trained, and the run stands at those.
+          A checkpoint holds the weights, the clients' memories and the whole history.
 
         Stopped and continued, by an interrupt, by a second call or by a kill, a run
         gives the same numbers as one that was not. For checkpoints that are refused see
@@ -183,6 +185,8 @@ class Run:
         ``evaluate``: measure afterwards; None decides by ``evaluate_every``. If that is
         interrupted, it is made up for before the next round.
         """
+        if self.engine.job is not self.job:
+            raise RuntimeError("the engine has another run's job; make one for each")
         if not self.has_started:
             self._start()
         if self.must_measure:

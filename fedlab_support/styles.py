@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from .clustering import MOST_POINTS, cluster_means, finch
 from .federation import Batch, Samples
-from .messages import Tensors
+from .messages import Tensors, expect_names
 from .models.adain import pooled, style_network
 from .training import Visit
 
@@ -101,8 +101,8 @@ def check_styles(tensors: Tensors, most: int = 1) -> None:
 
     J lies in 1…``most``: who says more styles would have more votes.
     """
-    if (styles := tensors.get("styles")) is None:
-        return
+    expect_names(tensors, "styles")
+    styles = tensors["styles"]
     is_style = styles.ndim == 3 and 1 <= len(styles) <= most and styles.shape[1] == 2
     if not (is_style and styles.is_floating_point()):
         raise ValueError(

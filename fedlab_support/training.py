@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Adam, AdamW, Optimizer
 
-from .checks import expect
+from .checks import expect, expect_flags
 from .federation import Batch, Client, Samples
 from .messages import Broadcast, Message, Tensors, copies, refuse_nan
 from .metrics import Task
@@ -94,7 +94,7 @@ class LocalTraining:
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ValueError(f"{name} must be a whole number ≥ 1, found {value!r}")
         expect(self, "precision", f"one of {PRECISIONS}", self.precision in PRECISIONS)
-        expect(self, "compile", "True or False", isinstance(self.compile, bool))
+        expect_flags(self)
         is_right = isinstance(self.augment, Augmentation | None)
         expect(self, "augment", "None or an augmentation, as in Mixup()", is_right)
         if self.optimiser not in ("sgd", *_ADAPTIVE):

@@ -27,6 +27,7 @@ from fedlab_support import (
 from fedlab_support.engines.flower_records import identity
 from fedlab_support.federation import Batch
 from fedlab_support.messages import Broadcast
+from fedlab_support.methods import FedBN
 from fedlab_support.methods.augment import DACSC, ManifoldMixup, MixStyle, Mixup, MoEx
 from fedlab_support.methods.augment.common import mixed_labels
 from fedlab_support.metrics import task
@@ -724,3 +725,18 @@ def test_augmentations_are_values():
     for augment in ALL:
         assert isinstance(augment, Augmentation)
         assert augment == replace(augment) and eval(repr(augment)) == augment
+
+
+@pytest.mark.parametrize("unseen", ["batch", "adapt"])
+def test_a_content_norm_that_only_predicts_learns_nothing(federation, unseen):
+    """FedBN's clients never seen look at each batch, one like the other."""
+    settings = {"augment": DACSC(stages=(1,), adjust_content=True)}
+    model, training = partial(small_cnn, norm="batch"), LocalTraining(**settings)
+    run = Run(FedBN(unseen=unseen), federation, model, training)
+    run.step()
+    before = {name: value.clone() for name, value in run.model.state_dict().items()}
+    x = features((6, *run.model.image_shape))
+    first, second = (run.method.predict(run.model, x) for _ in range(2))
+    assert first.equal(second)
+    for name, value in run.model.state_dict().items():
+        assert value.equal(before[name]), name

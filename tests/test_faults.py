@@ -1,9 +1,11 @@
 """Faulty clients are left out, counted exactly, and leave the server untouched."""
 
+import copy
 import re
 import time
 import warnings
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,10 +14,20 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedlab_support import FedAvg, Federation, LocalTraining, Run, dirichlet, uniform
-from fedlab_support.engines import Faults, FaultyEngine, LocalEngine
+from fedlab_support import (
+    FedAvg,
+    Federation,
+    LocalTraining,
+    Run,
+    dirichlet,
+    iid,
+    small_cnn,
+    uniform,
+)
+from fedlab_support.engines import Faults, FaultyEngine, LocalEngine, open_engine
 from fedlab_support.engines.faults import REASONS, WAYS, malformed, with_nan
 from fedlab_support.messages import Message, expect_tensors, nbytes, validate
+from fedlab_support.methods import CCST, FISC, FPL, FedDG, FedMix, HarmoFL
 from fedlab_support.training import PrivateState
 from tests.probe import AwkwardNet, Probe
 from tests.test_methods import linear
@@ -399,7 +411,7 @@ def test_who_exceeds_the_deadline_is_left_out_of_the_round(federation, batch_siz
     for each in (run, clean):
         training = replace(TRAINING, batch_size=batch_size)
         each.job = replace(each.job, training=training)
-        each.engine.open(each.job)
+        each.engine = open_engine("local", each.job, workers=1, faults=None)
     with pytest.warns(
         UserWarning, match="client 1 is left out .*exceeded its deadline"
     ):
@@ -408,6 +420,63 @@ def test_who_exceeds_the_deadline_is_left_out_of_the_round(federation, batch_siz
     assert "touched" not in run.private[1].memory
     assert events(run).keys() == {(1, 1)}
     assert run.wire.query("client == 1 and round == 1").direction.unique() == ["down"]
+
+
+def test_a_faulty_engine_can_be_copied_and_names_who_is_behind(federation):
+    run = a_run(federation, faults=Faults(drop=0.1))
+    again = copy.copy(run.engine)
+    assert again.engine is run.engine.engine and again.workers == run.engine.workers
+    cards = [
+        Run(FedAvg(), federation, linear, engine="stacked", faults=faults).describe()
+        for faults in (None, Faults(drop=0.1))
+    ]
+    assert [card["engine"] for card in cards] == ["'StackedEngine'"] * 2
+
+
+def silent(method):
+    """The same method, but client 0 says nothing where others say what they know."""
+    kind = type(method)
+
+    class Silent(kind):
+        if kind.introduce is not FedAvg.introduce:
+
+            def introduce(self, model, visit):
+                said = super().introduce(model, visit)
+                return {} if visit.client.id == 0 else said
+
+        else:
+
+            def report(self, model, visit):
+                said = super().report(model, visit)
+                return {} if visit.client.id == 0 else said
+
+    return Silent(**vars(method))
+
+
+TALKERS = [FPL(), FedMix(), FedDG(), FedDG(match_label=True), HarmoFL(), FISC(), CCST()]
+
+
+@pytest.mark.parametrize("method", TALKERS, ids=lambda method: method.label)
+@pytest.mark.parametrize("others", [1, 2])
+def test_who_says_nothing_is_left_out(method, others):
+    """Also where only one other client shows what is usual; alone nothing breaks."""
+    data = tiny_data(60, channels=1)
+    federation = Federation.build(data, iid(data, 3, rng=0))
+
+    def select(roster, rng):
+        return [i for i in roster.ids if i <= others]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = Run(silent(method), federation, small_cnn, TRAINING, select, workers=1)
+        run.fit(3, progress=False)
+        alone = Run(
+            silent(method), federation, small_cnn, TRAINING, lambda *_: [0], workers=1
+        )
+        with suppress(ValueError):  # it may be out of the run
+            alone.step()
+    assert run.server.round == 3
+    assert set(run.history.events()["client"]) == {0}
 
 
 @pytest.mark.parametrize("wrong", [0, -1.0, float("nan")])
@@ -466,7 +535,7 @@ class Canned:
     holds_clients = True
 
     def open(self, job):
-        self.garbage = None
+        self.job, self.garbage = job, None
 
     def train(self, broadcasts, private):
         answers = {}

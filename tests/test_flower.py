@@ -20,7 +20,13 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedlab_support.engines import flower, flower_local, flower_node, flower_post
 from fedlab_support.engines.contract import Failure
-from fedlab_support.engines.flower_records import Envelope, build, pack, unpack
+from fedlab_support.engines.flower_records import (
+    Envelope,
+    build,
+    identity,
+    pack,
+    unpack,
+)
 from fedlab_support.training import PrivateState
 from tests.flower_recipes import tiny
 
@@ -378,6 +384,21 @@ def test_scores_of_another_length_are_refused():
 
     with pytest.warns(UserWarning, match="client 1 unmeasured.*values"):
         Nodes(spoil=spoil, method="fedavg").run().evaluate()
+
+
+def test_nobody_is_asked_where_nobody_was_chosen():
+    assert Nodes().run().engine.train({}, {}) == {}
+
+
+def test_a_node_with_another_frozen_backbone_is_refused():
+    jobs = [Nodes().run().job for _ in range(2)]
+    for job in jobs:
+        job.model.requires_grad_(False)
+    assert identity(jobs[0]) == identity(jobs[1])
+    with torch.no_grad():
+        next(jobs[1].model.parameters()).mul_(-3)
+    one, other = map(identity, jobs)
+    assert [name for name in one if one[name] != other[name]] == ["frozen"]
 
 
 def test_an_empty_part_is_refused_before_anyone_is_asked():

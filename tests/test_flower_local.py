@@ -331,3 +331,10 @@ def test_the_simulation_runtime_finds_the_same_weights_as_the_local_engine():
                 pytest.skip("Ray itself gives up after 30 s on a machine this busy")
             raise
         assert_same(outcome, settings, 2)
+
+
+def test_a_federation_is_there_in_its_with_only():
+    flower = LocalFlower(1)
+    flower.close()
+    with pytest.raises(RuntimeError, match="use `with LocalFlower"):
+        flower.run("tests.flower_recipes:fedavg")

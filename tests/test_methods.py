@@ -1,9 +1,20 @@
 """FedAvg and its first two children: invariants of the specifications."""
 
+from dataclasses import fields
+
 import pytest
 import torch
 
-from fedlab_support import FedAvg, FedAvgM, Federation, FedProx, LocalTraining, Run, iid
+from fedlab_support import (
+    FedAvg,
+    FedAvgM,
+    Federation,
+    FedProx,
+    LocalTraining,
+    Run,
+    iid,
+    methods,
+)
 from fedlab_support.engines.local import one_intra_op_thread
 from fedlab_support.federation import Client
 from fedlab_support.messages import Broadcast
@@ -287,3 +298,14 @@ def test_a_constant_displacement_gathers_speed_geometrically():
 def test_impossible_settings_are_refused_at_once(make):
     with pytest.raises(ValueError, match="found"):
         make()
+
+
+@pytest.mark.parametrize("method", methods.__all__)
+def test_flags_are_true_or_false_and_counts_are_no_flags(method):
+    made = getattr(methods, method)
+    if not (isinstance(made, type) and issubclass(made, FedAvg)):
+        pytest.skip("no method")
+    for field in fields(made):
+        if field.type == "bool":
+            with pytest.raises(ValueError, match=f"{field.name} must be True or False"):
+                made(**{field.name: "no"})

@@ -496,6 +496,14 @@ def test_domains_that_are_not_named_or_left_out_have_no_client():
         (lambda: client_types(DATA, 5, 0, share=0), r"share must lie in \(0, 1\], fou"),
         (lambda: client_types(DATA, 5, 0, inside=0.1), r"inside must be ≥ 1.*found"),
         (
+            lambda: client_types(DATA, 5, 0, share=2.0, equal_sizes=True),
+            r"share must lie in \(0, 1\], found 2.0",
+        ),
+        (
+            lambda: client_types(DATA, 5, 0, inside=0.1, equal_sizes=True),
+            r"inside must be ≥ 1.*found 0.1",
+        ),
+        (
             lambda: client_types(DATA, 24, 0, inside=100.0),
             r"24 clients of 'domain 0', found sizes \[0, .*equal_sizes=True",
         ),

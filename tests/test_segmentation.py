@@ -10,6 +10,7 @@ from torch import nn
 
 from fedlab_support import FedAvg, LocalTraining, Run
 from fedlab_support.data import DomainData, load, rotated
+from fedlab_support.engines import forms
 from fedlab_support.federation import Federation
 from fedlab_support.history import by_client, final
 from fedlab_support.metrics import SMOOTH, task
@@ -260,9 +261,7 @@ def test_a_run_goes_on_from_its_checkpoint(trained, tmp_path):
 def test_the_stacked_engine_trains_masks(form, monkeypatch):
     """Clients of different sizes: rows that only fill a batch up must count nothing."""
     if form == "vmap":
-        from fedlab_support.engines import stacked
-
-        monkeypatch.setattr(stacked, "batched_form", lambda model: None)
+        monkeypatch.setattr(forms, "batched_form", lambda model: None)
     runs = {}
     for engine in ("local", "stacked"):
         federation = Federation.build(DATA, by_owner(DATA))

@@ -1,6 +1,7 @@
 """The stacked engine: the local engine's results, to rounding, or a clear refusal."""
 
 import shutil
+import threading
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from fedlab_support import (
     FedAvg,
@@ -33,6 +35,7 @@ from fedlab_support.engines.batched import (
 from fedlab_support.methods import FPL, FedMix
 from fedlab_support.models import Dropout
 from fedlab_support.privacy import Privacy
+from fedlab_support.stopping import Stopped, stopping_on
 from tests.probe import AwkwardNet, Probe
 from tests.tiny import tiny_data
 
@@ -249,6 +252,134 @@ def test_what_cannot_be_stacked_is_refused_with_the_reason(federation, change, w
         Run(federation=federation, engine="stacked", **settings)
     run = Run(federation=federation, engine="auto", **settings)
     assert type(run.engine) is LocalEngine
+
+
+class Pixels(nn.Module):
+    """One linear layer, and how its input gets there."""
+
+    def __init__(self, image_shape, num_classes):
+        super().__init__()
+        self.fc = nn.Linear(int(np.prod(image_shape)), num_classes)
+        self.head = None
+
+    def forward(self, x):
+        return self.fc(x.flatten(1))
+
+
+class Counting(Pixels):
+    def __init__(self, image_shape, num_classes):
+        super().__init__(image_shape, num_classes)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.seen += x.mean().detach()
+        return super().forward(x) + self.seen
+
+
+class Hooked(Pixels):
+    def __init__(self, image_shape, num_classes):
+        super().__init__(image_shape, num_classes)
+        self.fc.register_forward_hook(lambda layer, x, y: 3 * y)
+
+
+class Centred(Pixels):
+    def forward(self, x):
+        return super().forward(x - x.mean(0))
+
+
+class InTurn(Pixels):
+    """Its samples stand in the second dimension."""
+
+    def forward(self, x):
+        return self.fc(x.flatten(1)[None].expand(2, -1, -1)).sum(0)
+
+
+class Unit(Pixels):
+    def forward(self, x):
+        return F.linear(x.flatten(1), F.normalize(self.fc.weight))
+
+
+class Recurrent(Pixels):
+    def __init__(self, image_shape, num_classes):
+        super().__init__(image_shape, num_classes)
+        self.read = nn.LSTM(image_shape[2], image_shape[2], batch_first=True)
+
+    def forward(self, x):
+        return super().forward(self.read(x.flatten(1, 2))[0])
+
+
+class Tracking(Pixels):
+    def __init__(self, image_shape, num_classes):
+        super().__init__(image_shape, num_classes)
+        self.norm = nn.InstanceNorm2d(image_shape[0], track_running_stats=True)
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
+
+
+class Frozen(Pixels):
+    def __init__(self, image_shape, num_classes):
+        super().__init__(image_shape, num_classes)
+        self.requires_grad_(False)
+
+
+ODD = [
+    (Pixels, "Batched"),
+    (Hooked, "Vectorised"),
+    (InTurn, "Vectorised"),
+    (Unit, "Vectorised"),
+    (Counting, "training changes 'seen', of which all clients share one"),
+    (Tracking, "training changes 'norm.running_mean'"),
+    (Centred, "has other gradients than where a client is alone"),
+    (Recurrent, "stacked, it ends in RuntimeError: "),
+    (Frozen, "nothing to train"),
+]
+
+
+@pytest.mark.parametrize(("model", "form"), ODD)
+def test_what_only_a_forward_pass_shows_is_stacked_right_or_not_at_all(
+    federation, model, form
+):
+    if form in ("Batched", "Vectorised"):
+        runs = [fitted(federation, e, model=model) for e in ("local", "stacked")]
+        assert type(runs[1].engine.form).__name__ == form
+        assert_same(*runs)
+    else:
+        with pytest.raises(ValueError, match=form):
+            Run(FedAvg(), federation, model, engine="stacked")
+    run = Run(FedAvg(), federation, model, engine="auto")
+    kinds = StackedEngine if form in ("Batched", "Vectorised") else LocalEngine
+    assert type(run.engine) is kinds
+
+
+def test_a_stack_is_given_up_between_two_steps(federation):
+    event, steps = threading.Event(), []
+
+    class Interrupted(FedAvg):
+        stackable: ClassVar[bool] = True
+
+        def loss(self, model, batch, visit):
+            steps.append(batch)
+            event.set()
+            return super().loss(model, batch, visit)
+
+    run = Run(Interrupted(), federation, one_layer, PLAIN, engine="stacked")
+    event.clear()
+    steps.clear()
+    with stopping_on(event), pytest.raises(Stopped):
+        run.step()
+    assert len(steps) == 1 and run.server.round == 0 and run.wire.empty
+    usual = Run(FedAvg(), federation, one_layer, PLAIN, engine="stacked").step()
+    torch.testing.assert_close(run.step().server.weights, usual.server.weights)
+
+
+def test_an_engine_that_has_taken_on_another_run_does_not_train_this_one(federation):
+    for engine in (LocalEngine(1), StackedEngine(1)):
+        runs = [Run(FedAvg(), federation, one_layer, engine=engine) for _ in range(2)]
+        with pytest.raises(RuntimeError, match="the engine has another run's job"):
+            runs[0].step()
+        assert runs[0].server.round == 0 and runs[1].step().server.round == 1
 
 
 def test_auto_stacks_where_it_can_and_pays(federation):

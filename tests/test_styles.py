@@ -203,10 +203,12 @@ def test_what_is_no_style_is_refused(wrong, reason):
         styles.check_styles({"styles": wrong})
 
 
-def test_styles_and_reports_without_any_pass():
+def test_styles_pass_and_nothing_beside_or_instead_of_them_does():
     styles.check_styles({"styles": random_styles(3)}, most=3)
-    styles.check_styles({"styles": torch.zeros(1, 2, 3)})
-    styles.check_styles({})
+    styles.check_styles(one := {"styles": torch.zeros(1, 2, 3)})
+    for said in ({}, one | {"more": torch.zeros(1)}):
+        with pytest.raises(ValueError, match=r"expected tensors named \['styles'\]"):
+            styles.check_styles(said)
 
 
 # ---- the network beside the model ---------------------------------------------------

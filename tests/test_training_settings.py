@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import Adam
 
+from fedlab_support.engines.local import intra_op_threads
 from fedlab_support.federation import Federation
 from fedlab_support.messages import Broadcast
 from fedlab_support.methods import FedAvg
@@ -322,3 +323,13 @@ def test_adamw_decays_weights_apart_from_the_gradient():
     w.grad = torch.tensor([0.5])
     build_optimiser([("w", w)], training).step()
     assert w.item() == pytest.approx(3 * (1 - 0.1 * 0.01) - 0.1, rel=1e-6)
+
+
+def test_threads_of_an_operation_are_those_of_the_block_around():
+    """Also behind an inner block, as behind each visit within a round."""
+    before = torch.get_num_threads()
+    with intra_op_threads(1):
+        with intra_op_threads(2):
+            assert torch.get_num_threads() == 2
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before

@@ -37,10 +37,13 @@ def open_engine(
             "processes": ProcessEngine,
             "stacked": StackedEngine,
         }
-        can_stack = not refusal(job) and pays(job)
+        can_stack = pays(job) and not refusal(job)
         known["auto"] = StackedEngine if can_stack else LocalEngine
         if engine not in known:
-            raise ValueError(f"engine must be one of {sorted(known)}, found {engine!r}")
+            raise ValueError(
+                f"engine must be one of {sorted(known)}, found {engine!r}; for Flower, "
+                "which takes the run as a recipe, see LocalFlower"
+            )
         engine = known[engine](workers)
     if faults is not None:
         engine = FaultyEngine(engine, faults)

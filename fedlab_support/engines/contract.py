@@ -106,6 +106,9 @@ class Engine(Protocol):
     is_exact: bool
     """Whether results are the local engine's to the last bit, not only to rounding."""
 
+    job: Job
+    """What it has taken on last."""
+
     def open(self, job: Job) -> None:
         """Take on a job; ValueError says why this engine cannot do it."""
 

@@ -78,6 +78,8 @@ class FaultyEngine:
         self.engine, self.faults = engine, faults
 
     def __getattr__(self, name: str):
+        if name == "engine":  # a copy has none yet
+            raise AttributeError(name)
         return getattr(self.engine, name)
 
     def open(self, job: Job) -> None:

@@ -39,7 +39,8 @@ the SuperLink's own helper reaches it, 127.0.0.1. On each node::
 
 then ``flwr run . server --stream --run-config …`` as above. A recipe finds data where
 its machine has them, for instance by ``load(…)`` and ``FEDLAB_DATA``; server and nodes
-compare what they built before round 1, and differences are refused.
+compare what they built before round 1, and differences are refused. Whoever has the
+recipe has its seed: the noise of ``Privacy`` hides nothing from such a server.
 """
 
 from __future__ import annotations
@@ -133,6 +134,8 @@ class FlowerEngine:
                 packed[id(tensors)] = pack(tensors)
             return packed[id(tensors)]
 
+        if not broadcasts:
+            return {}
         contents, (round,) = {}, {b.round for b in broadcasts.values()}
         for node, ids in self._by_node(broadcasts):
             contents[node] = content = question(clients=ids, round=round)

@@ -23,7 +23,7 @@ from ..history import History
 from ..messages import Tensors
 from . import leftovers
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK, NO_PROXY = "127.0.0.1", ("no_proxy", "NO_PROXY")
 START_SECONDS = 60.0
 """How long a SuperLink may take until it can be reached."""
 
@@ -119,6 +119,7 @@ class LocalFlower:
             )
         self.nodes, self.simulation, self.port = nodes, simulation, port
         self.certificates, self.node_keys = certificates, list(node_keys)
+        self.folder: Path | None = None
         self.processes: dict[str, subprocess.Popen] = {}
 
     def __enter__(self) -> LocalFlower:
@@ -148,8 +149,14 @@ class LocalFlower:
         - ``settings``: keyword arguments of the recipe, JSON values.
         - ``timeout``, ``patience``: seconds, see ``FlowerEngine``.
 
-        Raises RuntimeError, with the end of the log, when there is no outcome.
+        Raises RuntimeError, with the end of the log, when there is no outcome, and
+        outside the ``with``.
         """
+        if self.folder is None or not self.folder.exists():
+            raise RuntimeError(
+                "expected a federation that has started, found none; use "
+                "`with LocalFlower(…) as flower: flower.run(…)`"
+            )
         name = f"run{sum(each.startswith('run') for each in self.processes)}"
         output = self.folder / name / "output"
         config = {
@@ -177,6 +184,8 @@ class LocalFlower:
     def close(self) -> None:
         """End every process that was started here, and remove the folder."""
         atexit.unregister(self.close)
+        if self.folder is None:
+            return
         leftovers.end(str(self.folder))
         for process in self.processes.values():
             process.wait()
@@ -265,6 +274,7 @@ class LocalFlower:
     ) -> subprocess.Popen:
         """Start a process in a session of its own; what it says goes to its log."""
         scripts = sysconfig.get_path("scripts")
+        direct = [os.environ.get(name, "") for name in NO_PROXY]
         environment = os.environ | {
             leftovers.MARK: str(self.folder),
             "FLWR_HOME": str(self.folder / name),
@@ -272,7 +282,7 @@ class LocalFlower:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",
             "RAY_USAGE_STATS_ENABLED": "0",
-            "NO_PROXY": f"{LOOPBACK},{os.environ.get('NO_PROXY', '')}",
+            **dict.fromkeys(NO_PROXY, ",".join([LOOPBACK, *filter(None, direct)])),
             "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
             "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path),
         }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 
 import torch
+from torch import nn
 
 from ..identity import architecture, name_of
 from ..messages import Tensors
+from ..training import trained_names
 from .contract import Engine, Job
 
 try:
@@ -117,4 +120,14 @@ def identity(job: Job) -> dict[str, str]:
         "seed": str(job.seed),
         "deadline": repr(job.deadline),
         "privacy": repr(job.privacy),
+        "frozen": _frozen(job.model),
     }
+
+
+def _frozen(model: nn.Module) -> str:
+    """A short hash of the state that never travels, as of a pretrained backbone."""
+    digest, moving = hashlib.sha256(), set(trained_names(model))
+    for name, value in sorted(model.state_dict().items()):
+        if name not in moving:
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -290,9 +290,13 @@ def tf32(job: Job) -> Iterator[None]:
 
 @dataclass
 class _Threads:
-    """The process's setting before the first of all blocks that are running."""
+    """The process's setting before the first of all blocks that are running.
+
+    ``own``: each thread's setting in the block that it is in.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
+    own: threading.local = field(default_factory=threading.local)
     inside: int = 0
     before: int = 1
 
@@ -305,19 +309,23 @@ def intra_op_threads(num: int) -> Iterator[None]:
     """``num`` threads per operation inside the block; the caller's setting comes back.
 
     Blocks may overlap in several threads: each leaves with the setting that held before
-    the first of them. The engine's own threads set one for themselves.
+    the first of them, or with that of the block around it. The engine's own threads set
+    one for themselves.
     """
+    around = getattr(_THREADS.own, "num", None)
     with _THREADS.lock:
         if _THREADS.inside == 0:
             _THREADS.before = torch.get_num_threads()
         _THREADS.inside += 1
     torch.set_num_threads(num)
+    _THREADS.own.num = num
     try:
         yield
     finally:
+        _THREADS.own.num = around
         with _THREADS.lock:
             _THREADS.inside -= 1
-            torch.set_num_threads(_THREADS.before)
+            torch.set_num_threads(_THREADS.before if around is None else around)
 
 
 one_intra_op_thread = partial(intra_op_threads, 1)

@@ -36,10 +36,10 @@ LOOK_SECONDS = 0.1
 """Between two looks whether somebody wants the round to end."""
 
 ASKED = 3
-"""How often a process is asked for the same visits: it may lack the job, or die."""
+"""How often a process is asked for the same visit when processes die of it."""
 
-MOST_JOBS = 8
-"""Jobs that a worker process keeps at hand, for runs that take turns."""
+MOST_JOBS = 2
+"""Jobs that a worker process keeps at hand, each with its data: runs may take turns."""
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "LOKY_MAX_MEMORY_LEAK_SIZE": "1e15"}
 """One thread an operation; and no process is replaced because it has grown."""
@@ -55,9 +55,9 @@ class ProcessEngine(LocalEngine):
     """Worker processes that are local engines of one worker each.
 
     Threads share the interpreter's lock, which small models hold most of the time.
-    Processes do not, but hold PyTorch, the data and the model once more each, and take
-    a second or two to start; all runs of this process share them. The same results as
-    :class:`LocalEngine`, to the last bit.
+    Processes do not, but take a second or two to start and hold PyTorch once more each,
+    as well as data and model of the last two runs; all runs of this process share them.
+    The same results as :class:`LocalEngine`, to the last bit.
 
     Methods, models and data are pickled on their way, what a notebook defines included.
     What a client's cache held may be computed again, since clients change their
@@ -106,8 +106,17 @@ class ProcessEngine(LocalEngine):
         self._begin()
         ordered, answers = self.job.large_first(ids), {}
         shares = deal(ordered, self.job.federation.sizes, self.workers)
-        for number in range(ASKED):
-            luggage = self._luggage if number else ()
+        for i in self._ask(hook, given, shares, answers):
+            # alone: the one of whom a process dies takes nobody along
+            for _ in range(1, ASKED):
+                if not self._ask(hook, given, [[i]], answers):
+                    break
+        return {i: answers[i] for i in ordered}
+
+    def _ask(self, hook: str, given: Callable, shares: list, answers: dict) -> list:
+        """Add the answers of all shares; returns clients whose process has died."""
+        died = []
+        for luggage in ((), self._luggage):
             work = {
                 self._submit(_visit, hook, given(share), *luggage): share
                 for share in shares
@@ -116,14 +125,15 @@ class ProcessEngine(LocalEngine):
             shares = []
             for future, share in work.items():
                 error = future.exception()
+                if isinstance(error, TerminatedWorkerError):
+                    died += share
                 if error is not None:
                     answers |= dict.fromkeys(share, Failure.of(error))
                 elif said := future.result():
                     answers |= restored(*said)
-                    continue
-                if error is None or isinstance(error, TerminatedWorkerError):
-                    shares.append(share)  # it lacked the job, or has died
-        return {i: answers[i] for i in ordered}
+                else:
+                    shares.append(share)  # the process lacks the job
+        return died
 
     def _begin(self) -> None:
         """Once: wait for the processes; RuntimeError when they cannot do the job."""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..federation import Batch, Federation, Store, positions
 from ..messages import Broadcast, Message, Stack, Tensors, copies
 from ..methods import FedAvg
-from ..metrics import Task, task
+from ..metrics import task
 from ..models import Dropout
+from ..stopping import stop_check
 from ..streams import Stream, numpy_stream
 from ..training import (
     Learner,
@@ -25,8 +24,8 @@ from ..training import (
     refuse_divergence,
     take_step,
 )
-from .batched import batched_form, column_form
 from .contract import Answer, Failure, Job
+from .forms import PerClient, form_of
 from .local import LocalEngine, intra_op_threads, tf32
 
 STACK_BYTES = {"cpu": 500_000_000, "cuda": 8_000_000_000}
@@ -52,8 +51,6 @@ def refusal(job: Job) -> str:
         return f"{job.training.augment!r} acts on the batch of one client"
     if job.deadline is not None:
         return "a deadline is one client's own, and here all take the same time"
-    if job.training.compile and _twin(job) is None:
-        return "compile=True needs FedAvg's loss and batched layers"
     each = job.model.named_parameters
     if len([*each()]) < len([*each(remove_duplicate=False)]):
         return "two layers of the network share a parameter"
@@ -63,6 +60,10 @@ def refusal(job: Job) -> str:
             return f"{name!r} is a BatchNorm, whose batch would be all clients'"
         if isinstance(module, Dropout) and module.p > 0:
             return f"{name!r} draws noise, which comes from every client's own stream"
+    try:
+        form_of(job)
+    except ValueError as error:
+        return str(error)
     return ""
 
 
@@ -76,86 +77,8 @@ def pays(job: Job) -> bool:
     return is_gpu or not any(m.weight.requires_grad for m in layers)
 
 
-def _twin(job: Job) -> nn.Module | None:
-    """The network with batched layers, where it and the loss allow them."""
-    is_plain = type(job.method).loss is FedAvg.loss
-    return batched_form(job.model) if is_plain else None
-
-
 def _owner(kind: type, name: str) -> type:
     return next(parent for parent in kind.__mro__ if name in vars(parent))
-
-
-@dataclass(frozen=True)
-class PerClient:
-    """A task whose loss is one number for each client.
-
-    ``share``: what each sample counts, (K, B) or (B,) for one client: 1 / n for the n
-    samples of a client's batch, 0 for what only fills its row.
-    """
-
-    task: Task
-    share: Tensor
-
-    def loss(self, output: Tensor, y: Tensor) -> Tensor:
-        """Mean loss of each client, (K,), from what stands in one row after another."""
-        losses = self.task.losses(output, y)
-        return (losses.view(self.share.shape) * self.share).sum(-1)
-
-    def score(self, output: Tensor, y: Tensor) -> Tensor:
-        """The task's score of each sample."""
-        return self.task.score(output, y)
-
-    def soft(self, y: Tensor, num_classes: int) -> Tensor:
-        """The task's targets as probabilities."""
-        return self.task.soft(y, num_classes)
-
-
-def place(model: nn.Module, parameters: Tensors) -> None:
-    """Let the layers of a model have these parameters, by name, in place of theirs."""
-    for name, value in parameters.items():
-        layer, _, key = name.rpartition(".")
-        model.get_submodule(layer)._parameters[key] = value
-
-
-class Batched:
-    """The task's loss, by a network of batched layers."""
-
-    def __init__(self, method: FedAvg, model: nn.Module):
-        self.loss, self.model = method.loss, model
-
-    def hold(self, stack: Tensors) -> None:
-        """Use these parameters, (K, …) each."""
-        place(self.model, stack)
-
-
-class Vectorised:
-    """Any stackable loss, by torch.func.vmap over the clients."""
-
-    def __init__(self, method: FedAvg, model: nn.Module):
-        self.method, self.model = method, model
-
-    def hold(self, stack: Tensors) -> None:
-        """Use these parameters, (K, …) each."""
-        self.stack = dict(stack)
-        place(self.model, stack)
-
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
-        """The loss of every client, (K,)."""
-        share = visit.task.share
-
-        def one(parameters: Tensors, x: Tensor, y: Tensor, share: Tensor):
-            """The loss of one client, and what it logs."""
-            place(model, parameters)
-            own = replace(visit, task=PerClient(visit.task.task, share), logged={})
-            value = self.method.loss(model, Batch(x, y, batch.index, batch.epoch), own)
-            return value, {name: logged for name, (logged,) in own.logged.items()}
-
-        rows = [values.unflatten(0, share.shape) for values in batch[:2]]
-        values, logged = vmap(one)(self.stack, *rows, share)
-        for name, value in logged.items():
-            visit.log(name, value)
-        return values
 
 
 class Plan:
@@ -231,13 +154,9 @@ class StackedEngine(LocalEngine):
                 "engine='local', or engine='auto' to stack where that is possible"
             )
         super().open(job)
-        kind, base, twin = type(job.method), FedAvg, _twin(job)
+        kind, base, self.form = type(job.method), FedAvg, form_of(job)
         if job.training.compile:
-            twin.compile()
-        if twin is None:
-            self.form = Vectorised(job.method, column_form(job.model))
-        else:
-            self.form = Batched(job.method, twin)
+            self.form.model.compile()
         self.speaks = kind.arrive is not base.arrive or kind.report is not base.report
         self.trained = [n for n, p in job.model.named_parameters() if p.requires_grad]
         room = STACK_BYTES[job.federation.store.device.type]
@@ -308,12 +227,14 @@ class StackedEngine(LocalEngine):
         plans = [self._batches(told.round, i) for i in ids]
         plan = Plan(plans, ids, job.federation)
         visit = Visit(None, told, settings, None, Stream(job.seed, "method"))
+        check = stop_check()
         with tf32(job), intra_op_threads(self.threads):
             stack = {name: self._rows(name, ids, told, own) for name in self.trained}
             rows = {name: parameter.data for name, parameter in stack.items()}
             optimiser = job.method.optimiser(list(stack.items()), settings)
             form.hold(stack)
             for step, active in enumerate(plan.active):
+                check()
                 narrow(stack, optimiser, active)
                 batch, share = plan.batch(step, job.federation.store)
                 visit.task = PerClient(task(job.federation.data.task), share)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect, expect_not_negative
+from ..checks import expect_not_negative
 from ..messages import Message, Server, Tensors
 from ..training import Visit
 from .fedavg import FedAvg
@@ -54,8 +54,6 @@ class AFL(ReceivedLoss, FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         expect_not_negative(self, "mixture_lr")
-        is_flag = isinstance(self.memoryless, bool)
-        expect(self, "memoryless", "True or False", is_flag)
 
     def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
         """How many examples there are."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..checks import expect
+from ..checks import expect, expect_flags
 from ..federation import Batch, Federation
 from ..messages import Message, Server, Tensors, weighted_mean
 from ..training import LocalTraining, Visit, build_optimiser
@@ -39,6 +39,7 @@ class FedAvg:
     def __post_init__(self) -> None:
         known = ("examples", "equal")
         expect(self, "weighting", "'examples' or 'equal'", self.weighting in known)
+        expect_flags(self)
 
     @property
     def label(self) -> str:
@@ -113,7 +114,8 @@ class FedAvg:
     def check(self, tensors: Tensors, model: nn.Module) -> None:
         """Look at an introduction or report; ValueError leaves that client out.
 
-        ``model``: as adapted; it knows its ``image_shape`` and ``num_classes``.
+        ``model``: as adapted; it knows its ``image_shape`` and ``num_classes``. Where
+        the form of reports is empty, they have been looked at.
         """
 
     def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:

@@ -32,6 +32,9 @@ class FedDG(FedAvg):
     amplitudes (``bank_share=0.125``). The report's repository has ``alpha=0.003,
     mixing=0.6, match_label=True``, which is the mean only at 28x28 pixels.
 
+    The paper's second loss for masks, which contrasts boundaries, is not part of it:
+    segmentation is trained as classification is, by the task's loss alone.
+
     Source: Liu et al., CVPR 2021; code at 0a281e4.
     """
 
@@ -96,8 +99,9 @@ class FedDG(FedAvg):
         return said | {"amplitudes": self.amplitudes(x)}
 
     def check(self, tensors: Tensors, model: nn.Module) -> None:
-        """A class for each amplitude, if they are said; ValueError otherwise."""
-        expect_classes(tensors, "amplitudes", "labels", model.num_classes)
+        """A class for each amplitude, if labels are used; ValueError otherwise."""
+        names = "amplitudes", "labels" if self.match_label else None
+        expect_classes(tensors, *names, model.num_classes, beside=("image_shape",))
 
     def pool(self, introductions: dict[int, Tensors]) -> Tensors:
         """The bank; ValueError when pictures differ in shape."""
@@ -125,10 +129,9 @@ class FedDG(FedAvg):
 
     def _restyled(self, batch: Batch, visit: Visit) -> Tensor:
         """The batch with low frequencies out of the bank, in the range of pictures."""
-        bank, count, rng = visit.memory, len(batch.y), visit.rng
-        wanted = batch.y if self.match_label else None
-        foreign = bank["entries"][draw(bank["sizes"], count, rng, wanted)]
-        drawn = torch.rand(count, generator=rng)
+        bank, x, rng = visit.memory, batch.x, visit.rng
+        which = draw(bank["sizes"], len(x), rng, batch.y if self.match_label else None)
+        drawn = torch.rand(len(x), generator=rng)
         mixing = drawn if self.mixing is None else torch.full_like(drawn, self.mixing)
-        t = self.restyle(batch.x, foreign.to(batch.x), mixing.to(batch.x))
+        t = self.restyle(x, bank["entries"][which].to(x), mixing.to(x))
         return visit.client.train.store.clip(t)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from ..bank import gather, others
 from ..checks import expect, expect_fractions
 from ..federation import Batch
-from ..messages import Tensors
+from ..messages import Tensors, expect_names
 from ..models.pretrained import plain_attention
 from ..training import Visit
 from .fedavg import FedAvg
@@ -85,8 +85,7 @@ class FedMix(FedAvg):
 
     def check(self, tensors: Tensors, model: nn.Module) -> None:
         """Each mean picture needs a label, shares of the classes; ValueError if not."""
-        if not tensors:
-            return  # a report: there is none here
+        expect_names(tensors, "pictures", "labels")
         pictures, labels = tensors["pictures"], tensors["labels"]
         is_off = ((labels.sum(1) - 1).abs() > 1e-3).any() or (labels < 0).any()
         if len(pictures) != len(labels) or is_off:

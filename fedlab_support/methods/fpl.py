@@ -111,8 +111,10 @@ class FPL(FedAvg):
         return {"prototypes": sums[said] / counts[said, None], "classes": said}
 
     def check(self, tensors: Tensors, model: nn.Module) -> None:
-        """One prototype per class; ValueError otherwise."""
-        expect_classes(tensors, "prototypes", "classes", model.num_classes, once=True)
+        """One prototype per class, as wide as features; ValueError otherwise."""
+        num, head = model.num_classes, model.head.parameters()
+        width = next((p.shape[1] for p in head if p.ndim > 1), None)
+        expect_classes(tensors, "prototypes", "classes", num, (), True, width)
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """FedAvg, and the means of each class's clusters of this round's prototypes."""

@@ -96,10 +96,12 @@ class HarmoFL(FedAvg):
         return {"amplitude": layer.amplitude}
 
     def check(self, tensors: Tensors, model: nn.Module) -> None:
-        """An amplitude is like the layer's; ValueError otherwise."""
+        """An amplitude is like the layer's, and not negative; ValueError otherwise."""
         if tensors:
             own = model.get_buffer(f"{LAYER}.amplitude")
             expect_alike("a report", tensors, {"amplitude": own})
+            if (least := tensors["amplitude"].min()) < 0:
+                raise ValueError(f"amplitudes must be ≥ 0, found {least:.3g}")
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """Average weights and, once, amplitudes; note who knows the common one."""
@@ -107,9 +109,8 @@ class HarmoFL(FedAvg):
         if "amplitude" in memory:
             now = memory["told"].new_tensor([m.client for m in messages])
             memory["told"] = torch.cat([memory["told"], now]).unique()
-        elif self.window != "none":
-            said = [{"amplitude": m.report["amplitude"]} for m in messages]
-            memory = weighted_mean(said, self.weigh(server, messages))
+        elif said := [m for m in messages if m.report]:
+            memory = weighted_mean([m.report for m in said], self.weigh(server, said))
             memory["told"] = torch.tensor([], dtype=torch.int64)
         return replace(after, memory=memory)
 

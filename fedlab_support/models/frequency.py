@@ -98,10 +98,11 @@ class CCNorm(nn.BatchNorm2d):
         return y.to(x.dtype)
 
     def _normalised(self, x: Tensor) -> Tensor:
-        """Batch normalisation without its affine map; updates the statistics once."""
-        if self.training:
+        """Batch normalisation without its affine map; may update the statistics."""
+        kept = self.running_mean, self.running_var
+        if self.training and not self.track_running_stats:
+            kept = None, None
+        elif self.training:
             self.num_batches_tracked.add_(1)
         settings = {"momentum": self.momentum, "eps": self.eps}
-        return F.batch_norm(
-            x, self.running_mean, self.running_var, training=self.training, **settings
-        )
+        return F.batch_norm(x, *kept, training=self.training, **settings)

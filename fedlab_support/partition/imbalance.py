@@ -55,6 +55,7 @@ def client_types(
     Source: Cheng et al., AAAI 2024 (FedGCR), "Experiment settings", and their code; the
     balanced split, 1 : 3 for two clients, is the code's.
     """
+    _check_shares(share, inside)
     among, names = dealt(data, among, 1), order
     if order is None:
         names = [data.domain_names[d] for d in np.unique(data.domain[among])]
@@ -109,10 +110,7 @@ def type_sizes(
     ``available``: samples of the T types, majority first; the rest as
     :func:`client_types`.
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"share must lie in (0, 1], found {share}")
-    if inside is not None and not 1 <= inside < float("inf"):
-        raise ValueError(f"inside must be ≥ 1 and finite, or None, found {inside}")
+    _check_shares(share, inside)
     num, step = type_counts(len(available), imbalance), BALANCED_STEP
     used = [min(available)] * len(available)
     if imbalance > 1:
@@ -135,6 +133,13 @@ def _growing(pool: int, num: int, step: float) -> np.ndarray:
     # n_j = pool r^j / Σ_k r^k, rounded down
     weights = step ** np.arange(num)
     return np.floor(pool * weights / weights.sum()).astype(np.int64)
+
+
+def _check_shares(share: float, inside: float | None) -> None:
+    if not 0 < share <= 1:
+        raise ValueError(f"share must lie in (0, 1], found {share}")
+    if inside is not None and not 1 <= inside < float("inf"):
+        raise ValueError(f"inside must be ≥ 1 and finite, or None, found {inside}")
 
 
 def _refuse_empty(sizes: list[np.ndarray], names: list[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ...checks import expect
+from ...checks import expect, expect_flags
 from ...models.frequency import CCNorm, SCNorm
 from ...models.stages import stage_numbers
 from ...training import Augmentation
@@ -36,8 +36,7 @@ class DACSC(Augmentation):
         allowed = "None, or numbers of stages from 1, as in (1, 2)"
         is_right = self.stages is None or are_stages(self.stages)
         expect(self, "stages", allowed, is_right)
-        is_flag = isinstance(self.adjust_content, bool)
-        expect(self, "adjust_content", "True or False", is_flag)
+        expect_flags(self)
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """The network with its new layers; weights keep their names."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from ...checks import expect, expect_fractions
+from ...checks import expect, expect_flags, expect_fractions
 from ...federation import Batch
 from ...models.mixing import MOMENTS, MomentExchange, Pairs
 from ...training import Augmentation, Visit
@@ -19,6 +19,7 @@ class MoEx(Augmentation):
     """Give the features of a picture the moments of another one's.
 
     The loss is ``label_share`` CE(y) + (1 - ``label_share``) CE of the other's label.
+    With masks it is soft Dice against both, mixed, which is close to that and no more.
     The official CIFAR code has ``p=0.25, label_share=0.5``, and passes both pictures
     forward, which moves running statistics twice; here there is one pass.
 
@@ -36,8 +37,7 @@ class MoEx(Augmentation):
         is_number = type(self.stage) is int and self.stage >= 1
         expect(self, "stage", "the number of a stage, from 1", is_number)
         expect(self, "moments", f"one of {[*MOMENTS]}", self.moments in MOMENTS)
-        is_flag = isinstance(self.positive_only, bool)
-        expect(self, "positive_only", "True or False", is_flag)
+        expect_flags(self)
 
     @property
     def mixes_labels(self) -> bool:
