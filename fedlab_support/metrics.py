@@ -312,6 +312,8 @@ def uniformity(u: Tensor, t: float = 2) -> float:
 
 def _refuse_unnormalised(*rows: Tensor) -> None:
     for vectors in rows:
+        if not len(vectors):
+            raise ValueError("expected at least one vector, found none")
         off = (vectors.norm(dim=1) - 1).abs().max()
         if not off < 1e-3:
             raise ValueError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .checks import expect, expect_fractions
+from .checks import expect, expect_flags, expect_fractions
 from .messages import Tensors
 from .streams import numpy_stream
 
@@ -106,6 +106,7 @@ class availability:  # noqa: N801
 
     def __post_init__(self) -> None:
         expect_fractions(self, "share", "probability")
+        expect_flags(self)
 
     def check(self, num_clients: int) -> None:
         """Raise ValueError when a group of ``num_clients`` clients would be empty."""

@@ -247,6 +247,12 @@ def test_uniformity_of_one_vector_or_of_very_many_is_refused(count):
         uniformity(on_the_sphere(count))
 
 
+@pytest.mark.parametrize("measure", [uniformity, lambda u: alignment(u, u)])
+def test_no_vectors_at_all_are_refused(measure):
+    with pytest.raises(ValueError, match="at least one vector"):
+        measure(torch.zeros(0, 3))
+
+
 def test_alignment_needs_a_partner_for_every_vector():
     with pytest.raises(ValueError, match=r"pairs.*\(12, 5\).*\(1, 5\)"):
         alignment(on_the_sphere(), on_the_sphere(1))

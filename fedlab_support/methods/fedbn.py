@@ -26,6 +26,7 @@ class FedBN(FedAvg):
       scale and shift; no BatchNorm travels. Engines then mix the pictures of a domain,
       32 to 63 at once: of one class alone, as files lie in folders, statistics mislead.
       A single picture keeps the initial ones.
+      The default, because it adds nothing to what FedBN sends.
     - ``unseen="average"``: scale, shift and statistics are the mean over the clients of
       the last round, which report theirs for this and nothing else.
     - ``unseen="adapt"``: mean scale and shift, statistics of the batch.

@@ -31,7 +31,8 @@ class FedDGGA(FedAvg):
     paper has all clients in every round, and the merged model improves in between.
 
     The official code does not centre the gaps (``centred=False``) and has a third of
-    the step; FISC's version takes training losses. We follow the paper.
+    the step; FISC's version takes training losses. We follow the paper, whose step
+    falls to 0 with the last round: say how many there will be, ``rounds=``.
 
     Source: Zhang et al., CVPR 2023; code at 8d03a24.
     """

@@ -27,9 +27,9 @@ class FedRobust(FedAvg):
     once per batch, against a penalty. Rates of 0 give FedAvg. Penalties and rates are
     those of the official code on MNIST, for the loss summed over a batch; on CIFAR-10
     it has ``shift_rate=0.025``. ``family="full"`` mixes all values of a picture, at
-    most 1,024, as there; ours for larger ones mixes channels at every pixel alike, so
-    that penalties count each pixel and rates are divided by their number. It distorts
-    far less, since slopes of different pixels cancel.
+    most 1,024, as there. Ours, the default since it takes pictures of any size, mixes
+    channels at every pixel alike, so that penalties count each pixel and rates are
+    divided by their number. It distorts far less: slopes of different pixels cancel.
 
     The paper trains the network on the distortion after its climb, the code on that
     before; we follow the code. It has no local steps; we follow the paper.

@@ -28,6 +28,8 @@ class FedSR(FedAvg):
     also learns a scale c that the paper does not have. We follow the code; options
     bring the paper back. ``form="report"`` is what the report's repository trains:
     references that never move, plain logits, halves of the rectified features.
+    The official D is the encoder's whole width, ``num_features=512`` for ResNet-18; our
+    default is half of it, as in the report, so that both forms know equally much.
 
     Source: Nguyen, Torr, Lim, NeurIPS 2022; code at ba8d894.
     """

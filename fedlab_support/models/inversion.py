@@ -30,7 +30,8 @@ class StyleInverter(nn.Module):
 
     - ``styler``: what makes the styles, frozen; it is public, so the attacker has it.
     - ``image_shape``: (C, H, W), H and W multiples of 8.
-    - ``widths``: channels of the first map and after each doubling.
+    - ``widths``: channels of the first map and after each doubling. The default is a
+      small attacker; (256, 128, 64, 32) is one with more than twice the weights.
     """
 
     def __init__(

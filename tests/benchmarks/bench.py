@@ -336,7 +336,18 @@ def report(found: dict, folder: Path | None) -> None:
         for name, frame in (("bench", found["rows"]), ("goals", goals)):
             frame.to_csv(folder / f"{name}.csv", index=False)
         about = {"torch": torch.__version__, "cores": CORES, "cpu": _cpu()}
+        about["commit"] = _commit()
         (folder / "bench.json").write_text(json.dumps(about, indent=1) + "\n")
+
+
+def _commit() -> str:
+    """The commit that was measured, "" where there is none or git cannot say."""
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return said.stdout.strip()
 
 
 def _bytes(what: str) -> int:

@@ -28,7 +28,7 @@ class MixStyle(Augmentation):
 
     p: float = 0.5  # chance that a stage acts on a batch, in 0…1; 0: never
     alpha: float = 0.1  # of Beta, ≥ 0; 0: no mixing
-    stages: tuple[int, ...] = (1, 2)  # behind which features are mixed
+    stages: tuple[int, ...] = (1, 2)  # behind which features are mixed; U-Nets: 1…3
 
     def __post_init__(self) -> None:
         expect_fractions(self, "p")
