@@ -275,6 +275,17 @@ def test_what_could_not_be_found_again_is_refused_before_any_training(tmp_path, 
     assert steps == []
 
 
+def test_a_selection_without_a_name_of_its_own_is_refused(tmp_path, steps):
+    def chosen(roster, rng):
+        return [0, 1]
+
+    for select in (chosen, lambda roster, rng: [2, 3]):
+        run = build(select=select)
+        with pytest.raises(ValueError, match="its select is only known as"):
+            run.fit(1, progress=False, checkpoint=tmp_path / "run")
+    assert not steps
+
+
 def test_an_engine_that_leaves_state_with_its_clients_is_refused(tmp_path, steps):
     run = build()
     run.engine.holds_clients = False

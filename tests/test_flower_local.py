@@ -338,3 +338,17 @@ def test_a_federation_is_there_in_its_with_only():
     flower.close()
     with pytest.raises(RuntimeError, match="use `with LocalFlower"):
         flower.run("tests.flower_recipes:fedavg")
+
+
+def test_loopback_goes_through_no_proxy_however_its_name_is_spelled(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("no_proxy", "intranet.example")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setattr(
+        flower_local.subprocess, "Popen", lambda *_, **settings: settings["env"]
+    )
+    flower = LocalFlower(1)
+    flower.folder = tmp_path
+    found = flower._spawn("any", "program")
+    assert found["no_proxy"] == found["NO_PROXY"] == "127.0.0.1,intranet.example"
