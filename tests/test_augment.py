@@ -740,3 +740,8 @@ def test_a_content_norm_that_only_predicts_learns_nothing(federation, unseen):
     assert first.equal(second)
     for name, value in run.model.state_dict().items():
         assert value.equal(before[name]), name
+
+
+def test_no_stage_is_mixed_more_often_than_others():
+    with pytest.raises(ValueError, match=r"drawn equally often, found \(0, 0, 1\)"):
+        ManifoldMixup(stages=(0, 0, 1))

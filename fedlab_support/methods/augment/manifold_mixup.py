@@ -35,6 +35,8 @@ class ManifoldMixup(Augmentation):
         expect_not_negative(self, "alpha")
         allowed = "numbers of stages, 0 for the pictures, as in (0, 1)"
         expect(self, "stages", allowed, are_stages(self.stages, first=0))
+        is_even = len(set(self.stages)) == len(self.stages)
+        expect(self, "stages", "numbers that are drawn equally often", is_even)
 
     @property
     def mixes_labels(self) -> bool:
