@@ -131,10 +131,8 @@ class Plan:
 class StackedEngine(LocalEngine):
     """All clients of a round train at once, each on its own sequence of batches.
 
-    The same results as :class:`LocalEngine`, to rounding. Networks of linear,
-    convolution, group and layer normalisation layers use their batched forms with
-    FedAvg's loss; everything else that is stackable goes through ``torch.func.vmap``.
-    Everything but training is as on the local engine.
+    The same results as :class:`LocalEngine`, to rounding; how, says
+    :func:`~fedlab_support.engines.forms.form_of`. All but training is as there.
 
     ``workers``: threads of each operation; one by default, since several wait for each
     other as soon as somebody else needs a core.
