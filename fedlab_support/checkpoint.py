@@ -27,7 +27,7 @@ from safetensors.torch import load as tensors_from
 from safetensors.torch import save as bytes_of
 
 from .history import History
-from .identity import plain
+from .identity import is_nameless, plain
 from .messages import Server, Tensors
 from .training import PrivateState
 
@@ -127,9 +127,8 @@ def _made_by(run) -> dict:
             "use engine='local' or no checkpoint"
         )
     made_by = run.describe() | {"evaluate_every": run.evaluate_every, "format": FORMAT}
-    nameless = {"select": ("<lambda>", "<locals>")}
     for name, value in made_by.items():
-        if any(sign in str(value) for sign in (" at 0x", *nameless.get(name, ()))):
+        if " at 0x" in str(value) or (name == "select" and is_nameless(value)):
             raise ValueError(
                 f"a checkpoint is found again by the run's settings, and its {name} is "
                 f"only known as {value!r}, as others may be; take a module's "

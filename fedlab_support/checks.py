@@ -29,8 +29,7 @@ def expect_count(settings: object, least: int, *names: str) -> None:
     """Raise ValueError unless all these settings are whole numbers ≥ ``least``."""
     for name in names:
         value = getattr(settings, name)
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        is_count = is_whole and value >= least
+        is_count = type(value) is int and value >= least
         expect(settings, name, f"a whole number ≥ {least}", is_count)
 
 

@@ -27,3 +27,8 @@ def name_of(thing) -> str:
 def plain(value: np.generic) -> int | float:
     """A NumPy number as JSON takes it: ``json.dumps(…, default=plain)``."""
     return value.item()
+
+
+def is_nameless(name: str) -> bool:
+    """Whether others may be known by the same name, as all lambdas are."""
+    return any(sign in name for sign in ("<lambda>", "<locals>", " at 0x"))

@@ -334,9 +334,9 @@ def expect_classes(
     entries: str,
     classes: str | None,
     num: int,
-    beside: tuple[str, ...] = (),
     once: bool = False,
     width: int | None = None,
+    beside: tuple[str, ...] = (),
 ) -> None:
     """Raise ValueError unless ``classes`` has one of 0…num - 1 for each of ``entries``.
 

@@ -49,7 +49,7 @@ def _hard(y: Tensor) -> Tensor:
 
 
 FEW = 16
-"""Classes below which PyTorch's softmax over rows is slow on a CPU: a vector's width"""
+"""Classes below which PyTorch's softmax of rows is slow on a CPU: a vector's width."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from .checkpoint import claimed
 from .history import TABLE, History, concat
-from .identity import name_of, plain
+from .identity import is_nameless, name_of, plain
 from .run import Run
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _identity(run: Run, rounds: int, folder: Path) -> tuple[str, Path]:
     """What makes a run, as JSON, and the file that is named after it."""
     made_by = run.describe() | {"rounds": rounds, "evaluate_every": run.evaluate_every}
     for part in ("model", "select"):
-        if any(sign in made_by[part] for sign in ("<lambda>", "<locals>", " at 0x")):
+        if is_nameless(made_by[part]):
             raise ValueError(
                 f"a run is kept under its settings, and its {part} is only known as "
                 f"{made_by[part]!r}; use functools.partial, or a function or frozen "

@@ -25,7 +25,7 @@ from ..training import (
     take_step,
 )
 from .contract import Answer, Failure, Job
-from .forms import PerClient, form_of
+from .forms import Batched, PerClient, Vectorised, form_of
 from .local import LocalEngine, intra_op_threads, tf32
 
 STACK_BYTES = {"cpu": 500_000_000, "cuda": 8_000_000_000}
@@ -33,7 +33,23 @@ STACK_BYTES = {"cpu": 500_000_000, "cuda": 8_000_000_000}
 
 
 def refusal(job: Job) -> str:
-    """Why clients of this job cannot be trained in one stack; "" if they can.
+    """Why clients of this job cannot be trained in one stack; "" if they can."""
+    try:
+        _form(job)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _form(job: Job) -> Batched | Vectorised:
+    """How the clients' losses are found; ValueError with the reason if they cannot."""
+    if reason := _obstacle(job):
+        raise ValueError(reason)
+    return form_of(job)
+
+
+def _obstacle(job: Job) -> str:
+    """What the job's settings show, before anything is tried; "" if nothing.
 
     A class that overrides the loss must say itself that it is ``stackable``: that all
     the loss knows of a client is its parameters' values, the batch's x and y, what
@@ -60,10 +76,6 @@ def refusal(job: Job) -> str:
             return f"{name!r} is a BatchNorm, whose batch would be all clients'"
         if isinstance(module, Dropout) and module.p > 0:
             return f"{name!r} draws noise, which comes from every client's own stream"
-    try:
-        form_of(job)
-    except ValueError as error:
-        return str(error)
     return ""
 
 
@@ -146,13 +158,15 @@ class StackedEngine(LocalEngine):
 
     def open(self, job: Job) -> None:
         """Take on a job; ValueError says what does not fit."""
-        if reason := refusal(job):
+        try:
+            self.form = _form(job)
+        except ValueError as error:
             raise ValueError(
-                f"the stacked engine cannot train these clients as one: {reason}; use "
+                f"the stacked engine cannot train these clients as one: {error}; use "
                 "engine='local', or engine='auto' to stack where that is possible"
-            )
+            ) from None
         super().open(job)
-        kind, base, self.form = type(job.method), FedAvg, form_of(job)
+        kind, base = type(job.method), FedAvg
         if job.training.compile:
             self.form.model.compile()
         self.speaks = kind.arrive is not base.arrive or kind.report is not base.report

@@ -114,7 +114,7 @@ class FPL(FedAvg):
         """One prototype per class, as wide as features; ValueError otherwise."""
         num, head = model.num_classes, model.head.parameters()
         width = next((p.shape[1] for p in head if p.ndim > 1), None)
-        expect_classes(tensors, "prototypes", "classes", num, (), True, width)
+        expect_classes(tensors, "prototypes", "classes", num, True, width)
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """FedAvg, and the means of each class's clusters of this round's prototypes."""
