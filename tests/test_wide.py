@@ -19,7 +19,8 @@ TRAINING = LocalTraining(lr=0.05, momentum=0.9, epochs=2, batch_size=7)
 ZEN_5 = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\n"
 CPUS = {
     "Zen 5": (ZEN_5, True),
-    "Zen 4": (ZEN_5.replace("26", "25"), False),
+    "Zen 4": (ZEN_5.replace("26", "25"), True),
+    "Zen 2": (ZEN_5.replace("26", "23"), False),
     "Intel": (ZEN_5.replace("AuthenticAMD", "GenuineIntel"), False),
     "ARM": ("processor\t: 0\nBogoMIPS\t: 50.00\n", False),
     "nothing": (None, False),
