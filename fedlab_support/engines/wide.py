@@ -20,7 +20,8 @@ WIDE = 2**18
 PIECE = 2**21
 """Values of a product that come at once: a whole gradient would take more room."""
 
-CPUINFO, ZEN_4 = Path("/proc/cpuinfo"), 25  # and Zen 3, which has no AVX-512
+CPUINFO, ZEN_4 = Path("/proc/cpuinfo"), 25
+"""The family as Linux numbers it; it is Zen 3's, too, which has no AVX-512."""
 
 
 class WideLinear(nn.Linear):
