@@ -46,19 +46,19 @@ lab: $(INSTALLED)  ## open JupyterLab on the tour (JUPYTER_ARGS="--no-browser")
 	--LabApp.default_url=/lab/tree/notebooks/00_tour.ipynb $(JUPYTER_ARGS)
 
 run: $(INSTALLED)  ## execute every chapter into build/ (PROFILE=laptop RUN_ARGS="…")
-	@$(BIN)/python -m fedlab_support.chapters --profile $(PROFILE) $(RUN_ARGS)
+	@$(BIN)/python -m fedlab_course.runner --profile $(PROFILE) $(RUN_ARGS)
 
 figures: $(INSTALLED)  ## draw figures/ again from their tables (FIGURES_ARGS="…")
-	@$(BIN)/python -m fedlab_support.plots.redraw figures $(FIGURES_ARGS)
+	@$(BIN)/python -m fedlab_course.redraw figures $(FIGURES_ARGS)
 
 site: $(INSTALLED)  ## the executed course as web pages, in build/site (PROFILE=laptop)
-	@$(BIN)/python -m fedlab_support.site --profile $(PROFILE)
+	@$(BIN)/python -m fedlab_course.site --profile $(PROFILE)
 
 student: $(INSTALLED)  ## chapters without solutions, in build/student
-	@$(BIN)/python -m fedlab_support.editions student
+	@$(BIN)/python -m fedlab_course.editions student
 
 instructor: $(INSTALLED)  ## chapters with solutions unfolded, in build/instructor
-	@$(BIN)/python -m fedlab_support.editions instructor
+	@$(BIN)/python -m fedlab_course.editions instructor
 
 test: lint  ## all tests, chapters at smoke size included (PYTEST_ARGS="…")
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

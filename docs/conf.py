@@ -9,7 +9,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "sphinx-mathjax-offline",  # brings the script and fonts that draw formulas
-    "fedlab_support.site.extension",
+    "fedlab_course.site.extension",
 ]
 exclude_patterns = ["**.ipynb_checkpoints"]
 default_role = "code"

@@ -5,22 +5,35 @@ The names below are all that notebooks use; nothing else is promised.
 
 from importlib import import_module
 
-from . import (
-    attack,
-    clustering,
-    fidelity,
-    grouping,
-    history,
-    methods,
-    metrics,
-    models,
-    styles,
-)
+from fedlab_course import reconstruction_metrics as fidelity
+from fedlab_course import style_attack as attack
+
+from . import methods, models
+from .core import history, metrics
+from .core.messages import weighted_mean
 from .data import available, load, rotated
 from .engines import Faults
-from .engines.flower_local import LocalFlower
-from .federation import Federation
-from .messages import weighted_mean
+from .engines.flower.on_one_machine import LocalFlower
+from .federation.federation import Federation
+from .federation.partition import (
+    by_domain,
+    by_owner,
+    client_types,
+    dirichlet,
+    heterogeneous,
+    iid,
+    leave_out,
+    shards,
+)
+from .federation.protocols import leave_one_domain_out, leave_two_domains_out, reported
+from .federation.selection import (
+    availability,
+    by_size,
+    everyone,
+    power_of_choice,
+    rehearse,
+    uniform,
+)
 from .methods import (
     AFL,
     CCST,
@@ -47,30 +60,12 @@ from .methods import (
     HarmoFL,
     augment,
 )
+from .methods.shared import clustering, grouping, styles
 from .models import report_cnn, small_cnn
-from .partition import (
-    by_domain,
-    by_owner,
-    client_types,
-    dirichlet,
-    heterogeneous,
-    iid,
-    leave_out,
-    shards,
-)
-from .privacy import Privacy
-from .protocols import leave_one_domain_out, leave_two_domains_out, reported
-from .run import Run
-from .selection import (
-    availability,
-    by_size,
-    everyone,
-    power_of_choice,
-    rehearse,
-    uniform,
-)
-from .study import study
-from .training import LocalTraining
+from .run.run import Run
+from .run.study import study
+from .training.local import LocalTraining
+from .training.privacy import Privacy
 
 _WHEN_USED = {
     "exercises": "exercises",

@@ -19,8 +19,8 @@ import ipywidgets as W
 from IPython.display import Code
 from matplotlib.figure import Figure
 
-from fedlab_support.plots.style import SCREEN_DPI, png
-from fedlab_support.stopping import Stopped, stopping_on
+from .core.cancellation import Stopped, stopping_on
+from .plots.style import SCREEN_DPI, png
 
 __all__ = ["Explorer", "LiveTraining", "explore", "png", "show_source", "slider"]
 

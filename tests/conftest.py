@@ -10,11 +10,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from fedlab_course.editions import student
+from fedlab_course.papermill_runner import execute
+from fedlab_course.runner import profile
 from fedlab_support import styles
-from fedlab_support.chapters import profile
-from fedlab_support.editions import student
 from fedlab_support.engines.local import one_intra_op_thread
-from fedlab_support.execution import execute
 from tests.styler import TinyStyles
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedlab_support import Federation, LocalTraining, Run, checkpoint, dirichlet
-from fedlab_support.checkpoint import Snapshot
-from fedlab_support.history import History
-from fedlab_support.messages import Server
-from fedlab_support.training import PrivateState
+from fedlab_support import Federation, LocalTraining, Run, dirichlet
+from fedlab_support.core.history import History
+from fedlab_support.core.messages import Server
+from fedlab_support.run import checkpoint
+from fedlab_support.run.checkpoint import Snapshot
+from fedlab_support.training.local import PrivateState
 from tests.probe import AwkwardNet, Probe
 from tests.tiny import tiny_data
 
@@ -31,16 +32,16 @@ FITS = (4, 3)
 class Fragile(Probe):
     """Client 4 never gets in, client 1 fails in even rounds; old reports matter."""
 
-    def introduce(self, model, visit):
-        if visit.client.id == 4:
+    def client_setup(self, model, context):
+        if context.client.id == 4:
             raise OSError("the camera is off")
-        return super().introduce(model, visit)
+        return super().client_setup(model, context)
 
-    def loss(self, model, batch, visit):
-        if visit.client.id == 1 and visit.received.round % 2 == 0:
+    def loss(self, model, batch, context):
+        if context.client.id == 1 and context.received.round % 2 == 0:
             raise RuntimeError("out of battery")
-        visit.memory["pictures"] = batch.x  # channels-last, or a view
-        return super().loss(model, batch, visit)
+        context.memory["pictures"] = batch.x  # channels-last, or a view
+        return super().loss(model, batch, context)
 
 
 @dataclass(frozen=True)

@@ -16,21 +16,21 @@ from tests.tiny import tiny_data
 
 @dataclass(frozen=True)
 class FailsOnce(Probe):
-    def loss(self, model, batch, visit):
-        visit.memory["touched"] = batch.y
-        if (visit.client.id, visit.received.round) == (1, 2):
+    def loss(self, model, batch, context):
+        context.memory["touched"] = batch.y
+        if (context.client.id, context.received.round) == (1, 2):
             raise RuntimeError("out of battery")
-        return super().loss(model, batch, visit)
+        return super().loss(model, batch, context)
 
 
 @dataclass(frozen=True)
 class CountsOnItsWelcome(Probe):
-    def brief(self, server, client_id):
+    def client_broadcast(self, server, client_id):
         return {"told": torch.tensor([server.round, client_id])}
 
-    def report(self, model, visit):
-        visit.memory["total"] = visit.memory["total"] + 1
-        return super().report(model, visit) | visit.received.shared
+    def after_training(self, model, context):
+        context.memory["total"] = context.memory["total"] + 1
+        return super().after_training(model, context) | context.received.shared
 
 
 METHODS = {

@@ -69,52 +69,52 @@ class Probe(FedAvg):
     def private_names(self, model):
         return {"head.bias"}
 
-    def introduce(self, model, visit):
-        visit.memory["visits"] = torch.zeros(1)
-        return {"sum": torch.tensor([float(len(visit.client.train))])}
+    def client_setup(self, model, context):
+        context.memory["visits"] = torch.zeros(1)
+        return {"sum": torch.tensor([float(len(context.client.train))])}
 
-    def pool(self, introductions):
-        return {"total": sum(said["sum"] for said in introductions.values())}
+    def server_setup(self, uploads):
+        return {"total": sum(said["sum"] for said in uploads.values())}
 
-    def welcome(self, pooled, client_id):
+    def setup_reply(self, pooled, client_id):
         return {"total": pooled["total"], "me": torch.tensor([float(client_id)])}
 
-    def brief(self, server, client_id):
+    def client_broadcast(self, server, client_id):
         return {"round": torch.tensor([float(server.round)]), **server.shared}
 
-    def arrive(self, model, visit):
+    def before_training(self, model, context):
         assert not model.training
-        batch = next(visit.client.train.batches(4))
+        batch = next(context.client.train.batches(4))
         with torch.no_grad():
-            return {"loss_received": visit.task.loss(model(batch.x), batch.y)[None]}
+            return {"loss_received": context.task.loss(model(batch.x), batch.y)[None]}
 
     def optimiser(self, named_params, training):
         return LookTwice(named_params, training.lr, self.radius)
 
-    def loss(self, model, batch, visit):
+    def loss(self, model, batch, context):
         key = ("mean", *batch.index.tolist())
-        mean = visit.cache.setdefault(key, batch.x.mean((1, 2, 3)))
+        mean = context.cache.setdefault(key, batch.x.mean((1, 2, 3)))
         features = model.encode(batch.x) * model.scale
-        draw = torch.randn(features.shape, generator=visit.rng)
-        loss = visit.task.loss(model.head(features + self.noise * draw), batch.y)
-        visit.log("task_loss", loss)
+        draw = torch.randn(features.shape, generator=context.rng)
+        loss = context.task.loss(model.head(features + self.noise * draw), batch.y)
+        context.log("task_loss", loss)
         return loss + 0 * mean.sum()
 
-    def report(self, model, visit):
-        visit.memory["visits"] = visit.memory["visits"] + 1
-        return {"visits": visit.memory["visits"], "me": visit.memory["me"]}
+    def after_training(self, model, context):
+        context.memory["visits"] = context.memory["visits"] + 1
+        return {"visits": context.memory["visits"], "me": context.memory["me"]}
 
-    def check(self, tensors, model):
+    def check_upload(self, tensors, model):
         if "me" in tensors and tensors["me"].item() < 0:
             raise ValueError("a negative client number")
 
-    def weigh(self, server, messages):
-        loss = torch.stack([m.report["loss_received"] for m in messages]).double()
+    def aggregation_weights(self, server, messages):
+        loss = torch.stack([m.upload["loss_received"] for m in messages]).double()
         return loss.flatten() / loss.sum()
 
     def aggregate(self, server, messages):
         server = super().aggregate(server, messages)
-        spoken = torch.tensor([float(sum(m.report["visits"].item() for m in messages))])
+        spoken = torch.tensor([float(sum(m.upload["visits"].item() for m in messages))])
         memory = {**server.memory, "spoken": server.memory.get("spoken", 0) + spoken}
         return replace(server, memory=memory, shared={"spoken": memory["spoken"]})
 

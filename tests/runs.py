@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from fedlab_support import FedAvg, Federation, LocalTraining, Run
-from fedlab_support.messages import Broadcast, Message
-from fedlab_support.metrics import task
-from fedlab_support.partition import by_owner
-from fedlab_support.training import Visit
+from fedlab_support.core.messages import Broadcast, Message
+from fedlab_support.core.metrics import task
+from fedlab_support.federation.partition import by_owner
+from fedlab_support.training.local import ClientContext
 from tests.crash import trace
 from tests.probe import AwkwardNet
 from tests.tiny import a_stream, tiny_data
@@ -101,7 +101,7 @@ class Turns:
 
 def a_visit(federation=None, client: int = 0, memory=None, round: int = 1, **told):
     """A visit outside of a run, with a stream of its own."""
-    return Visit(
+    return ClientContext(
         None if federation is None else federation.client(client),
         Broadcast(round, {}, told),
         TRAINING,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedlab_support.models import adain
+from fedlab_support.models.style import adain
 
 CHANNELS = 6
 

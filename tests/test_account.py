@@ -13,10 +13,10 @@ from fedlab_support import (
     power_of_choice,
     uniform,
 )
-from fedlab_support.account import LOSS_BYTES
+from fedlab_support.core.messages import nbytes
 from fedlab_support.engines.local import LocalEngine
-from fedlab_support.messages import nbytes
-from fedlab_support.partition import by_owner
+from fedlab_support.federation.partition import by_owner
+from fedlab_support.run.traffic import LOSS_BYTES
 from tests.test_methods import linear
 from tests.tiny import tiny_data
 

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedlab_support import FedAvg, LocalTraining, Run, small_cnn
-from fedlab_support.models import style_network as style_networks
-from fedlab_support.models.adain import (
+from fedlab_support.models.style import network as style_networks
+from fedlab_support.models.style.adain import (
     FAMILIES,
     SMALL,
     adain,
@@ -19,10 +19,10 @@ from fedlab_support.models.adain import (
     pooled,
     style_network,
 )
-from fedlab_support.models.microast import MicroAST
-from fedlab_support.models.style_network import POOL, StyleNetwork, mirrored
-from fedlab_support.models.style_statistics import EPSILON
-from fedlab_support.training import trained_names
+from fedlab_support.models.style.microast import MicroAST
+from fedlab_support.models.style.network import POOL, StyleNetwork, mirrored
+from fedlab_support.models.style.statistics import EPSILON
+from fedlab_support.training.local import trained_names
 from tests.runs import unequal
 from tests.test_methods_reference import FLOAT32, vectors
 

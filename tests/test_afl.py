@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedlab_support import FedAvg, uniform
-from fedlab_support.messages import Server
+from fedlab_support.core.messages import Server
 from fedlab_support.methods import AFL
 from fedlab_support.methods.afl import onto_simplex
 from tests.runs import Turns, a_run, distance, fitted, plain, saying, unequal
@@ -127,8 +127,10 @@ def test_the_memoryless_rule_is_that_of_fedgcrs_code():
     said = saying(vectors()["fedgcr_afl__losses"], sizes=sizes)
     step = float(vectors()["fedgcr_afl__step"])
     method = AFL("examples", mixture_lr=step, memoryless=True)
-    pooled = method.pool({m.client: {"num_examples": m.num_examples} for m in said})
-    weights = method.weigh(Server(0, {}, memory=pooled), said)
+    pooled = method.server_setup(
+        {m.client: {"num_examples": m.num_examples} for m in said}
+    )
+    weights = method.aggregation_weights(Server(0, {}, memory=pooled), said)
     expected = vectors()["fedgcr_afl__weights"]
     np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-12)
 
@@ -143,7 +145,7 @@ def test_with_a_memory_the_mixture_goes_on_and_without_it_begins_again():
     first = [one[0].item() for one in kept]
     assert first == sorted(first) and first[-1] > first[1] > first[0]
     said = saying(losses[0])
-    forgetful = AFL(memoryless=True).weigh(server(lost[-1]), said)
+    forgetful = AFL(memoryless=True).aggregation_weights(server(lost[-1]), said)
     torch.testing.assert_close(forgetful, kept[1])
 
 
@@ -191,11 +193,11 @@ def test_absent_clients_are_moved_by_the_projection_alone(federation):
     absent = [3, 4]
     before = run.server.memory["lambda"]
     assert [m.client for m in run.messages] == [0, 1, 2]
-    raised = sum(0.02 * float(m.report["loss"]) for m in run.messages) / 5
+    raised = sum(0.02 * float(m.upload["loss"]) for m in run.messages) / 5
     for i in absent:
         assert before[i].item() == pytest.approx(0.2 - raised, abs=1e-12)
     for m in run.messages:
-        gained = 0.02 * float(m.report["loss"]) - raised
+        gained = 0.02 * float(m.upload["loss"]) - raised
         assert before[m.client].item() == pytest.approx(0.2 + gained, abs=1e-12)
 
 
@@ -207,7 +209,7 @@ def test_participants_count_by_their_mixture_over_its_sum(federation):
     assert [m.client for m in run.messages] == [1, 2, 3]
     told = before.memory["lambda"][[1, 2, 3]]
     assert told.max() - told.min() > 0.05, "client 3 was absent"
-    weights = method.weigh(before, run.messages)
+    weights = method.aggregation_weights(before, run.messages)
     torch.testing.assert_close(weights, told / told.sum(), rtol=1e-14, atol=0)
     name = "head.weight"
     mean = sum(
@@ -221,17 +223,19 @@ def test_the_losses_of_a_round_count_from_the_next_on_unless_it_forgets():
     method = AFL(mixture_lr=0.1)
     now, _ = method.mixture(before, said)
     assert (now - before.memory["lambda"]).abs().max() > 0.05
-    assert method.weigh(before, said).tolist() == pytest.approx([0.5, 0.3, 0.2])
+    assert method.aggregation_weights(before, said).tolist() == pytest.approx(
+        [0.5, 0.3, 0.2]
+    )
     forgetful = AFL(mixture_lr=0.1, memoryless=True)
-    torch.testing.assert_close(forgetful.weigh(before, said), now)
+    torch.testing.assert_close(forgetful.aggregation_weights(before, said), now)
 
 
 @pytest.mark.parametrize("weighting", ["equal", "examples"])
 def test_participants_without_any_mixture_count_by_weighting(weighting):
     said = saying([0.0, 0.0, 0.0], sizes=(5, 3, 2))[:2]
     before = server([0.0, 0.0, 1.0])
-    weights = AFL(weighting).weigh(before, said)
-    assert torch.equal(weights, FedAvg(weighting).weigh(before, said))
+    weights = AFL(weighting).aggregation_weights(before, said)
+    assert torch.equal(weights, FedAvg(weighting).aggregation_weights(before, said))
     said = [replace(m, weights={"w": torch.ones(1)}) for m in said]
     after = AFL(weighting).aggregate(before, said)
     assert after.memory["lambda"].tolist() == [0, 0, 1]
@@ -249,10 +253,10 @@ def test_the_mixture_starts_equal_or_at_the_shares_of_the_examples(federation):
 
 def test_a_client_whose_introduction_is_refused_has_no_part_in_the_mixture(federation):
     class Shy(AFL):
-        def introduce(self, model, visit):
-            said = super().introduce(model, visit)
+        def client_setup(self, model, context):
+            said = super().client_setup(model, context)
             wrong = torch.tensor([1.0, 2.0])
-            return {"num_examples": wrong} if visit.client.id == 1 else said
+            return {"num_examples": wrong} if context.client.id == 1 else said
 
     with pytest.warns(UserWarning, match="client 1 is left out of the run"):
         run = fitted(Shy(), federation, select=uniform(3))
@@ -264,7 +268,7 @@ def test_the_mixture_ends_at_the_clients_that_are_served_worst(federation):
     run = a_run(AFL(mixture_lr=0.02), federation)
     for _ in range(5):
         run.step()
-    losses = {m.client: float(m.report["loss"]) for m in run.messages}
+    losses = {m.client: float(m.upload["loss"]) for m in run.messages}
     mixture = run.server.memory["lambda"]
     assert int(mixture.argmax()) in sorted(losses, key=losses.get)[-2:]
     equal = plain(federation, 5, weighting="equal")
@@ -274,7 +278,7 @@ def test_the_mixture_ends_at_the_clients_that_are_served_worst(federation):
 def test_a_loss_near_the_largest_number_does_not_overflow():
     for here in ([1e308, 1.0, 0.0], [1e308, 1e308, 1e308], [1e308]):
         method, said = AFL(mixture_lr=1e3), saying(here)
-        weights = method.weigh(server([0.2, 0.3, 0.1, 0.4]), said)
+        weights = method.aggregation_weights(server([0.2, 0.3, 0.1, 0.4]), said)
         assert weights.isfinite().all() and abs(weights.sum().item() - 1) < 1e-12
         assert weights[0] > 0
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from fedlab_course.reconstruction_metrics import psnr, retrieval_rate
+from fedlab_course.style_attack import StyleInversion, public
 from fedlab_support import Federation, LocalTraining, Run
-from fedlab_support.attack import StyleInversion, public
 from fedlab_support.data import DomainData
-from fedlab_support.fidelity import psnr, retrieval_rate
 from fedlab_support.models import StyleInverter, perceptual_distance, style_inverter
-from fedlab_support.models.adain import per_image, style_network
-from fedlab_support.training import trained_names
+from fedlab_support.models.style.adain import per_image, style_network
+from fedlab_support.training.local import trained_names
 from tests.runs import a_visit, same_to_the_bit
 from tests.tiny import tiny_data
 
@@ -183,12 +183,12 @@ def test_squared_error_gives_the_higher_psnr():
 def test_the_loss_is_the_distance_of_the_rebuilt_picture(distance):
     method, model = StyleInversion(distance=distance), attacker().model
     federation = public(pictures(), np.arange(40))
-    visit = a_visit(federation)
+    context = a_visit(federation)
     batch = federation.client(0).train.batch(np.array([3, 1, 30]))
-    method.arrive(model, visit)
-    with_cache = method.loss(model, batch, visit)
-    visit.cache.clear()  # as with an augmentation
-    without = method.loss(model, batch, visit)
+    method.before_training(model, context)
+    with_cache = method.loss(model, batch, context)
+    context.cache.clear()  # as with an augmentation
+    without = method.loss(model, batch, context)
     assert torch.allclose(without, with_cache, atol=1e-5)
     found = model(batch.x)
     wanted = (found - batch.x).square().mean()

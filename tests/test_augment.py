@@ -24,20 +24,20 @@ from fedlab_support import (
     small_cnn,
     study,
 )
-from fedlab_support.engines.flower_records import identity
-from fedlab_support.federation import Batch
-from fedlab_support.messages import Broadcast
+from fedlab_support.core.messages import Broadcast
+from fedlab_support.core.metrics import task
+from fedlab_support.core.rng import current_layer_noise, numpy_stream
+from fedlab_support.engines.flower.records import identity
+from fedlab_support.federation.federation import Batch
+from fedlab_support.federation.partition import by_owner
 from fedlab_support.methods import FedBN
 from fedlab_support.methods.augment import DACSC, ManifoldMixup, MixStyle, Mixup, MoEx
 from fedlab_support.methods.augment.common import mixed_labels
-from fedlab_support.metrics import task
-from fedlab_support.models.frequency import CCNorm
-from fedlab_support.models.mixing import FeatureMixing, MomentExchange, Pairs
+from fedlab_support.models.layers.frequency import CCNorm
+from fedlab_support.models.layers.mixing import FeatureMixing, MomentExchange, Pairs
 from fedlab_support.models.stages import insert
 from fedlab_support.models.unet import small_unet
-from fedlab_support.partition import by_owner
-from fedlab_support.streams import current_layer_noise, numpy_stream
-from fedlab_support.training import Augmentation, Visit
+from fedlab_support.training.local import Augmentation, ClientContext
 from tests.probe import LookTwice
 from tests.test_contract import same
 from tests.test_methods_reference import FLOAT32, case, vectors
@@ -101,8 +101,8 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def a_visit(federation, augment=None, client: int = 3) -> Visit:
-    return Visit(
+def a_visit(federation, augment=None, client: int = 3) -> ClientContext:
+    return ClientContext(
         federation.client(client),
         Broadcast(1, {}),
         replace(TRAINING, augment=augment),
@@ -129,16 +129,16 @@ def test_mixup_has_the_official_batch_loss_and_gradient(monkeypatch, share, augm
     expected = case("mixup", f"lam{share}")
     drawn(monkeypatch, float(share), given["perm"])
     data = tiny_data(classes=5)
-    visit = a_visit(Federation.build(data, by_owner(data)))
+    context = a_visit(Federation.build(data, by_owner(data)))
     model = nn.Linear(12, 5)
     model.load_state_dict({n: given[n] for n in ("weight", "bias")})
     batch = Batch(given["x"], given["y"], torch.arange(8), 0)
 
-    mixed = augment.apply(model, batch, visit, rng())
+    mixed = augment.apply(model, batch, context, rng())
     np.testing.assert_allclose(mixed.x, expected["x_mixed"], **FLOAT32)
     np.testing.assert_allclose(mixed.y, expected["soft_target"], **FLOAT32)
     output = model(mixed.x)
-    loss = visit.task.loss(output, mixed.y)
+    loss = context.task.loss(output, mixed.y)
     loss.backward()
     np.testing.assert_allclose(loss.item(), expected["loss"], **FLOAT32)
     np.testing.assert_allclose(model.weight.grad, expected["grad_weight"], **GRADIENT)
@@ -150,22 +150,24 @@ def test_mixup_has_the_official_batch_loss_and_gradient(monkeypatch, share, augm
 
 def test_the_soft_loss_is_that_of_two_terms(monkeypatch, federation):
     drawn(monkeypatch, 0.3, ORDER)
-    batch, visit = a_batch(federation), a_visit(federation)
-    output = features((6, visit.num_classes, 1, 1)).flatten(1)
-    y = Mixup().apply(None, batch, visit, rng()).y
+    batch, context = a_batch(federation), a_visit(federation)
+    output = features((6, context.num_classes, 1, 1)).flatten(1)
+    y = Mixup().apply(None, batch, context, rng()).y
     own, other = (
         F.cross_entropy(output, labels) for labels in (batch.y, batch.y[ORDER])
     )
     expected = 0.3 * own + 0.7 * other
-    torch.testing.assert_close(visit.task.loss(output, y), expected, rtol=1e-6, atol=0)
-    torch.testing.assert_close(visit.task.losses(output, y).mean(), expected)
+    torch.testing.assert_close(
+        context.task.loss(output, y), expected, rtol=1e-6, atol=0
+    )
+    torch.testing.assert_close(context.task.losses(output, y).mean(), expected)
     torch.testing.assert_close(y.sum(1), torch.ones(6))
 
 
 def test_a_share_of_0_trains_on_the_permuted_batch(monkeypatch, federation):
     drawn(monkeypatch, 0.0, ORDER)
-    batch, visit = a_batch(federation), a_visit(federation)
-    mixed = Mixup().apply(None, batch, visit, rng())
+    batch, context = a_batch(federation), a_visit(federation)
+    mixed = Mixup().apply(None, batch, context, rng())
     assert torch.equal(mixed.x, batch.x[ORDER])
     assert torch.equal(mixed.y.argmax(1), batch.y[ORDER])
     assert torch.equal(mixed.index, batch.index)
@@ -173,19 +175,19 @@ def test_a_share_of_0_trains_on_the_permuted_batch(monkeypatch, federation):
 
 def test_the_identity_changes_no_picture_and_no_loss(monkeypatch, federation):
     drawn(monkeypatch, 0.3, torch.arange(6))
-    batch, visit = a_batch(federation), a_visit(federation)
-    mixed = Mixup().apply(None, batch, visit, rng())
+    batch, context = a_batch(federation), a_visit(federation)
+    mixed = Mixup().apply(None, batch, context, rng())
     torch.testing.assert_close(mixed.x, batch.x, rtol=2e-7, atol=0)
-    output = features((6, visit.num_classes, 1, 1)).flatten(1)
-    plain = visit.task.loss(output, batch.y)
-    torch.testing.assert_close(visit.task.loss(output, mixed.y), plain)
+    output = features((6, context.num_classes, 1, 1)).flatten(1)
+    plain = context.task.loss(output, batch.y)
+    torch.testing.assert_close(context.task.loss(output, mixed.y), plain)
 
 
 def test_lambda_follows_beta_and_is_one_per_batch(federation):
-    batch, visit, stream = a_batch(federation, 2), a_visit(federation), rng()
+    batch, context, stream = a_batch(federation, 2), a_visit(federation), rng()
     largest = []
     for _ in range(2_000):
-        y = Mixup(alpha=0.2).apply(None, batch, visit, stream).y
+        y = Mixup(alpha=0.2).apply(None, batch, context, stream).y
         own = y[torch.arange(2), batch.y]
         assert batch.y[0] != batch.y[1] and own[0] == own[1]
         largest.append(own[0].item())
@@ -195,8 +197,8 @@ def test_lambda_follows_beta_and_is_one_per_batch(federation):
 
 
 def test_only_the_asked_share_of_batches_is_mixed(federation):
-    batch, visit, stream = a_batch(federation), a_visit(federation), rng()
-    outcomes = [Mixup(p=0.25).apply(None, batch, visit, stream) for _ in range(800)]
+    batch, context, stream = a_batch(federation), a_visit(federation), rng()
+    outcomes = [Mixup(p=0.25).apply(None, batch, context, stream) for _ in range(800)]
     plain = sum(mixed is batch for mixed in outcomes)
     assert plain == pytest.approx(600, abs=50)
 
@@ -206,12 +208,12 @@ def test_masks_are_mixed_as_one_hot(federation):
         def soft(self, y, num_classes):
             return F.one_hot(y, num_classes).movedim(-1, 1).float()
 
-    visit = a_visit(federation)
-    visit.task = Masks()
-    y = torch.randint(visit.num_classes, (6, 3, 2), generator=a_stream().generator)
+    context = a_visit(federation)
+    context.task = Masks()
+    y = torch.randint(context.num_classes, (6, 3, 2), generator=a_stream().generator)
     batch = a_batch(federation)._replace(y=y)
-    soft = mixed_labels(batch, the_pairs(0.3), visit)
-    assert soft.shape == (6, visit.num_classes, 3, 2)
+    soft = mixed_labels(batch, the_pairs(0.3), context)
+    assert soft.shape == (6, context.num_classes, 3, 2)
     torch.testing.assert_close(soft.sum(1), torch.ones(6, 3, 2))
     i, j = 1, ORDER[1]
     own = soft[i].gather(0, y[i][None])[0]
@@ -241,11 +243,11 @@ class LinearNet(nn.Module):
 
 def mixed_outputs(model, federation, stages, seed: int = 0):
     """Logits and labels of one batch, for each stage of ``stages`` alone."""
-    batch, visit = a_batch(federation), a_visit(federation)
+    batch, context = a_batch(federation), a_visit(federation)
     for stage in stages:
         augment = ManifoldMixup(stages=(stage,))
         adapted = augment.adapt(model(federation)).train()
-        seen = augment.apply(adapted, batch, visit, rng(seed))
+        seen = augment.apply(adapted, batch, context, rng(seed))
         yield adapted(seen.x), seen.y
 
 
@@ -285,12 +287,12 @@ def test_with_pictures_only_it_is_mixup_bit_for_bit(federation):
 def test_what_goes_past_a_stage_is_mixed_with_it(federation, monkeypatch, stages):
     """At share 0 a U-Net's output is the partner's, its skip connections included."""
     drawn(monkeypatch, 0.0, ORDER)
-    augment, visit = ManifoldMixup(stages=stages), a_visit(federation)
+    augment, context = ManifoldMixup(stages=stages), a_visit(federation)
     model = small_unet((2, 16, 16)).train()
     x = features((6, 2, 16, 16)).detach()
     plain, names = model(x), model.state_dict().keys()
     augment.adapt(model)
-    seen = augment.apply(model, a_batch(federation)._replace(x=x), visit, rng())
+    seen = augment.apply(model, a_batch(federation)._replace(x=x), context, rng())
     torch.testing.assert_close(model(seen.x), plain[ORDER], rtol=1e-4, atol=1e-4)
     assert model.state_dict().keys() == names
 
@@ -307,11 +309,11 @@ def test_nothing_mixed_gives_the_plain_loss(monkeypatch, federation, pairs, stag
 
 
 def test_stages_are_drawn_alike_and_one_acts_at_a_time(federation):
-    augment, visit = ManifoldMixup(), a_visit(federation)
+    augment, context = ManifoldMixup(), a_visit(federation)
     model = augment.adapt(seeded(small_cnn, federation))
     batch, stream, drawn = a_batch(federation, 2), rng(), Counter()
     for _ in range(3_000):
-        seen = augment.apply(model, batch, visit, stream)
+        seen = augment.apply(model, batch, context, stream)
         active = [s for s in (1, 2) if model.stages[s - 1].added.augment.pairs]
         active += [0] if seen.x is not batch.x else []
         drawn.update(active)
@@ -321,11 +323,11 @@ def test_stages_are_drawn_alike_and_one_acts_at_a_time(federation):
 
 # ---- MixStyle -----------------------------------------------------------------------
 def test_each_stage_draws_for_itself_as_often_as_asked(federation):
-    augment, visit = MixStyle(p=0.3), a_visit(federation)
+    augment, context = MixStyle(p=0.3), a_visit(federation)
     model = augment.adapt(seeded(small_cnn, federation))
     batch, stream, active = a_batch(federation), rng(), []
     for _ in range(1_000):
-        assert augment.apply(model, batch, visit, stream) is batch
+        assert augment.apply(model, batch, context, stream) is batch
         pairs = [stage.added.augment.pairs for stage in model.stages]
         active.append([each is not None for each in pairs])
         if all(active[-1]):
@@ -337,32 +339,32 @@ def test_each_stage_draws_for_itself_as_often_as_asked(federation):
 
 # ---- MoEx ---------------------------------------------------------------------------
 def test_labels_are_shared_by_the_same_pairs(federation):
-    augment, visit = MoEx(p=1.0, label_share=0.9), a_visit(federation)
+    augment, context = MoEx(p=1.0, label_share=0.9), a_visit(federation)
     model = augment.adapt(seeded(small_cnn, federation))
     batch = a_batch(federation)
-    seen = augment.apply(model, batch, visit, rng())
+    seen = augment.apply(model, batch, context, rng())
     order = model.stages[0].added.augment.pairs.order
     assert seen.x is batch.x
-    expected = F.one_hot(batch.y, visit.num_classes) * 0.9
-    expected = expected + F.one_hot(batch.y[order], visit.num_classes) * 0.1
+    expected = F.one_hot(batch.y, context.num_classes) * 0.9
+    expected = expected + F.one_hot(batch.y[order], context.num_classes) * 0.1
     torch.testing.assert_close(seen.y, expected)
 
 
 def test_a_label_share_of_1_exchanges_features_and_keeps_labels(federation):
-    augment, visit = MoEx(p=1.0, label_share=1.0), a_visit(federation)
+    augment, context = MoEx(p=1.0, label_share=1.0), a_visit(federation)
     model = augment.adapt(seeded(small_cnn, federation))
     batch = a_batch(federation)
-    assert augment.apply(model, batch, visit, rng()) is batch
+    assert augment.apply(model, batch, context, rng()) is batch
     plain = model.eval()(batch.x)
     assert (model.train()(batch.x) - plain).abs().max() > 1e-3
 
 
 def test_batches_without_exchange_are_plain(federation):
-    augment, visit = MoEx(p=0.25), a_visit(federation)
+    augment, context = MoEx(p=0.25), a_visit(federation)
     model = augment.adapt(seeded(small_cnn, federation))
     batch, stream, plain = a_batch(federation), rng(), 0
     for _ in range(800):
-        seen = augment.apply(model, batch, visit, stream)
+        seen = augment.apply(model, batch, context, stream)
         idle = model.stages[0].added.augment.pairs is None
         assert idle == (seen is batch)
         plain += idle
@@ -382,7 +384,7 @@ def test_its_parameters_travel_and_are_averaged(federation):
     assert sizes[0] - sizes[1] == 4 * ((2 * 8 + 2) + (2 * 16 + 2))
     for name in added:
         said = torch.stack([m.weights[name] for m in run.messages])
-        shares = FedAvg().weigh(run.server, run.messages).float()
+        shares = FedAvg().aggregation_weights(run.server, run.messages).float()
         mean = torch.tensordot(shares, said, 1)
         torch.testing.assert_close(run.server.weights[name], mean)
         assert said.std(0).max() > 0, "clients learned differently"
@@ -487,11 +489,11 @@ class Shapes(FedAvg):
         insert(model, 1, "late", nn.Tanh())
         return model
 
-    def loss(self, model, batch, visit):
-        visit.log("order", batch.index.float().mean())
-        visit.log("method", torch.rand(1, generator=visit.rng)[0])
-        visit.log("layers", torch.rand(1, generator=current_layer_noise())[0])
-        return super().loss(model, batch, visit)
+    def loss(self, model, batch, context):
+        context.log("order", batch.index.float().mean())
+        context.log("method", torch.rand(1, generator=context.rng)[0])
+        context.log("layers", torch.rand(1, generator=current_layer_noise())[0])
+        return super().loss(model, batch, context)
 
 
 @pytest.mark.parametrize("augment", [ManifoldMixup(), MixStyle(), MoEx(), DACSC()])
@@ -533,8 +535,8 @@ def test_the_number_of_workers_does_not_matter(federation, augment):
 class Draws(Augmentation):
     """Notes the first number of its stream."""
 
-    def apply(self, model, batch, visit, rng):
-        visit.log("drawn", torch.tensor(rng.random(), dtype=torch.float64))
+    def apply(self, model, batch, context, rng):
+        context.log("drawn", torch.tensor(rng.random(), dtype=torch.float64))
         return batch
 
 
@@ -621,17 +623,17 @@ def test_evaluation_is_clean(federation, augment):
 class Keeps(FedAvg):
     """Keeps something in the cache before, in, and after training."""
 
-    def arrive(self, model, visit):
-        visit.cache["received"] = torch.ones(1)
+    def before_training(self, model, context):
+        context.cache["received"] = torch.ones(1)
         return {}
 
-    def loss(self, model, batch, visit):
-        assert not visit.cache, "it would be of other pictures"
-        visit.cache["x"] = batch.x
-        return super().loss(model, batch, visit)
+    def loss(self, model, batch, context):
+        assert not context.cache, "it would be of other pictures"
+        context.cache["x"] = batch.x
+        return super().loss(model, batch, context)
 
-    def report(self, model, visit):
-        assert visit.cache.keys() == {"received"}
+    def after_training(self, model, context):
+        assert context.cache.keys() == {"received"}
         return {}
 
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from fedlab_support.models.augmentation import (
+from fedlab_support.core.rng import layer_noise
+from fedlab_support.models.layers.augmentation import (
     EPSILON,
     FUSIONS,
     FeatureAugmentation,
     modulation,
 )
-from fedlab_support.streams import layer_noise
 from tests.test_methods_reference import FLOAT32, case, vectors
 
 ACTIVE = ("default_buffers", "nonuniform_server_var", "constant_channels_B2")

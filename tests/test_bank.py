@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from fedlab_support.bank import draw, gather, others
+from fedlab_support.methods.shared.samples import draw, gather, others
 
 SHAPE = torch.tensor([3, 8, 8])
 

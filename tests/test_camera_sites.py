@@ -8,7 +8,7 @@ import pytest
 import fedlab_support as fl
 from fedlab_support.data import available, camera_sites, load, wildlife
 from fedlab_support.data.wildlife import Sheet, draw
-from fedlab_support.partition import by_owner, heterogeneous
+from fedlab_support.federation.partition import by_owner, heterogeneous
 
 
 @pytest.fixture(scope="module")

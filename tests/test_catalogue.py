@@ -17,13 +17,13 @@ def test_changed_hooks_are_those_that_are_not_fedavgs():
     assert set(changed_hooks(FedFAPlus)) == inherited | {"loss"}
 
     class Loud(FedAvg):
-        def report(self, model, visit):
+        def after_training(self, model, context):
             return {}
 
         def adapt(self, model):
             return model
 
-    assert changed_hooks(Loud) == ("adapt", "report")
+    assert changed_hooks(Loud) == ("adapt", "after_training")
 
 
 def test_a_method_in_a_new_file_is_found_without_a_word_elsewhere(
@@ -38,4 +38,4 @@ class FedNew(FedAvg):
 """
     (tmp_path / "fednew.py").write_text(source)
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
-    assert changed_hooks(catalogue()["FedNew"]) == ("weigh",)
+    assert changed_hooks(catalogue()["FedNew"]) == ("aggregation_weights",)

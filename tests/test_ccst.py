@@ -10,8 +10,9 @@ from torch.nn import functional as F
 
 from fedlab_support import CCST, FedAvg, Federation, augment, iid, small_cnn, styles
 from fedlab_support.engines import Faults
-from fedlab_support.models import adain, small_unet
-from fedlab_support.partition import by_owner
+from fedlab_support.federation.partition import by_owner
+from fedlab_support.models import small_unet
+from fedlab_support.models.style import adain
 from tests import runs
 from tests.probe import AwkwardNet, LookTwice
 from tests.runs import (
@@ -50,9 +51,9 @@ def begun(method, federation):
 def welcomed(federation, method, client: int = 2):
     """The run's model in evaluation mode, a visit after it has arrived, a batch."""
     run = begun(method, federation)
-    visit = a_visit(federation, client, dict(run.private[client].memory))
-    method.arrive(run.model.eval(), visit)
-    return run.model, visit, visit.client.train.batch(np.arange(8))
+    context = a_visit(federation, client, dict(run.private[client].memory))
+    method.before_training(run.model.eval(), context)
+    return run.model, context, context.client.train.batch(np.arange(8))
 
 
 def alone(federation):
@@ -108,15 +109,15 @@ def test_single_pictures_have_styles_of_their_own(federation):
 def test_bytes_are_those_of_the_specification(federation):
     run, average = fitted(CCST(), federation), plain(federation)
     mine, theirs = bytes_by_part(run), bytes_by_part(average)
-    assert mine.pop(("up", "introduction")) == 5 * STYLE_BYTES
-    assert mine.pop(("down", "welcome")) == 5 * 5 * STYLE_BYTES
+    assert mine.pop(("up", "setup_upload")) == 5 * STYLE_BYTES
+    assert mine.pop(("down", "setup_reply")) == 5 * 5 * STYLE_BYTES
     assert mine == theirs
-    assert set(run.wire[run.wire["round"] == 0].part) == {"introduction", "welcome"}
+    assert set(run.wire[run.wire["round"] == 0].part) == {"setup_upload", "setup_reply"}
     assert not [name for name in run.server.weights if "styler" in name]
-    assert all(m.report == {} for m in run.messages) and run.server.shared == {}
+    assert all(m.upload == {} for m in run.messages) and run.server.shared == {}
     single = bytes_by_part(fitted(CCST(num_single=2), federation, 1))
-    assert single["up", "introduction"] == 5 * 2 * STYLE_BYTES
-    assert single["down", "welcome"] == 5 * 10 * STYLE_BYTES
+    assert single["up", "setup_upload"] == 5 * 2 * STYLE_BYTES
+    assert single["down", "setup_reply"] == 5 * 10 * STYLE_BYTES
 
 
 def test_everybody_gets_all_styles_in_the_order_of_clients(federation):
@@ -147,13 +148,13 @@ def test_fiscs_form_has_one_other_style_for_the_whole_run(federation):
 
 
 def test_fiscs_form_never_draws_the_own_style_and_all_others(federation):
-    _, visit, _ = welcomed(federation, CCST())
-    drawn = [CCST().choose(visit)[0].item() for _ in range(200)]
+    _, context, _ = welcomed(federation, CCST())
+    drawn = [CCST().choose(context)[0].item() for _ in range(200)]
     assert set(drawn) == {0, 1, 3, 4}
     often = [drawn.count(k) / 200 for k in (0, 1, 3, 4)]
     assert often == pytest.approx([0.25] * 4, abs=0.1)
     own_too = CCST(own_style=True)
-    assert {own_too.choose(visit)[0].item() for _ in range(100)} == {-1, 0, 1, 3, 4}
+    assert {own_too.choose(context)[0].item() for _ in range(100)} == {-1, 0, 1, 3, 4}
 
 
 def test_officially_each_picture_has_different_styles_and_its_own_is_itself(federation):
@@ -164,8 +165,8 @@ def test_officially_each_picture_has_different_styles_and_its_own_is_itself(fede
     assert len(choice.unique(dim=0)) > 5
     others = choices(federation, CCST(form="official", own_style=False))
     assert set(others.unique().tolist()) == {0, 1, 3, 4}
-    _, visit, _ = welcomed(federation, OFFICIAL)
-    drawn = torch.cat([OFFICIAL.choose(visit) for _ in range(40)]).flatten()
+    _, context, _ = welcomed(federation, OFFICIAL)
+    drawn = torch.cat([OFFICIAL.choose(context) for _ in range(40)]).flatten()
     often = [(drawn == k).double().mean().item() for k in (-1, 0, 1, 3, 4)]
     assert often == pytest.approx([0.2] * 5, abs=0.03)
 
@@ -196,12 +197,12 @@ def test_the_augmented_data_have_the_labels_of_the_data(federation, k, monkeypat
             return F.cross_entropy(output, y)
 
         method = CCST(form=form, num_styles=k)
-        model, visit, _ = welcomed(federation, method)
+        model, context, _ = welcomed(federation, method)
         with monkeypatch.context() as patch:
-            patch.setattr(type(visit.task), "loss", watched)
-            for batch in visit.client.train.batches(8):
-                method.loss(model, batch, visit)
-        labels = torch.from_numpy(visit.client.train.labels)
+            patch.setattr(type(context.task), "loss", watched)
+            for batch in context.client.train.batches(8):
+                method.loss(model, batch, context)
+        labels = torch.from_numpy(context.client.train.labels)
         counts = torch.cat(seen).bincount(minlength=4)
         assert torch.equal(counts, times * labels.bincount(minlength=4))
 
@@ -210,35 +211,35 @@ def test_the_augmented_data_have_the_labels_of_the_data(federation, k, monkeypat
 @pytest.mark.parametrize("is_single", [False, True])
 def test_fiscs_form_sums_both_losses(federation, is_single):
     method = CCST(num_styles=2, num_single=2 * is_single, strength=0.3)
-    model, visit, batch = welcomed(federation, method)
-    loss = method.loss(model, batch, visit)
+    model, context, batch = welcomed(federation, method)
+    loss = method.loss(model, batch, context)
     own = F.cross_entropy(model(batch.x), batch.y).item()
-    assert visit.logged_means() == pytest.approx({"task_loss": own})
+    assert context.logged_means() == pytest.approx({"task_loss": own})
     expected = F.cross_entropy(model(batch.x), batch.y).item()
-    for number in visit.memory["choice"][0]:
-        copies = by_hand(model, visit, batch, visit.memory["styles"][number], 0.3)
+    for number in context.memory["choice"][0]:
+        copies = by_hand(model, context, batch, context.memory["styles"][number], 0.3)
         expected += F.cross_entropy(model(copies), batch.y).item()
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
-def by_hand(model, visit, batch, style, strength: float) -> torch.Tensor:
-    store = visit.client.train.store
+def by_hand(model, context, batch, style, strength: float) -> torch.Tensor:
+    store = context.client.train.store
     with torch.no_grad():
         made = model.styler.transfer(store.shown(batch.x), style, strength)
     return store.normalised((255 * made).round() / 255)
 
 
 def test_officially_the_loss_is_the_mean_over_all_copies(federation):
-    model, visit, batch = welcomed(federation, OFFICIAL)
-    loss, total = OFFICIAL.loss(model, batch, visit), 0.0
+    model, context, batch = welcomed(federation, OFFICIAL)
+    loss, total = OFFICIAL.loss(model, batch, context), 0.0
     for row, label in enumerate(batch.y):
-        for number in visit.memory["choice"][row]:
+        for number in context.memory["choice"][row]:
             x = batch.x[row : row + 1]
             if number >= 0:
-                style = visit.memory["styles"][number]
-                x = by_hand(model, visit, batch, style, 1.0)[row : row + 1]
+                style = context.memory["styles"][number]
+                x = by_hand(model, context, batch, style, 1.0)[row : row + 1]
             total += F.cross_entropy(model(x), label[None]).item()
-    assert (visit.memory["choice"][:8] == -1).any()
+    assert (context.memory["choice"][:8] == -1).any()
     assert loss.item() == pytest.approx(total / 24, rel=1e-4)
 
 
@@ -261,8 +262,8 @@ def test_a_single_client_is_fedavg(method, channels):
 def test_a_client_whose_own_style_is_drawn_for_all_is_fedavg(federation):
     @dataclass(frozen=True)
     class Own(CCST):
-        def choose(self, visit):
-            return torch.full_like(super().choose(visit), -1)
+        def choose(self, context):
+            return torch.full_like(super().choose(context), -1)
 
     own = Own(form="official", num_styles=1)
     assert distance(plain(federation), fitted(own, federation)) == 0
@@ -315,8 +316,8 @@ def test_who_failed_and_chooses_again_gets_what_it_chose(federation):
 
     @dataclass(frozen=True)
     class Fails(CCST):
-        def report(self, model, visit):
-            if visit.received.round == 1:
+        def after_training(self, model, context):
+            if context.received.round == 1:
                 raise RuntimeError("out of battery")
             return {}
 
@@ -340,9 +341,9 @@ def test_an_engine_that_is_used_again_has_forgotten_the_pictures(federation):
 def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, value):
     @dataclass(frozen=True)
     class Wrong(CCST):
-        def introduce(self, model, visit):
-            said = super().introduce(model, visit)
-            if visit.client.id == 1:
+        def client_setup(self, model, context):
+            said = super().client_setup(model, context)
+            if context.client.id == 1:
                 said = {"styles": said["styles"] * 0 + value}
             return said
 
@@ -356,16 +357,16 @@ def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, va
 
 def test_a_client_says_as_many_styles_as_it_was_asked_for():
     many = {"styles": torch.ones(4, 2, 3)}
-    CCST(num_single=4).check(many, None)
+    CCST(num_single=4).check_upload(many, None)
     for method in (CCST(), CCST(num_single=3)):
         with pytest.raises(ValueError, match=r"J in 1….*\(4, 2, 3\)"):
-            method.check(many, None)
+            method.check_upload(many, None)
 
 
 def test_styles_of_unlike_networks_are_no_bank():
     said = {k: {"styles": torch.ones(1, 2, 3 + k)} for k in range(2)}
     with pytest.raises(ValueError, match="one styles"):
-        CCST().pool(said)
+        CCST().server_setup(said)
 
 
 def test_who_fails_in_a_round_does_not_spoil_it(federation):

@@ -10,8 +10,9 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from fedlab_support import chapters, execution
-from fedlab_support.pages import export_html
+from fedlab_course import papermill_runner as execution
+from fedlab_course import runner as chapters
+from fedlab_course.html_export import export_html
 
 PARAMETERS = """
     seed: int = 0  # one integer per run

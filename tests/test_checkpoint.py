@@ -22,16 +22,16 @@ from fedlab_support import (
     Federation,
     LocalTraining,
     Run,
-    checkpoint,
     iid,
     methods,
     small_cnn,
     uniform,
 )
-from fedlab_support.checkpoint import Snapshot, claimed, load, save
-from fedlab_support.history import History
-from fedlab_support.messages import Server
-from fedlab_support.training import PrivateState
+from fedlab_support.core.history import History
+from fedlab_support.core.messages import Server
+from fedlab_support.run import checkpoint
+from fedlab_support.run.checkpoint import Snapshot, claimed, load, save
+from fedlab_support.training.local import PrivateState
 from tests import crash
 from tests.crash import FITS, Fragile, bits, build, snapshot, trace
 from tests.tiny import tiny_data
@@ -254,7 +254,7 @@ def test_only_what_differs_is_named(tmp_path):
 
 def test_another_machine_is_worth_a_warning(tmp_path, monkeypatch, undisturbed):
     stopped(tmp_path, 3)
-    monkeypatch.setattr("fedlab_support.card.torch.__version__", "0.4")
+    monkeypatch.setattr("fedlab_support.run.summary.torch.__version__", "0.4")
     with pytest.warns(UserWarning, match=r"torch: here '0.4', there"):
         assert trace(fitted(tmp_path)) == undisturbed
 

@@ -8,7 +8,11 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from fedlab_support import clustering
-from fedlab_support.clustering import cluster_means, finch, means_by_group
+from fedlab_support.methods.shared.clustering import (
+    cluster_means,
+    finch,
+    means_by_group,
+)
 from tests.test_methods_reference import vectors
 
 DISTANCES = ("cosine", "euclidean")

@@ -55,7 +55,7 @@ def test_every_hook_is_called_and_its_result_arrives(federation):
     # Five clients reported 1 visit each in round 1 and 2 each in round 2.
     assert run.server.memory["spoken"] == 5 + 10
     assert run.server.shared == {"spoken": run.server.memory["spoken"]}
-    report = run.messages[3].report
+    report = run.messages[3].upload
     assert report.keys() == {"loss_received", "visits", "me"}
     assert report["me"] == 3 and report["visits"] == 2
     assert set(run.private[3].weights) == {"head.bias"}
@@ -92,8 +92,8 @@ def test_every_part_of_the_wire_has_its_own_name_and_exact_bytes(federation):
     weights = sum(v.numel() * v.element_size() for v in run.server.weights.values())
     first = wire[wire["round"] == 0]
     assert first.groupby(["direction", "part"]).bytes.sum().to_dict() == {
-        ("down", "welcome"): 5 * 8,
-        ("up", "introduction"): 5 * 4,
+        ("down", "setup_reply"): 5 * 8,
+        ("up", "setup_upload"): 5 * 4,
     }
     one = wire[(wire["round"] == 1) & (wire.client == run.messages[0].client)]
     assert one.set_index(["direction", "part"]).bytes.to_dict() == {
@@ -101,7 +101,7 @@ def test_every_part_of_the_wire_has_its_own_name_and_exact_bytes(federation):
         ("down", "shared"): 4,
         ("up", "num_examples"): 8,
         ("up", "weights"): weights,
-        ("up", "report"): 12,
+        ("up", "upload"): 12,
     }
 
 
@@ -216,27 +216,27 @@ class Unlucky(Probe):
     fails_at: str = "loss"
     clients: tuple = (1,)
 
-    def introduce(self, model, visit):
-        said = super().introduce(model, visit)
-        if self.fails_at == "introduce" and visit.client.id in self.clients:
+    def client_setup(self, model, context):
+        said = super().client_setup(model, context)
+        if self.fails_at == "client_setup" and context.client.id in self.clients:
             raise OSError("the camera is off")
         return said
 
-    def loss(self, model, batch, visit):
-        visit.memory["touched"] = torch.ones(1)
-        if visit.client.id in self.clients:
+    def loss(self, model, batch, context):
+        context.memory["touched"] = torch.ones(1)
+        if context.client.id in self.clients:
             if self.fails_at == "loss":
                 raise RuntimeError("out of battery")
             if self.fails_at == "nan":
-                return super().loss(model, batch, visit) * float("nan")
-        return super().loss(model, batch, visit)
+                return super().loss(model, batch, context) * float("nan")
+        return super().loss(model, batch, context)
 
-    def report(self, model, visit):
-        said = super().report(model, visit)
-        if visit.client.id in self.clients:
+    def after_training(self, model, context):
+        said = super().after_training(model, context)
+        if context.client.id in self.clients:
             if self.fails_at == "check":
                 said["me"] = torch.tensor([-1.0])
-            if self.fails_at == "report":
+            if self.fails_at == "upload":
                 said["me"] = torch.tensor([float("inf")])
         return said
 
@@ -247,7 +247,7 @@ class Unlucky(Probe):
         ("loss", "out of battery"),
         ("nan", "loss became nan"),
         ("check", "negative client number"),
-        ("report", "NaN or infinite"),
+        ("upload", "NaN or infinite"),
     ],
 )
 def test_a_faulty_client_is_left_out_of_the_round_with_the_reason(
@@ -274,7 +274,7 @@ def test_with_no_client_left_the_weights_stay_as_they_were(federation):
 
 
 def test_a_refused_introduction_leaves_a_client_out_of_the_whole_run(federation):
-    unlucky = Unlucky(fails_at="introduce", clients=(4,))
+    unlucky = Unlucky(fails_at="client_setup", clients=(4,))
     with pytest.warns(UserWarning, match="left out of the run"):
         run = started(federation, unlucky).fit_run(2)
     assert [m.client for m in run.messages] == [0, 1, 2, 3]
@@ -283,7 +283,7 @@ def test_a_refused_introduction_leaves_a_client_out_of_the_whole_run(federation)
 
 
 def test_a_run_in_which_every_introduction_fails_says_so(federation):
-    method = Unlucky(fails_at="introduce", clients=(0, 1, 2, 3, 4))
+    method = Unlucky(fails_at="client_setup", clients=(0, 1, 2, 3, 4))
     with (
         pytest.warns(UserWarning, match="camera"),
         pytest.raises(RuntimeError, match=r"at least one client.*camera is off"),
@@ -294,7 +294,7 @@ def test_a_run_in_which_every_introduction_fails_says_so(federation):
 def test_a_check_that_stumbles_leaves_out_that_client_only(federation):
     @dataclass(frozen=True)
     class Stumbles(Probe):
-        def check(self, tensors, model):
+        def check_upload(self, tensors, model):
             if tensors.get("me", torch.zeros(1)) == 2:
                 tensors["not there"]
 
@@ -308,19 +308,19 @@ def test_what_hooks_hand_out_shares_nothing_with_the_workers_model(federation):
 
     @dataclass(frozen=True)
     class HandsOutViews(Probe):
-        def introduce(self, model, visit):
-            return {**super().introduce(model, visit), "w": model.head.weight}
+        def client_setup(self, model, context):
+            return {**super().client_setup(model, context), "w": model.head.weight}
 
-        def pool(self, introductions):
-            views = [said["w"] for said in introductions.values()]
+        def server_setup(self, uploads):
+            views = [said["w"] for said in uploads.values()]
             assert not any(view.requires_grad for view in views)
             assert len({view.data_ptr() for view in views}) == len(views)
-            return super().pool(introductions)
+            return super().server_setup(uploads)
 
-        def report(self, model, visit):
-            visit.memory["previous"] = model.head.weight.detach()
-            visit.log("norm", model.head.weight.norm())
-            return super().report(model, visit)
+        def after_training(self, model, context):
+            context.memory["previous"] = model.head.weight.detach()
+            context.log("norm", model.head.weight.norm())
+            return super().after_training(model, context)
 
     runs = [started(federation, HandsOutViews(), workers=w).fit_run(2) for w in (1, 2)]
     for run in runs:
@@ -380,9 +380,9 @@ def test_clients_do_not_share_optimisers_and_momentum_does_not_leak(federation):
 def test_memory_that_a_visit_changes_in_place_is_a_copy(federation):
     @dataclass(frozen=True)
     class InPlace(Unlucky):
-        def loss(self, model, batch, visit):
-            visit.memory["visits"].add_(100)
-            return super().loss(model, batch, visit)
+        def loss(self, model, batch, context):
+            context.memory["visits"].add_(100)
+            return super().loss(model, batch, context)
 
     with pytest.warns(UserWarning, match="battery"):
         run = started(federation, InPlace()).step()

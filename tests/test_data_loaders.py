@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
+from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.data import available, load
 from fedlab_support.data.prepare import main, prepare
-from fedlab_support.vision import import_torchvision
 
 RNG_SEED = 5
 

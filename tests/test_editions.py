@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from fedlab_support import editions
-from fedlab_support.chapters import NOTEBOOKS, find_chapters, profile
-from fedlab_support.editions import answers, grade, instructor, main, student, write
-from fedlab_support.execution import execute
+from fedlab_course import editions
+from fedlab_course.editions import answers, grade, instructor, main, student, write
+from fedlab_course.papermill_runner import execute
+from fedlab_course.runner import NOTEBOOKS, find_chapters, profile
 
 CHAPTERS = find_chapters()
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)

@@ -7,12 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from fedlab_support import exercises
-from fedlab_support.exercises import (
-    catalogue,
-    check,
-    leaky_local_update,
-)
+from fedlab_course import exercises
+from fedlab_course.exercises import catalogue, check, leaky_local_update
 from fedlab_support.methods.feddg import FedDG
 
 COUNTS = {"num_floats": 6_603_902, "num_counters": 2, "num_clients": 10}

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedlab_support.exercises import check, relay_round
+from fedlab_course.exercises import check, relay_round
 from tests.test_exercises import refuse
 
 # ---- what a client counts -----------------------------------------------------------

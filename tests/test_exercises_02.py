@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedlab_support.exercises import check, select_by_position
+from fedlab_course.exercises import check, select_by_position
 from tests.test_exercises import refuse
 
 

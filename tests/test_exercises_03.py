@@ -5,7 +5,7 @@ import torch
 from torch.distributions import Normal, kl_divergence
 from torch.fft import fft2, fftshift, ifft2, ifftshift
 
-from fedlab_support.exercises import check, report_meta_step
+from fedlab_course.exercises import check, report_meta_step
 from fedlab_support.methods.feddg import FedDG
 from tests.test_exercises import refuse
 

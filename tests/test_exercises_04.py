@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedlab_support.exercises import check, shift_means
+from fedlab_course.exercises import check, shift_means
 from fedlab_support.models import modulation as by_the_package
 from fedlab_support.models import symmetric_kl
 from tests.test_exercises import refuse

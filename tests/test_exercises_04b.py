@@ -5,7 +5,7 @@ from itertools import chain
 import pytest
 import torch
 
-from fedlab_support.exercises import check, dice_of_a_batch
+from fedlab_course.exercises import check, dice_of_a_batch
 from tests.test_exercises import refuse
 
 

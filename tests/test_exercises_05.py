@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedlab_support.clustering import cluster_means
-from fedlab_support.exercises import check, style_contrast
+from fedlab_course.exercises import check, style_contrast
 from fedlab_support.methods import FISC
-from fedlab_support.models.adain import adain
+from fedlab_support.methods.shared.clustering import cluster_means
+from fedlab_support.models.style.adain import adain
 from tests.test_exercises import refuse
 
 POINTS = {"points": [0, 1, 3, 7, 8.5, 20, 21, 24, 25.5]}

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fedlab_support.exercises import check, frechet_by_elements
+from fedlab_course.exercises import check, frechet_by_elements
 from tests.test_exercises import refuse
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedlab_support.exercises import check, represent_client
-from fedlab_support.exercises.reweighting import GROUPS, LOSSES, SHARES
-from fedlab_support.grouping import group_weights as by_the_package
+from fedlab_course.exercises import check, represent_client
+from fedlab_course.exercises.reweighting import GROUPS, LOSSES, SHARES
+from fedlab_support.methods.shared.grouping import group_weights as by_the_package
 from tests.test_exercises import refuse
 
 FORM = {"prompts": 4, "width": 768, "classes": 10, "groups": 5}

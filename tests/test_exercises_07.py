@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fedlab_support.exercises import check, report_curves
-from fedlab_support.exercises.standing import BOARDS
-from fedlab_support.leaderboard import beaten as by_the_package
+from fedlab_course.exercises import check, report_curves
+from fedlab_course.exercises.standing import BOARDS
+from fedlab_course.leaderboard import beaten as by_the_package
 from tests.test_exercises import refuse
 
 GIVEN = {"num_methods": 10, "sd": 1.5}

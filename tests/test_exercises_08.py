@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedlab_support.exercises import check, cohorts_from_one_stream
+from fedlab_course.exercises import check, cohorts_from_one_stream
 from tests.test_exercises import refuse
 
 
@@ -35,7 +35,7 @@ def test_a_wrong_belief_gets_its_own_hint(answer, words):
 
 def test_the_package_believes_what_the_exercise_says():
     """The answer is not only our word: the server refuses the six others."""
-    from fedlab_support.messages import Message, validate
+    from fedlab_support.core.messages import Message, validate
 
     sent = {"w": torch.ones(3)}
     fine = Message(0, 5, sent, {}, {})

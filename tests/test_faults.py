@@ -24,11 +24,11 @@ from fedlab_support import (
     small_cnn,
     uniform,
 )
+from fedlab_support.core.messages import Message, expect_tensors, nbytes, validate
 from fedlab_support.engines import Faults, FaultyEngine, LocalEngine, open_engine
 from fedlab_support.engines.faults import REASONS, WAYS, malformed, with_nan
-from fedlab_support.messages import Message, expect_tensors, nbytes, validate
 from fedlab_support.methods import CCST, FISC, FPL, FedDG, FedMix, HarmoFL
-from fedlab_support.training import PrivateState
+from fedlab_support.training.local import PrivateState
 from tests.probe import AwkwardNet, Probe
 from tests.test_methods import linear
 from tests.tiny import tiny_data
@@ -64,8 +64,8 @@ class Forgetful(Probe):
     def private_names(self, model):
         return set()
 
-    def report(self, model, visit):
-        return {"visits": torch.ones(1), "me": visit.memory["me"]}
+    def after_training(self, model, context):
+        return {"visits": torch.ones(1), "me": context.memory["me"]}
 
 
 @dataclass
@@ -187,10 +187,10 @@ def test_without_faults_a_faulty_engine_changes_nothing(federation):
 def test_a_client_that_really_fails_still_warns(federation):
     @dataclass(frozen=True)
     class Unlucky(Probe):
-        def loss(self, model, batch, visit):
-            if visit.client.id == 2:
+        def loss(self, model, batch, context):
+            if context.client.id == 2:
                 raise RuntimeError("out of battery")
-            return super().loss(model, batch, visit)
+            return super().loss(model, batch, context)
 
     faults = Faults(drop=0.5)
     run = a_run(federation, Unlucky(), uniform(8), faults=faults)
@@ -250,7 +250,7 @@ def test_every_value_can_be_nan_or_infinite_and_only_one_is():
     hit, before = Counter(), sound()
     for seed in range(600):
         spoiled = with_nan(before, np.random.default_rng(seed))
-        for part in ("weights", "report"):
+        for part in ("weights", "upload"):
             for name, value in getattr(spoiled, part).items():
                 bad = (~value.isfinite()).flatten().nonzero().flatten().tolist()
                 hit.update((part, name, i, str(value.flatten()[i].item())) for i in bad)
@@ -283,7 +283,7 @@ def test_rare_faults_come_in_every_way():
             kind = faults.draw(0, round, client)
             if kind == "nan":
                 flat = [v.flatten() for v in spoiled.weights.values() if v.ndim]
-                flat.append(spoiled.report["loss"][None])
+                flat.append(spoiled.upload["loss"][None])
                 found[str(torch.cat(flat)[~torch.cat(flat).isfinite()].item())] += 1
             elif kind == "malformed" and not isinstance(spoiled, Message):
                 found["no message"] += 1
@@ -335,10 +335,10 @@ def test_bytes_are_those_of_who_sent_them_not_of_who_it_says_it_is(federation):
 def test_with_too_few_messages_the_server_stays_and_later_recovers(federation):
     @dataclass(frozen=True)
     class BadSecondRound(Probe):
-        def loss(self, model, batch, visit):
-            if visit.received.round == 2 and visit.client.id < 6:
+        def loss(self, model, batch, context):
+            if context.received.round == 2 and context.client.id < 6:
                 raise RuntimeError("no connection")
-            return super().loss(model, batch, visit)
+            return super().loss(model, batch, context)
 
     def started(**kw):
         return a_run(federation, BadSecondRound(), uniform(8), **kw).step()
@@ -397,11 +397,11 @@ class Slow(Probe):
 
     seconds: float = 0.7
 
-    def loss(self, model, batch, visit):
-        visit.memory["touched"] = torch.ones(1)
-        if visit.client.id == 1 and len(visit.logged) == 0:
+    def loss(self, model, batch, context):
+        context.memory["touched"] = torch.ones(1)
+        if context.client.id == 1 and len(context.logged) == 0:
             time.sleep(self.seconds)
-        return super().loss(model, batch, visit)
+        return super().loss(model, batch, context)
 
 
 @pytest.mark.parametrize("batch_size", [7, 999], ids=["many steps", "one step"])
@@ -438,17 +438,17 @@ def silent(method):
     kind = type(method)
 
     class Silent(kind):
-        if kind.introduce is not FedAvg.introduce:
+        if kind.client_setup is not FedAvg.client_setup:
 
-            def introduce(self, model, visit):
-                said = super().introduce(model, visit)
-                return {} if visit.client.id == 0 else said
+            def client_setup(self, model, context):
+                said = super().client_setup(model, context)
+                return {} if context.client.id == 0 else said
 
         else:
 
-            def report(self, model, visit):
-                said = super().report(model, visit)
-                return {} if visit.client.id == 0 else said
+            def after_training(self, model, context):
+                said = super().after_training(model, context)
+                return {} if context.client.id == 0 else said
 
     return Silent(**vars(method))
 
@@ -501,13 +501,13 @@ GARBAGE = (
 def test_who_introduces_itself_with_garbage_is_out_of_the_run(federation, said, by):
     @dataclass(frozen=True)
     class Mumbling(Probe):
-        def introduce(self, model, visit):
-            usual = super().introduce(model, visit)
-            return said if visit.client.id == 4 else usual
+        def client_setup(self, model, context):
+            usual = super().client_setup(model, context)
+            return said if context.client.id == 4 else usual
 
     class Garbling(LocalEngine):
-        def introduce(self, client_ids, broadcast):
-            answers = super().introduce(client_ids, broadcast)
+        def client_setup(self, client_ids, broadcast):
+            answers = super().client_setup(client_ids, broadcast)
             return answers | {4: (said, PrivateState())}
 
     how = {"engine": Garbling(1)} if by == "engine" else {"method": Mumbling()}
@@ -523,7 +523,7 @@ def test_who_introduces_itself_with_garbage_is_out_of_the_run(federation, said, 
 def test_a_report_does_not_hide_a_spoiled_weight_of_the_same_name():
     message, bad = sound(), torch.full((4,), float("nan"), dtype=torch.float64)
     hidden = replace(
-        message, weights=message.weights | {"b": bad}, report={"b": torch.ones(4)}
+        message, weights=message.weights | {"b": bad}, upload={"b": torch.ones(4)}
     )
     with pytest.raises(ValueError, match="'b' holds NaN"):
         validate(hidden, message.weights)
@@ -562,8 +562,8 @@ ELSEWHERE = SPARSE | {"1.weight": torch.ones(4, 64, device="meta")}
 @pytest.mark.parametrize(
     ("garbage", "said"),
     [
-        ({"report": None}, "a report must be a dictionary of named tensors"),
-        ({"report": {"x": 1.0}}, "a report must hold named tensors, found float"),
+        ({"upload": None}, "a report must be a dictionary of named tensors"),
+        ({"upload": {"x": 1.0}}, "a report must hold named tensors, found float"),
         ({"weights": [1]}, "weights must be a dictionary of named tensors, found list"),
         ({"metrics": {"loss": 1.0, "other": None}}, "TypeError"),
         ({"weights": SPARSE}, "'1.weight' must be .* found torch.sparse_coo"),
@@ -616,7 +616,7 @@ def utterances(draw):
         for name, better in {
             "client": [1],
             "num_examples": [5, 6, 10**9],
-            "report": [{}],
+            "upload": [{}],
             "metrics": [{}, {"loss": 1.0}],
         }.items()
         if draw(st.booleans())

@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedlab_support import FedAvg, Federation, LocalTraining, small_cnn, uniform
-from fedlab_support.federation import Samples
-from fedlab_support.messages import Message, Server
+from fedlab_support.core.messages import Message, Server
+from fedlab_support.federation.federation import Samples
+from fedlab_support.federation.partition import by_domain
 from fedlab_support.methods import FedBN
-from fedlab_support.partition import by_domain
 from tests.probe import AwkwardNet
 from tests.runs import (
     Turns,
@@ -209,7 +209,7 @@ def test_the_wire_is_short_of_batchnorm(federation, unseen):
         ("up", "weights"): visits * each,
     }
     if report:
-        expected["up", "report"] = visits * report
+        expected["up", "upload"] = visits * report
     assert bytes_by_part(run) == expected
 
 

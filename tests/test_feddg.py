@@ -11,13 +11,13 @@ from torch.fft import fft2
 from torch.nn import functional as F
 
 from fedlab_support import FedAvg, FedDG, Federation, LocalTraining, Run, small_cnn
-from fedlab_support.bank import others
-from fedlab_support.federation import Batch
-from fedlab_support.messages import Broadcast
+from fedlab_support.core.messages import Broadcast
+from fedlab_support.core.metrics import task
+from fedlab_support.federation.federation import Batch
+from fedlab_support.federation.partition import iid
 from fedlab_support.methods import feddg
-from fedlab_support.metrics import task
-from fedlab_support.partition import iid
-from fedlab_support.training import Visit, take_step
+from fedlab_support.methods.shared.samples import others
+from fedlab_support.training.local import ClientContext, take_step
 from tests import runs
 from tests.probe import AwkwardNet, LookTwice
 from tests.runs import TRAINING, Steady, distance, unequal
@@ -215,8 +215,8 @@ def test_the_reports_settings_give_the_reports_picture():
 META = "feddg_meta_step_big_step_small_clip"
 
 
-def a_visit(memory=None, federation=None, client: int = 0) -> Visit:
-    return Visit(
+def a_visit(memory=None, federation=None, client: int = 0) -> ClientContext:
+    return ClientContext(
         None if federation is None else federation.client(client),
         Broadcast(1, {}),
         TRAINING,
@@ -230,7 +230,7 @@ def watched_step(monkeypatch, method):
     """The official case: its numbers, the gradients, the weights ahead, the losses."""
     given = {n: torch.from_numpy(np.array(a)) for n, a in vectors(META).items()}
     layers = nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)
-    model, visit, seen = nn.Sequential(*layers).double(), a_visit(), {}
+    model, context, seen = nn.Sequential(*layers).double(), a_visit(), {}
     model.load_state_dict({n: given[f"param__{n}"] for n in model.state_dict()})
 
     def functional_call(module, ahead, inputs):
@@ -241,9 +241,9 @@ def watched_step(monkeypatch, method):
         patch.setattr(feddg, "functional_call", functional_call)
         patch.setattr(FedDG, "_restyled", lambda *_: given["x_meta_test"])
         batch = Batch(given["x_meta_train"], given["y"], torch.arange(10), 0)
-        loss = method.loss(model, batch, visit)
+        loss = method.loss(model, batch, context)
     loss.backward()
-    return given, model, seen, visit.logged_means() | {"loss": loss.item()}
+    return given, model, seen, context.logged_means() | {"loss": loss.item()}
 
 
 def test_the_step_ahead_is_that_of_the_reference(monkeypatch):
@@ -275,15 +275,19 @@ def test_the_inner_gradient_is_that_of_the_reference(monkeypatch):
 def welcomed(federation, method, client: int = 2):
     """A model, a batch of eight and a visit of a client that has its bank."""
     run = begun(federation, method)
-    visit = a_visit(run.private[client].memory, federation, client)
-    return run.model.train(), federation.client(client).train.batch(np.arange(8)), visit
+    context = a_visit(run.private[client].memory, federation, client)
+    return (
+        run.model.train(),
+        federation.client(client).train.batch(np.arange(8)),
+        context,
+    )
 
 
 def test_the_loss_is_the_sum_of_both_and_the_second_is_taken_ahead(
     federation, monkeypatch
 ):
     method = FedDG(alpha=WIDE, beta=0.3, clip=0.02, mixing=0.9)
-    model, batch, visit = welcomed(federation, method)
+    model, batch, context = welcomed(federation, method)
     own, usual = copy.deepcopy(model), FedDG._restyled
     made = []
 
@@ -292,7 +296,7 @@ def test_the_loss_is_the_sum_of_both_and_the_second_is_taken_ahead(
         return made[0]
 
     monkeypatch.setattr(FedDG, "_restyled", watched)
-    loss = method.loss(model, batch, visit).item()
+    loss = method.loss(model, batch, context).item()
     inner = F.cross_entropy(own(batch.x), batch.y)
     inner.backward()
     with torch.no_grad():
@@ -300,7 +304,7 @@ def test_the_loss_is_the_sum_of_both_and_the_second_is_taken_ahead(
             if parameter.requires_grad:
                 parameter -= 0.3 * parameter.grad.clamp(-0.02, 0.02)
     outer = F.cross_entropy(own(made[0]), batch.y).item()
-    logged = visit.logged_means()
+    logged = context.logged_means()
     assert logged["task_loss"] == pytest.approx(inner.item(), rel=1e-5)
     assert logged["restyled_loss"] == pytest.approx(outer, rel=1e-5)
     assert loss == pytest.approx(inner.item() + outer, rel=1e-5)
@@ -312,11 +316,11 @@ def test_the_step_ahead_leaves_weights_as_they_are_and_updates_statistics_once(
     federation,
 ):
     method = FedDG(alpha=WIDE, beta=10.0)
-    model, batch, visit = welcomed(federation, method)
+    model, batch, context = welcomed(federation, method)
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     once = copy.deepcopy(model)
     once(batch.x)
-    method.loss(model, batch, visit).backward()
+    method.loss(model, batch, context).backward()
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, before[name])
     name = "stages.1.num_batches_tracked"
@@ -347,22 +351,22 @@ def test_a_look_twice_that_goes_nowhere_equals_one_look(federation):
 @pytest.mark.parametrize("mixing", [1.0, None])
 def test_restyled_pictures_stay_in_the_range_of_pictures(federation, mixing):
     method = FedDG(alpha=0.4, mixing=mixing)
-    _, _, visit = welcomed(federation, method)
+    _, _, context = welcomed(federation, method)
     data = federation.data
-    for x, y, *rest in visit.client.train.batches(8):
-        t = method._restyled(Batch(x, y, *rest), visit)
+    for x, y, *rest in context.client.train.batches(8):
+        t = method._restyled(Batch(x, y, *rest), context)
         shade = t * torch.tensor(data.std).view(-1, 1, 1)
         shade += torch.tensor(data.mean).view(-1, 1, 1)
         assert shade.min() > -1e-6 and shade.max() < 1 + 1e-6
         assert not torch.allclose(t, x, atol=0.05)
     bright = method.restyle(x, 20 * method.amplitudes(x), torch.ones(len(x)))
-    clipped = visit.client.train.store.clip(bright)
+    clipped = context.client.train.store.clip(bright)
     assert bright.max() > clipped.max() + 1, "without clipping it would show"
-    assert torch.equal(visit.client.train.store.clip(x), x)
+    assert torch.equal(context.client.train.store.clip(x), x)
 
 
 def test_without_a_fixed_share_each_picture_draws_its_own(federation, monkeypatch):
-    _, batch, visit = welcomed(federation, FedDG(alpha=WIDE))
+    _, batch, context = welcomed(federation, FedDG(alpha=WIDE))
     seen, usual = [], FedDG.restyle
 
     def watched(self, x, foreign, mixing):
@@ -371,12 +375,12 @@ def test_without_a_fixed_share_each_picture_draws_its_own(federation, monkeypatc
 
     monkeypatch.setattr(FedDG, "restyle", watched)
     for _ in range(25):
-        FedDG(alpha=WIDE)._restyled(batch, visit)
+        FedDG(alpha=WIDE)._restyled(batch, context)
     drawn = torch.stack(seen)
     assert drawn.shape == (25, 8) and len(drawn.unique()) == 200
     assert drawn.min() < 0.1 and drawn.max() > 0.9
     assert drawn.mean().item() == pytest.approx(0.5, abs=0.07)
-    FedDG(alpha=WIDE, mixing=0.6)._restyled(batch, visit)
+    FedDG(alpha=WIDE, mixing=0.6)._restyled(batch, context)
     assert seen[-1].tolist() == pytest.approx([0.6] * 8)
 
 
@@ -490,11 +494,11 @@ def test_a_partner_is_of_the_same_class_if_there_is_any(federation, monkeypatch)
         seen.append(foreign)
         return usual(self, x, foreign, mixing)
 
-    _, _, visit = welcomed(federation, method)
+    _, _, context = welcomed(federation, method)
     monkeypatch.setattr(FedDG, "restyle", watched)
-    whole = visit.client.train.whole()
-    method._restyled(whole, visit)
-    pieces = visit.memory["entries"].split(visit.memory["sizes"].tolist())
+    whole = context.client.train.whole()
+    method._restyled(whole, context)
+    pieces = context.memory["entries"].split(context.memory["sizes"].tolist())
     for label, foreign in zip(whole.y.tolist(), seen[0], strict=True):
         assert is_among(foreign[None], pieces[label]).item()
         assert not is_among(
@@ -502,12 +506,12 @@ def test_a_partner_is_of_the_same_class_if_there_is_any(federation, monkeypatch)
         )
 
     # nobody else has class 3: then any entry may come
-    sizes = visit.memory["sizes"].tolist()
-    visit.memory["entries"] = torch.cat(pieces[:3])
-    visit.memory["sizes"] = torch.tensor([*sizes[:3], 0, 0])
+    sizes = context.memory["sizes"].tolist()
+    context.memory["entries"] = torch.cat(pieces[:3])
+    context.memory["sizes"] = torch.tensor([*sizes[:3], 0, 0])
     last = Batch(whole.x, torch.full_like(whole.y, 3), whole.index, 0)
     for _ in range(10):
-        method._restyled(last, visit)
+        method._restyled(last, context)
     drawn = torch.cat(seen[1:])
     assert all(is_among(drawn, piece).any() for piece in pieces[:3])
 
@@ -516,13 +520,13 @@ def test_clients_lend_their_look_equally_often_whatever_their_size(
     federation, monkeypatch
 ):
     method = FedDG(alpha=WIDE)
-    _, batch, visit = welcomed(federation, method, client=2)
+    _, batch, context = welcomed(federation, method, client=2)
     seen = []
     monkeypatch.setattr(
         FedDG, "restyle", lambda self, x, foreign, _: seen.append(foreign) or x
     )
     for _ in range(100):
-        method._restyled(batch, visit)
+        method._restyled(batch, context)
     drawn = torch.cat(seen)
     often = [
         is_among(drawn, amplitudes_of(federation, method, k)).double().mean().item()
@@ -543,14 +547,14 @@ def test_only_the_window_travels_once(federation, alpha, b, match_label):
     first = wire[wire["round"] == 0].set_index(["direction", "part", "client"]).bytes
     groups = 4 if match_label else 5
     for k in range(5):
-        introduced = first["up", "introduction", k]
+        introduced = first["up", "setup_upload", k]
         assert introduced == sizes[k] * (per_picture + label) + shape
         rest = sizes.sum() - sizes[k]
-        assert first["down", "welcome", k] == rest * per_picture + 8 * (groups + 1)
+        assert first["down", "setup_reply", k] == rest * per_picture + 8 * (groups + 1)
     assert len(first) == 10
     later = wire[wire["round"] > 0]
     assert set(later.part) == {"weights", "num_examples"}, "rounds are those of FedAvg"
-    assert run.server.shared == {} and all(m.report == {} for m in run.messages)
+    assert run.server.shared == {} and all(m.upload == {} for m in run.messages)
 
 
 # ---- as for every method ------------------------------------------------------------
@@ -619,8 +623,8 @@ def test_pictures_of_unequal_sizes_cannot_share_a_bank():
     }
     assert len({len(s["amplitudes"][0].flatten()) for s in said.values()}) == 1
     with pytest.raises(ValueError, match=r"one image_shape.*1, 8, 8.*1, 8, 9.*size="):
-        method.pool(said)
-    assert len(method.pool({0: said[0], 1: said[0]})["entries"]) == 8
+        method.server_setup(said)
+    assert len(method.server_setup({0: said[0], 1: said[0]})["entries"]) == 8
 
 
 def test_a_single_client_has_nobody_to_borrow_from(federation):
@@ -636,11 +640,11 @@ def test_what_a_client_gets_is_decided_by_the_bank_alone(federation):
         for name, value in run.private[client].memory.items():
             assert torch.equal(value, expected[name])
     optimiser = torch.optim.SGD(run.model.parameters(), lr=0.1)
-    visit = a_visit(run.private[0].memory, federation)
-    batch = visit.client.train.batch(np.arange(4))
+    context = a_visit(run.private[0].memory, federation)
+    batch = context.client.train.batch(np.arange(4))
     before = copy.deepcopy(run.private[0].memory)
-    take_step(FedDG(alpha=WIDE), run.model, optimiser, batch, visit, a_stream())
-    assert all(torch.equal(visit.memory[n], v) for n, v in before.items())
+    take_step(FedDG(alpha=WIDE), run.model, optimiser, batch, context, a_stream())
+    assert all(torch.equal(context.memory[n], v) for n, v in before.items())
 
 
 def test_a_window_loses_no_frequency_to_rounding():
@@ -652,9 +656,9 @@ def test_a_window_loses_no_frequency_to_rounding():
 def test_labels_that_are_none_leave_that_client_out(federation, wrong):
     @dataclass(frozen=True)
     class Garbled(FedDG):
-        def introduce(self, model, visit):
-            said = super().introduce(model, visit)
-            if visit.client.id == 1:
+        def client_setup(self, model, context):
+            said = super().client_setup(model, context)
+            if context.client.id == 1:
                 y = said["labels"]
                 new = {"short": y[1:], "unknown": y + 9, "negative": y - 9}
                 said["labels"] = new[wrong]

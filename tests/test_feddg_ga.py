@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional as F
 
 from fedlab_support import FedAvg, FedDGGA, Federation, iid, small_cnn
+from fedlab_support.core.messages import Broadcast
 from fedlab_support.engines import Faults
-from fedlab_support.messages import Broadcast
-from fedlab_support.training import Learner, train_locally
+from fedlab_support.training.local import Learner, train_locally
 from tests import runs
 from tests.probe import AwkwardNet
 from tests.runs import distance, fitted, loss_falls, same_to_the_bit, unequal
@@ -147,8 +147,8 @@ def by_hand(federation, rounds: int, method: FedDGGA) -> tuple[list, dict]:
 
     def trained(round, client) -> dict:
         learner.load(w)
-        visit = first.job.visit(Broadcast(round, w), client, {}, {})
-        train_locally(FedAvg(), learner, visit, first.seed)
+        context = first.job.context(Broadcast(round, w), client, {}, {})
+        train_locally(FedAvg(), learner, context, first.seed)
         return learner.copies(w)
 
     for r in range(rounds):
@@ -199,8 +199,8 @@ def test_losses_are_measured_on_what_is_kept_back_in_evaluation_mode(federation)
             model.load_state_dict(weights, strict=False)
             with torch.no_grad():
                 expected = F.cross_entropy(model(kept.x), kept.y).item()
-            assert message.report[name].item() == pytest.approx(expected, rel=1e-5)
-            assert message.report[name].dtype == torch.float64
+            assert message.upload[name].item() == pytest.approx(expected, rel=1e-5)
+            assert message.upload[name].dtype == torch.float64
 
 
 def test_the_step_falls_to_0_over_the_rounds_and_stays_there(federation):
@@ -224,19 +224,19 @@ class Some:
 def test_of_some_clients_those_who_were_there_before_move(federation):
     run, method = runs.a_run(FedDGGA(), federation, select=Some()), FedDGGA()
     run.step(evaluate=False)
-    own = {m.client: m.report["own_loss"] for m in run.messages}
+    own = {m.client: m.upload["own_loss"] for m in run.messages}
     memory = run.server.memory
     assert memory["is_known"].tolist() == [False, True, False, True, False]
     assert [memory["own_loss"][k] for k in (1, 3)] == [own[1], own[3]]
     run.step(evaluate=False)  # only client 1 has a gap: it cannot differ from the mean
     assert torch.equal(run.server.memory["weights"], memory["weights"])
-    own |= {m.client: m.report["own_loss"] for m in run.messages}
+    own |= {m.client: m.upload["own_loss"] for m in run.messages}
     before = run.server
     run.step(evaluate=False)
-    gaps = double(*(m.report["received_loss"] - own[m.client] for m in run.messages))
+    gaps = double(*(m.upload["received_loss"] - own[m.client] for m in run.messages))
     expected = method.adjust(memory["weights"], torch.tensor([3, 4]), gaps, 0.2)
     assert torch.equal(run.server.memory["weights"], expected)
-    shares = method.weigh(before, run.messages)
+    shares = method.aggregation_weights(before, run.messages)
     both = expected[[3, 4]] / expected[[3, 4]].sum()
     assert torch.equal(shares, both) and shares[0] != shares[1]
 
@@ -244,10 +244,10 @@ def test_of_some_clients_those_who_were_there_before_move(federation):
 def test_those_who_are_there_without_any_weight_count_the_same(federation):
     run = fitted(FedDGGA(), federation, 1)
     memory = {**run.server.memory, "weights": double(1, 0, 0, 0, 0)}
-    some = [replace(m, report=run.messages[1].report) for m in run.messages[1:3]]
+    some = [replace(m, upload=run.messages[1].upload) for m in run.messages[1:3]]
     known = torch.zeros(5, dtype=torch.bool)
     server = replace(run.server, memory={**memory, "is_known": known})
-    assert FedDGGA().weigh(server, some).tolist() == [0.5, 0.5]
+    assert FedDGGA().aggregation_weights(server, some).tolist() == [0.5, 0.5]
 
 
 # ---- FedAvg -------------------------------------------------------------------------
@@ -272,8 +272,8 @@ def test_a_single_client_is_fedavg():
 def test_two_numbers_more_travel_than_for_fedavg(federation):
     run, average = fitted(FedDGGA(), federation), runs.plain(federation)
     mine, theirs = runs.bytes_by_part(run), runs.bytes_by_part(average)
-    assert mine.pop(("up", "report")) == 2 * 5 * 16
-    theirs.pop(("up", "report"), None)
+    assert mine.pop(("up", "upload")) == 2 * 5 * 16
+    theirs.pop(("up", "upload"), None)
     assert mine == theirs
     assert set(run.server.memory) == set(KEPT) and run.server.shared == {}
     assert not any(p.memory for p in run.private.values())

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from fedlab_support import FedAvg, Federation, LocalTraining, Run, small_cnn
-from fedlab_support.messages import Broadcast, Message, Server, nbytes
+from fedlab_support.core.messages import Broadcast, Message, Server, nbytes
+from fedlab_support.core.rng import layer_noise
+from fedlab_support.federation.partition import by_owner
 from fedlab_support.methods import FedFA
 from fedlab_support.models import alexnet, unet
-from fedlab_support.models.augmentation import FeatureAugmentation, modulation
-from fedlab_support.partition import by_owner
-from fedlab_support.streams import layer_noise
-from fedlab_support.training import take_step
+from fedlab_support.models.layers.augmentation import FeatureAugmentation, modulation
+from fedlab_support.training.local import take_step
 from tests.probe import LookTwice
 from tests.test_contract import same
 from tests.test_fedsr import Flat
@@ -159,14 +159,14 @@ def test_every_fusion_trains_and_they_differ(federation):
     for i, run in enumerate(runs):
         assert not any(same_weights(run, other) for other in runs[:i])
     for run in runs[2:]:
-        assert run.server.shared == {} and run.messages[0].report == {}
+        assert run.server.shared == {} and run.messages[0].upload == {}
 
 
 # ---- moments and variances ----------------------------------------------------------
 def test_the_server_says_how_much_the_clients_differ(federation):
     run = fitted(federation, rounds=1)
     for name, layer in layers(run).items():
-        said = torch.stack([m.report[f"{name}.moments"] for m in run.messages])
+        said = torch.stack([m.upload[f"{name}.moments"] for m in run.messages])
         slow = torch.zeros_like(said[0])
         for row in said:
             slow += (row - said.mean(0)) ** 2 / len(said)
@@ -221,15 +221,15 @@ def moments_at_the_start(federation, method, monkeypatch) -> list[torch.Tensor]:
     """Moments of the one layer as each client's second visit begins."""
     run, seen = a_run(federation, method), []
     run.step(evaluate=False)
-    usual = type(method).arrive
+    usual = type(method).before_training
 
-    def watched(self, model, visit):
-        said = usual(self, model, visit)
+    def watched(self, model, context):
+        said = usual(self, model, context)
         seen.append(model.get_buffer("stages.1.added.ffa.moments").clone())
         return said
 
-    monkeypatch.setattr(FedFA, "arrive", watched)
-    said = {m.client: m.report["stages.1.added.ffa.moments"] for m in run.messages}
+    monkeypatch.setattr(FedFA, "before_training", watched)
+    said = {m.client: m.upload["stages.1.added.ffa.moments"] for m in run.messages}
     order = sorted(said, key=lambda i: (-federation.sizes[i], i))
     run.step(evaluate=False)
     return [said[i] for i in order], seen
@@ -258,8 +258,8 @@ def test_moments_stay_with_the_client(federation):
     assert not names & run.server.weights.keys()
     for message in run.messages:
         own = run.private[message.client].weights
-        assert own.keys() == names == message.report.keys()
-        assert all(torch.equal(own[n], message.report[n]) for n in names)
+        assert own.keys() == names == message.upload.keys()
+        assert all(torch.equal(own[n], message.upload[n]) for n in names)
     assert not run.history.table().metric.str.startswith("personal").any()
 
 
@@ -287,7 +287,7 @@ def test_the_papers_networks_say_so_many_bytes(network, both):
     method = FedFA()
     model = method.adapt(network((3, 64, 64), 10))
     assert len(model.widths) == 5
-    assert 2 * nbytes(method.report_form(model)) == both
+    assert 2 * nbytes(method.upload_spec(model)) == both
 
 
 def test_averaged_moments_travel_down_too_and_chosen_layers_only(federation):
@@ -301,9 +301,9 @@ def test_moments_can_be_noisy(federation):
     plain, noisy = (fitted(federation, FedFA(noise=s), rounds=1) for s in (0, 0.3))
     assert same_weights(plain, noisy), "what stays at home has no noise"
     pairs = zip(plain.messages, noisy.messages, strict=True)
-    names = plain.messages[0].report
+    names = plain.messages[0].upload
     change = torch.cat(
-        [(a.report[n] - b.report[n]).flatten() for a, b in pairs for n in names]
+        [(a.upload[n] - b.upload[n]).flatten() for a, b in pairs for n in names]
     )
     assert change.std().item() == pytest.approx(0.3, rel=0.25)
     loud = fitted(federation, FedFA(noise=5.0), rounds=2)
@@ -315,13 +315,13 @@ def one_step(federation, method, look) -> tuple[list, dict]:
     """What the first layer makes of a batch, call by call; and the state after it."""
     run = a_run(federation, method)
     model, noise = run.model.train(), a_stream(1)
-    visit = run.job.visit(Broadcast(1, run.server.weights), 4, {}, {})
+    context = run.job.context(Broadcast(1, run.server.weights), 4, {}, {})
     batch = run.federation.client(4).train.batch(np.arange(6))
     calls = []
     layer = model.stages[0].added.ffa
     layer.register_forward_hook(lambda _, given, y: calls.append((given[0], y)))
     with layer_noise(noise):
-        take_step(method, model, look(model), batch, visit, noise)
+        take_step(method, model, look(model), batch, context, noise)
     return calls, model.state_dict()
 
 
@@ -365,7 +365,7 @@ def test_a_client_of_one_picture_takes_part():
     federation = Federation.build(data, parts)
     run = fitted(federation, model=partial(small_cnn, norm="group"))
     assert [m.client for m in run.messages] == [0, 1]
-    initial = run.messages[0].report["stages.0.added.ffa.moments"]
+    initial = run.messages[0].upload["stages.0.added.ffa.moments"]
     assert initial.tolist() == [[0] * 8, [1] * 8], "it has no statistics"
     assert all(v.isfinite().all() for v in run.server.weights.values())
 
@@ -420,13 +420,13 @@ def test_a_network_without_stages_is_refused(federation):
     ],
 )
 def test_a_wrong_report_leaves_its_client_out(federation, monkeypatch, spoil, reason):
-    usual = FedFA.report
+    usual = FedFA.after_training
 
-    def wrong(self, model, visit):
-        said = usual(self, model, visit)
-        return spoil(said) if visit.client.id == 2 else said
+    def wrong(self, model, context):
+        said = usual(self, model, context)
+        return spoil(said) if context.client.id == 2 else said
 
-    monkeypatch.setattr(FedFA, "report", wrong)
+    monkeypatch.setattr(FedFA, "after_training", wrong)
     run = a_run(federation)
     with pytest.warns(UserWarning, match="client 2"):
         run.step()

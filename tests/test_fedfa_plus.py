@@ -8,17 +8,17 @@ import pytest
 import torch
 
 from fedlab_support import FedAvg, Federation, LocalTraining, small_cnn
-from fedlab_support.messages import Broadcast
+from fedlab_support.core.messages import Broadcast
+from fedlab_support.core.rng import layer_noise
+from fedlab_support.federation.partition import by_owner
 from fedlab_support.methods import FedFA, FedFAPlus
 from fedlab_support.models import small_alexnet
-from fedlab_support.models.histogram import (
+from fedlab_support.models.layers.histogram import (
     FeatureHistogram,
     extent,
     soft_histogram,
     symmetric_kl,
 )
-from fedlab_support.partition import by_owner
-from fedlab_support.streams import layer_noise
 from tests.test_contract import same
 from tests.test_fedfa import (
     ALEXNET,
@@ -44,7 +44,7 @@ def federation():
 
 def a_visit(run, client=4, memory=None, **told):
     broadcast = Broadcast(run.server.round + 1, run.server.weights, told)
-    return run.job.visit(broadcast, client, memory or {}, {})
+    return run.job.context(broadcast, client, memory or {}, {})
 
 
 def features_of(model, x, number=3) -> torch.Tensor:
@@ -103,9 +103,9 @@ def test_clients_say_the_histogram_of_their_own_features(federation, number, poo
     between = run.private[4].memory["extent"]
     torch.testing.assert_close(between, extent(z))
     expected = soft_histogram(z, between, 6)
-    said = message.report["histogram"]
+    said = message.upload["histogram"]
     torch.testing.assert_close(said, expected, rtol=1e-3, atol=1e-4)
-    means = torch.stack([m.report["histogram"] for m in run.messages]).mean(0)
+    means = torch.stack([m.upload["histogram"] for m in run.messages]).mean(0)
     torch.testing.assert_close(run.server.shared["histogram"], means)
     torch.testing.assert_close(means.sum(1), torch.ones(len(means)))
 
@@ -119,14 +119,14 @@ def test_the_loss_is_the_task_loss_and_lambda_times_the_divergence(federation):
     z = features_of(model, batch.x)
     task_loss = FedAvg().loss(model, batch, a_visit(run))
     for known, between in ((memory, memory["extent"]), ({}, extent(z))):
-        visit = a_visit(run, memory=known, histogram=goal)
+        context = a_visit(run, memory=known, histogram=goal)
         pi = soft_histogram(z, between, 8, 0.05)
         expected = task_loss + 0.7 * symmetric_kl(pi, goal).mean()
-        torch.testing.assert_close(method.loss(model, batch, visit), expected)
-        assert visit.logged.keys() == {"task_loss", "divergence"}
-    visit = a_visit(run)
-    assert torch.equal(method.loss(model, batch, visit), task_loss)
-    assert visit.logged == {}, "nothing was told"
+        torch.testing.assert_close(method.loss(model, batch, context), expected)
+        assert context.logged.keys() == {"task_loss", "divergence"}
+    context = a_visit(run)
+    assert torch.equal(method.loss(model, batch, context), task_loss)
+    assert context.logged == {}, "nothing was told"
 
 
 def test_features_are_aligned_behind_the_layer_and_with_a_gradient(federation):
@@ -214,7 +214,7 @@ def test_histograms_are_noisy_with_the_moments_and_stay_histograms(federation):
     plain, noisy = (fitted(federation, FedFAPlus(noise=s), rounds=1) for s in (0, 0.02))
     assert same_weights(plain, noisy), "what stays at home has no noise"
     pairs = [
-        (a.report["histogram"], b.report["histogram"])
+        (a.upload["histogram"], b.upload["histogram"])
         for a, b in zip(plain.messages, noisy.messages, strict=True)
     ]
     change = torch.cat([(b - a)[a > 0.1].flatten() for a, b in pairs])
@@ -223,7 +223,7 @@ def test_histograms_are_noisy_with_the_moments_and_stay_histograms(federation):
     assert loud.history.events().empty, "nobody is left out"
     assert len(loud.messages) == 5
     for message in loud.messages:
-        rows = message.report["histogram"]
+        rows = message.upload["histogram"]
         assert (rows >= 0).all() and torch.allclose(rows.sum(1), torch.ones(len(rows)))
 
 
@@ -236,7 +236,7 @@ def test_rows_become_shares_again():
 def test_the_range_stays_at_home(federation):
     run = fitted(federation, FedFAPlus())
     assert set(run.private[3].memory) == {"extent"}
-    said = set(run.messages[3].report) | set(run.server.shared)
+    said = set(run.messages[3].upload) | set(run.server.shared)
     assert {name.split(".")[-1] for name in said} == {
         *("moments", "variances", "histogram")
     }
@@ -324,16 +324,16 @@ def test_a_stage_that_the_network_lacks_is_refused(federation, number):
 def test_a_wrong_histogram_leaves_its_client_out(
     federation, monkeypatch, wrong, reason
 ):
-    usual = FedFAPlus.report
+    usual = FedFAPlus.after_training
 
-    def report(self, model, visit):
-        said = usual(self, model, visit)
-        if visit.client.id == 2:
+    def after_training(self, model, context):
+        said = usual(self, model, context)
+        if context.client.id == 2:
             pi = said.pop("histogram")
             said |= {"histogram": wrong(pi)} if wrong else {}
         return said
 
-    monkeypatch.setattr(FedFAPlus, "report", report)
+    monkeypatch.setattr(FedFAPlus, "after_training", after_training)
     run = a_run(federation, FedFAPlus())
     with pytest.warns(UserWarning, match="client 2"):
         run.step()

@@ -10,9 +10,9 @@ import torch
 from torch.nn import functional as F
 
 from fedlab_support import VPT, Faults, Federation, FedGCR, FedGR, uniform
-from fedlab_support.grouping import centres, contrast
-from fedlab_support.messages import Broadcast
-from fedlab_support.training import Augmentation, Visit
+from fedlab_support.core.messages import Broadcast
+from fedlab_support.methods.shared.grouping import centres, contrast
+from fedlab_support.training.local import Augmentation, ClientContext
 from tests.runs import (
     Turns,
     a_run,
@@ -44,15 +44,15 @@ def started(federation):
 
 
 # ---- the losses ---------------------------------------------------------------------
-def visit_in(run, client: int, training=ADAMW, **told) -> Visit:
+def visit_in(run, client: int, training=ADAMW, **told) -> ClientContext:
     """A visit of round 3, as the run would make it."""
     server, method = run.server, run.method
-    brief = method.brief(server, client) | told
-    return Visit(
+    client_broadcast = method.client_broadcast(server, client) | told
+    return ClientContext(
         run.federation.client(client),
-        Broadcast(server.round + 1, server.weights, brief),
+        Broadcast(server.round + 1, server.weights, client_broadcast),
         training,
-        run.job.visit(Broadcast(0, {}), client, {}, {}).task,
+        run.job.context(Broadcast(0, {}), client, {}, {}).task,
         a_stream(),
         memory=dict(run.private[client].memory),
     )
@@ -66,7 +66,7 @@ def test_the_loss_is_that_of_the_equations(started):
     """With z under three sets of weights, picture by picture."""
     run, client, tau = started, 3, 0.3
     method = replace(TWO, gc_weight=0.7, ra_weight=0.4, temperature=tau)
-    visit, model = visit_in(run, client), run.model.eval()
+    context, model = visit_in(run, client), run.model.eval()
     state = {n: v.clone() for n, v in run.server.weights.items()}
     moving = {n: v + 0.05 for n, v in state.items()}
     previous = dict(run.private[client].memory)
@@ -81,8 +81,8 @@ def test_the_loss_is_that_of_the_equations(started):
     (z_0, _), (z_prev, _) = features(state), features(previous)
     z, h = features(moving)
     expected = F.cross_entropy(model.head(z), batch.y)
-    group = int(visit.received.shared["group"])
-    h_all = visit.received.shared["centres"]
+    group = int(context.received.shared["group"])
+    h_all = context.received.shared["centres"]
     assert h_all.shape == (2, D) and group in (0, 1)
     gc = ra = 0.0
     for b in range(3):
@@ -93,25 +93,25 @@ def test_the_loss_is_that_of_the_equations(started):
         near = math.exp(cosine(z[b], z_0[b]) / tau)
         far = math.exp(cosine(z[b], z_prev[b]) / tau)
         ra -= math.log(near / (near + far)) / 3
-    found = method.loss(model, batch, visit)
+    found = method.loss(model, batch, context)
     assert found.item() == pytest.approx(
         expected.item() + 0.7 * gc + 0.4 * ra, rel=1e-5
     )
-    assert visit.logged["gc"][0].item() == pytest.approx(0.7 * gc, rel=1e-4)
-    assert visit.logged["ra"][0].item() == pytest.approx(0.4 * ra, rel=1e-4)
+    assert context.logged["gc"][0].item() == pytest.approx(0.7 * gc, rel=1e-4)
+    assert context.logged["ra"][0].item() == pytest.approx(0.4 * ra, rel=1e-4)
     assert gc > 0 and ra > 0
     run.model.load_state_dict(state, strict=False)
 
 
 def test_what_is_compared_with_is_constant(started):
-    visit, model = visit_in(started, 4), started.model
+    context, model = visit_in(started, 4), started.model
     batch = started.federation.client(4).train.batch(np.arange(6))
     parameters = [p for p in model.parameters() if p.requires_grad]
-    loss = TWO.loss(model, batch, visit)
+    loss = TWO.loss(model, batch, context)
     gradients = torch.autograd.grad(loss, parameters)
     assert all(g.isfinite().all() and g.abs().max() > 0 for g in gradients)
-    for rows in (visit.cache["received"], visit.cache["previous"]):
-        assert not rows.requires_grad and len(rows) == len(visit.client.train)
+    for rows in (context.cache["received"], context.cache["previous"]):
+        assert not rows.requires_grad and len(rows) == len(context.client.train)
 
 
 def test_in_round_1_there_is_cross_entropy_only(federation):
@@ -140,18 +140,20 @@ def test_each_loss_matters_on_its_own_and_little_if_it_weighs_little(federation)
 
 def test_the_first_step_is_as_far_from_both_pasts_as_the_received_model(started):
     """z = z_0 there, so RA is -log(e^(1/tau) / (e^(1/tau) + e^(s/tau)))."""
-    visit, model = visit_in(started, 4), started.model
+    context, model = visit_in(started, 4), started.model
     batch = started.federation.client(4).train.batch(np.arange(6))
-    TWO.loss(model, batch, visit)
-    z_0, z_prev = (visit.cache[n][batch.index] for n in ("received", "previous"))
+    TWO.loss(model, batch, context)
+    z_0, z_prev = (context.cache[n][batch.index] for n in ("received", "previous"))
     s = F.cosine_similarity(z_0, z_prev)
     expected = torch.log1p(((s - 1) / 0.5).exp()).mean()
-    found = visit.logged["ra"][0] / 0.1
+    found = context.logged["ra"][0] / 0.1
     assert found.item() == pytest.approx(expected.item(), rel=1e-3)
-    visit.memory |= {n: v for n, v in started.server.weights.items() if "prompts" in n}
-    visit.cache.clear()
-    TWO.loss(model, batch, visit)
-    assert visit.logged["ra"][1].item() == pytest.approx(0.1 * math.log(2), rel=1e-4)
+    context.memory |= {
+        n: v for n, v in started.server.weights.items() if "prompts" in n
+    }
+    context.cache.clear()
+    TWO.loss(model, batch, context)
+    assert context.logged["ra"][1].item() == pytest.approx(0.1 * math.log(2), rel=1e-4)
 
 
 class Dead(FedGCR):
@@ -169,7 +171,7 @@ def test_representations_of_zero_give_no_nan(federation):
     run = run_of(Dead(num_groups=2), federation, 3)
     assert len(run.messages) == 5 and run.history.events().empty
     assert all(v.isfinite().all() for v in run.server.weights.values())
-    assert run.messages[0].report["representation"].abs().sum() == 0
+    assert run.messages[0].upload["representation"].abs().sum() == 0
     assert run.messages[0].metrics["gc"] == pytest.approx(0.5 * math.log(2))
 
 
@@ -185,9 +187,9 @@ def test_a_client_says_its_mean_type_prompt_of_the_trained_model(started):
         classes = sorted(set(whole.y.tolist()))
         rows = [h[whole.y == c].mean(0) for c in classes]
         expected = torch.stack(rows).mean(0)
-        torch.testing.assert_close(message.report["representation"], expected)
+        torch.testing.assert_close(message.upload["representation"], expected)
         memory = run.private[message.client].memory
-        assert torch.equal(memory["representation"], message.report["representation"])
+        assert torch.equal(memory["representation"], message.upload["representation"])
         for name, value in message.weights.items():
             if name.startswith("prompts."):
                 assert torch.equal(memory[name], value)
@@ -206,7 +208,7 @@ def test_the_codes_representation_is_that_of_the_received_model(federation):
         with torch.no_grad():
             h = model.prompts.customise(model.look(whole.x))
         rows = [h[whole.y == c].mean(0) for c in whole.y.unique()]
-        found = message.report["representation"]
+        found = message.upload["representation"]
         torch.testing.assert_close(found, torch.stack(rows).mean(0))
         kept = run.private[message.client].memory["representation"]
         assert torch.equal(kept, found)
@@ -218,11 +220,13 @@ def test_the_centres_and_the_own_group_come_down(started):
         mean = memory["representations"][memory["groups"] == g].mean(0)
         torch.testing.assert_close(centres(memory)[g], mean)
     for client in range(5):
-        told = TWO.brief(started.server, client)
+        told = TWO.client_broadcast(started.server, client)
         assert set(told) == {"centres", "group"}
         assert torch.equal(told["centres"], centres(memory))
         assert told["group"].tolist() == [memory["groups"][client].item()]
-    assert set(TWO.brief(started.server, 99)) == {"centres"}, "nobody knows it yet"
+    assert set(TWO.client_broadcast(started.server, 99)) == {"centres"}, (
+        "nobody knows it yet"
+    )
 
 
 def test_the_bytes_are_those_of_the_specification(federation):
@@ -232,7 +236,7 @@ def test_the_bytes_are_those_of_the_specification(federation):
     for k in range(5):
         for round in (1, 2):
             assert wire[round, "up", "weights", k] == 4 * P
-            assert wire[round, "up", "report", k] == 4 * D + 8
+            assert wire[round, "up", "upload", k] == 4 * D + 8
         assert wire[2, "down", "shared", k] == 4 * D * groups + 8
     assert run.wire.query("round == 1 and part == 'shared'").empty
     assert groups == 2
@@ -266,7 +270,7 @@ def test_results_have_the_same_bits_when_what_is_kept_is_lost(federation):
         forgetful.engine.caches._held.clear()
     assert distance(once, forgetful) == 0
     assert all(
-        torch.equal(a.report["loss"], b.report["loss"])
+        torch.equal(a.upload["loss"], b.upload["loss"])
         for a, b in zip(once.messages, forgetful.messages, strict=True)
     )
 
@@ -291,9 +295,9 @@ def test_the_first_pass_is_made_once(federation, monkeypatch):
 class Anew(FedGCR):
     """Every pass is made for the batch at hand."""
 
-    def loss(self, model, batch, visit):
-        own = replace(visit.training, augment=Augmentation())
-        return super().loss(model, batch, replace(visit, training=own, cache={}))
+    def loss(self, model, batch, context):
+        own = replace(context.training, augment=Augmentation())
+        return super().loss(model, batch, replace(context, training=own, cache={}))
 
 
 def test_with_and_without_what_is_kept_training_is_the_same(federation):
@@ -314,8 +318,8 @@ def test_its_four_rows(federation):
     gc = run_of(FedGCR(reweight=False), federation, 3)
     both = run_of(FedGCR(), federation, 3)
     assert distance(gr, none) > 1e-5 and distance(gc, both) > 1e-5
-    assert set(gc.messages[0].report) == {"representation"}
-    assert set(both.messages[0].report) == {"representation", "loss"}
+    assert set(gc.messages[0].upload) == {"representation"}
+    assert set(both.messages[0].upload) == {"representation", "loss"}
 
 
 def test_without_reweighting_the_mean_is_that_of_fedavg(federation):
@@ -369,7 +373,7 @@ def test_faulty_clients_leave_it_running(federation):
 class Darker(Augmentation):
     """Half the brightness."""
 
-    def apply(self, model, batch, visit, rng):
+    def apply(self, model, batch, context, rng):
         return batch._replace(x=0.5 * batch.x)
 
 
@@ -377,17 +381,17 @@ def test_pictures_that_were_changed_are_seen_as_they_are(federation):
     training = replace(ADAMW, augment=Darker())
     run = run_of(TWO, federation, 2, training=training)
     model, batch = run.model, federation.client(4).train.batch(np.arange(5))
-    dark, visit = Darker().apply(None, batch, None, None), visit_in(run, 4, training)
-    TWO.loss(model, dark, visit)
-    assert visit.cache == {}, "these pictures do not come again"
+    dark, context = Darker().apply(None, batch, None, None), visit_in(run, 4, training)
+    TWO.loss(model, dark, context)
+    assert context.cache == {}, "these pictures do not come again"
     h = model.prompts.customise(model.look(dark.x))
-    told, memory = visit.received.shared, visit.memory
+    told, memory = context.received.shared, context.memory
     known = torch.cat([memory["representation"][None], told["centres"]])
     expected = 0.5 * contrast(h, known, 1 + told["group"], 0.5)
-    torch.testing.assert_close(visit.logged["gc"][0], expected.detach())
+    torch.testing.assert_close(context.logged["gc"][0], expected.detach())
     plain = visit_in(run, 4)
     TWO.loss(model, batch, plain)
-    assert (plain.logged["ra"][0] - visit.logged["ra"][0]).abs() > 1e-6
+    assert (plain.logged["ra"][0] - context.logged["ra"][0]).abs() > 1e-6
     assert set(plain.cache) == {"first pass", "received", "previous"}
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fedlab_support import FedAvg, FedGMA
+from fedlab_support.core.messages import Message, Server
 from fedlab_support.engines import Faults
-from fedlab_support.messages import Message, Server
 from tests import runs
 from tests.probe import AwkwardNet
 from tests.runs import distance, fitted, plain, same_to_the_bit, unequal

@@ -11,9 +11,9 @@ import torch
 from torch.nn import functional as F
 
 from fedlab_support import VPT, Faults, Federation, FedGCR, FedGR, iid, uniform
-from fedlab_support.grouping import group_weights, grouped
-from fedlab_support.messages import Message, Server
-from fedlab_support.training import visit_client
+from fedlab_support.core.messages import Message, Server
+from fedlab_support.methods.shared.grouping import group_weights, grouped
+from fedlab_support.training.local import train_client
 from tests.runs import (
     Turns,
     a_run,
@@ -112,8 +112,10 @@ def test_equal_losses_give_fedavg_to_the_last_bit_and_so_does_q_of_minus_1():
         server = Server(3, {"w": torch.zeros(1000)})
         ours, plain = (m.aggregate(server, messages).weights for m in (method, VPT()))
         assert torch.equal(ours["w"], plain["w"])
-        u = method.weigh(method.aggregate(server, messages), messages)
-        torch.testing.assert_close(u, VPT().weigh(server, messages), rtol=1e-15, atol=0)
+        u = method.aggregation_weights(method.aggregate(server, messages), messages)
+        torch.testing.assert_close(
+            u, VPT().aggregation_weights(server, messages), rtol=1e-15, atol=0
+        )
 
 
 def test_other_weightings_are_the_starting_point():
@@ -134,13 +136,16 @@ def test_the_history_keeps_each_client_s_group_and_weight(federation):
     assert found.index.tolist() == clients
     assert found["group"].tolist() == run.server.memory["groups"].tolist()
     before = replace(run.server, round=1)
-    assert found["weight"].tolist() == run.method.weigh(before, run.messages).tolist()
+    assert (
+        found["weight"].tolist()
+        == run.method.aggregation_weights(before, run.messages).tolist()
+    )
     assert found["weight"].sum() == pytest.approx(1)
 
 
 def test_without_groups_nothing_is_noted():
-    assert FedGR(reweight=False).noted(Server(0, {}), []) == {}
-    assert VPT().noted(Server(0, {}), []) == {}
+    assert FedGR(reweight=False).server_metrics(Server(0, {}), []) == {}
+    assert VPT().server_metrics(Server(0, {}), []) == {}
 
 
 # ---- what a client says -------------------------------------------------------------
@@ -158,7 +163,7 @@ def test_a_client_says_the_loss_of_the_received_model_and_its_mean_features(fede
             loss = F.cross_entropy(model(whole.x).double(), whole.y)
         classes = sorted(set(whole.y.tolist()))
         means = torch.stack([e[whole.y == c].mean(0) for c in classes])
-        report = message.report
+        report = message.upload
         torch.testing.assert_close(report["representation"], means.mean(0))
         assert report["loss"].dtype == torch.float64 and report["loss"].shape == ()
         assert report["loss"].item() == pytest.approx(loss.item(), rel=1e-5)
@@ -171,7 +176,7 @@ def test_d_numbers_and_a_loss_travel_beside_prompts_and_head(federation):
         ("down", "weights"): 15 * size,
         ("up", "weights"): 15 * size,
         ("up", "num_examples"): 15 * 8,
-        ("up", "report"): 15 * (4 * D + 8),
+        ("up", "upload"): 15 * (4 * D + 8),
     }
     assert run.private == {}, "nothing is kept"
 
@@ -208,7 +213,7 @@ def test_it_is_fedgcr_without_gc_net(federation):
 @pytest.mark.parametrize("algorithm", ["gmm", "kmeans", "finch"])
 def test_groups_are_those_of_what_was_said(federation, algorithm):
     run = run_of(FedGR(num_groups=2, clustering=algorithm), federation, 1)
-    rows = torch.stack([m.report["representation"] for m in run.messages])
+    rows = torch.stack([m.upload["representation"] for m in run.messages])
     assert torch.equal(run.server.memory["representations"], rows)
     assert torch.equal(run.server.memory["groups"], grouped(rows, 2, algorithm))
 
@@ -247,9 +252,9 @@ def test_faulty_clients_leave_it_running(federation):
 )
 def test_a_wrong_report_leaves_its_client_out(federation, monkeypatch, wrong, reason):
     def spoilt(*args):
-        message, kept = visit_client(*args)
+        message, kept = train_client(*args)
         if message.client == 2:
-            message = replace(message, report=wrong(message.report))
+            message = replace(message, upload=wrong(message.upload))
         return message, kept
 
     monkeypatch.setattr("fedlab_support.engines.local.visit_client", spoilt)

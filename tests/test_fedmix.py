@@ -11,14 +11,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedlab_support import FedAvg, Federation, LocalTraining, Run, small_cnn, uniform
+from fedlab_support.core.messages import Broadcast
+from fedlab_support.core.metrics import task
 from fedlab_support.engines import Faults
-from fedlab_support.federation import Batch
-from fedlab_support.messages import Broadcast
+from fedlab_support.federation.federation import Batch
+from fedlab_support.federation.partition import by_owner, iid
 from fedlab_support.methods import FedMix
-from fedlab_support.metrics import task
 from fedlab_support.models import small_unet
-from fedlab_support.partition import by_owner, iid
-from fedlab_support.training import Visit
+from fedlab_support.training.local import ClientContext
 from tests import runs
 from tests.probe import AwkwardNet, LookTwice
 from tests.runs import TRAINING, distance, unequal
@@ -53,10 +53,10 @@ def begun(federation, method=None, **settings) -> Run:
 
 
 # ---- the loss, in double precision --------------------------------------------------
-def a_visit(bank=None, the_task=None) -> Visit:
+def a_visit(bank=None, the_task=None) -> ClientContext:
     memory = {} if bank is None else dict(zip(("entries", "labels"), bank, strict=True))
     the_task = the_task or task("classification")
-    return Visit(None, Broadcast(1, {}), TRAINING, the_task, a_stream(), memory)
+    return ClientContext(None, Broadcast(1, {}), TRAINING, the_task, a_stream(), memory)
 
 
 def smooth_net(activation=nn.Tanh, pool=nn.AvgPool2d) -> nn.Module:
@@ -77,9 +77,9 @@ def a_case(seed: int = 0):
 
 
 def parts_of(method, model, batch, bank, the_task=None):
-    visit = a_visit(bank, the_task)
-    loss = method.loss(model, batch, visit)
-    return loss, visit.logged_means()
+    context = a_visit(bank, the_task)
+    loss = method.loss(model, batch, context)
+    return loss, context.logged_means()
 
 
 def slow(model, batch, bank, share):
@@ -213,7 +213,7 @@ def test_one_pair_serves_a_batch_and_all_pairs_come_equally_often():
     model, (batch, _) = smooth_net(), a_case()
     eye = torch.eye(M, dtype=torch.float64)[[0, 0, 1, 2]]
     bank = (torch.zeros(4, 2, 6, 6, dtype=torch.float64), eye)
-    visit, seen = a_visit(bank), []
+    context, seen = a_visit(bank), []
 
     class Watches:
         def loss(self, output, y):
@@ -222,9 +222,9 @@ def test_one_pair_serves_a_batch_and_all_pairs_come_equally_often():
                 seen.append(int(y[0].argmax()))
             return output.mean()
 
-    visit.task = Watches()
+    context.task = Watches()
     for _ in range(800):
-        FedMix(naive=True).loss(model, batch, visit)
+        FedMix(naive=True).loss(model, batch, context)
     often = np.bincount(seen) / 800
     assert often == pytest.approx([0.5, 0.25, 0.25], abs=0.06)
 
@@ -285,9 +285,9 @@ def test_groups_are_even_and_none_is_smaller_than_allowed(size, least):
     for n in (1, 2, 3, 5, 7, 9, 10, 23):
         data = tiny_data(num=n + 9, test_share=0)
         federation = Federation.build(data, [np.arange(n), np.arange(n, n + 9)])
-        visit = a_visit()
-        visit.client = federation.client(0)
-        said = FedMix(group_size=size, smallest_group=least).introduce(None, visit)
+        context = a_visit()
+        context.client = federation.client(0)
+        said = FedMix(group_size=size, smallest_group=least).client_setup(None, context)
         num = min(math.ceil(n / size), n // least)
         assert said["pictures"].shape == (num, 1, 8, 8) and said["labels"].shape == (
             num,
@@ -337,12 +337,12 @@ def test_only_means_travel_and_only_once(federation, size):
     if size != 2:
         assert num == [math.ceil(n / (size or n)) for n in sizes]
     for k in range(5):
-        assert first["up", "introduction", k] == num[k] * pair
-        assert first["down", "welcome", k] == (sum(num) - num[k]) * pair
+        assert first["up", "setup_upload", k] == num[k] * pair
+        assert first["down", "setup_reply", k] == (sum(num) - num[k]) * pair
     assert len(first) == 10
     later = wire[wire["round"] > 0]
     assert set(later.part) == {"weights", "num_examples"}, "rounds are those of FedAvg"
-    assert run.server.shared == {} and all(m.report == {} for m in run.messages)
+    assert run.server.shared == {} and all(m.upload == {} for m in run.messages)
 
 
 def test_no_single_picture_travels():
@@ -375,9 +375,9 @@ def test_a_single_client_has_nobody_to_mix_with(federation):
 def test_labels_that_are_no_shares_leave_that_client_out_of_the_run(federation, spoil):
     @dataclass(frozen=True)
     class Spoils(FedMix):
-        def introduce(self, model, visit):
-            said = super().introduce(model, visit)
-            return spoil(said) if visit.client.id == 3 else said
+        def client_setup(self, model, context):
+            said = super().client_setup(model, context)
+            return spoil(said) if context.client.id == 3 else said
 
     with pytest.warns(UserWarning, match="needs a label of shares"):
         run = begun(federation, Spoils())
@@ -477,11 +477,14 @@ def test_a_mean_of_one_picture_is_refused_with_the_reason():
 
 
 def test_compiled_networks_are_refused_with_a_cure(federation):
-    visit = a_visit()
-    visit.client, visit.training = federation.client(1), replace(TRAINING, compile=True)
+    context = a_visit()
+    context.client, context.training = (
+        federation.client(1),
+        replace(TRAINING, compile=True),
+    )
     with pytest.raises(ValueError, match=r"second derivatives.*naive=True"):
-        FedMix().introduce(None, visit)
-    assert len(FedMix(naive=True).introduce(None, visit)["pictures"]) == 1
+        FedMix().client_setup(None, context)
+    assert len(FedMix(naive=True).client_setup(None, context)["pictures"]) == 1
 
 
 def test_a_transformer_has_the_second_derivatives_that_it_needs(federation):

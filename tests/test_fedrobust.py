@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedlab_support import LocalTraining, report_cnn, small_cnn
-from fedlab_support.federation import Batch
+from fedlab_support.federation.federation import Batch
 from fedlab_support.methods import FedRobust
-from fedlab_support.training import take_step
+from fedlab_support.training.local import take_step
 from tests.probe import AwkwardNet, LookTwice
 from tests.runs import (
     TRAINING,
@@ -57,17 +57,17 @@ def a_batch(shape, num: int = 5, seed: int = 0) -> Batch:
     return Batch(x.to(memory_format=torch.channels_last), y, torch.arange(num), 0)
 
 
-def step(method, model, batch, visit, lr: float = 0.0) -> None:
+def step(method, model, batch, context, lr: float = 0.0) -> None:
     optimiser = torch.optim.SGD(model.parameters(), lr)
-    take_step(method, model, optimiser, batch, visit, a_stream())
+    take_step(method, model, optimiser, batch, context, a_stream())
 
 
 def climbed(method, shape, steps: int, **settings):
     """Λ and δ after some steps on one batch with fixed weights, and what made them."""
-    model, batch, visit = network(shape), a_batch(shape), a_visit()
+    model, batch, context = network(shape), a_batch(shape), a_visit()
     for _ in range(steps):
-        step(method, model, batch, visit, **settings)
-    return visit.memory, model, batch
+        step(method, model, batch, context, **settings)
+    return context.memory, model, batch
 
 
 # ---- the climb, against a slow form -------------------------------------------------
@@ -145,10 +145,10 @@ def test_per_channel_is_the_full_map_of_that_structure():
 def test_a_small_climb_does_not_lower_the_loss_of_the_batch(family):
     for seed in range(5):
         shape = (2, 3, 3)
-        model, batch, visit = network(shape), a_batch(shape, seed=seed), a_visit()
+        model, batch, context = network(shape), a_batch(shape, seed=seed), a_visit()
         method = FedRobust(family=family, matrix_rate=1e-5, shift_rate=1e-4)
-        step(method, model, batch, visit)
-        memory = visit.memory
+        step(method, model, batch, context)
+        memory = context.memory
         distorted = method.distort(batch.x, memory["matrix"], memory["shift"])
         before, after = (
             F.cross_entropy(model(x), batch.y) for x in (batch.x, distorted)
@@ -182,28 +182,30 @@ def test_at_the_top_the_shift_is_the_slope_over_twice_the_penalty():
 
     shape = (2, 1, 1)
     model, batch = nn.Sequential(nn.Flatten(), nn.Linear(2, 1)).double(), a_batch(shape)
-    visit = replace(a_visit(), task=Linear())
+    context = replace(a_visit(), task=Linear())
     for _ in range(400):
-        step(FedRobust(family="full", matrix_rate=0.0), model, batch, visit)
+        step(FedRobust(family="full", matrix_rate=0.0), model, batch, context)
     each = model[1].weight.detach()[0]  # grad_x of every sample's loss
     expected = sum(each for _ in batch.x) / (2 * 4.0)
-    torch.testing.assert_close(visit.memory["shift"], expected)
+    torch.testing.assert_close(context.memory["shift"], expected)
 
 
 # ---- who sees which distortion ------------------------------------------------------
 @both
 def test_the_network_descends_on_the_distortion_before_the_climb(family):
     shape, method = (2, 3, 3), FedRobust(family=family, **FAST)
-    model, batch, visit = network(shape), a_batch(shape), a_visit()
+    model, batch, context = network(shape), a_batch(shape), a_visit()
     for _ in range(3):
-        old = {n: v.clone() for n, v in visit.memory.items()} or method.neutral(batch.x)
+        old = {n: v.clone() for n, v in context.memory.items()} or method.neutral(
+            batch.x
+        )
         start = [p.detach().clone() for p in model.parameters()]
         loss = F.cross_entropy(model(method.distort(batch.x, **old)), batch.y)
         slopes = torch.autograd.grad(loss, list(model.parameters()))
-        step(method, model, batch, visit, lr=0.5)
+        step(method, model, batch, context, lr=0.5)
         for p, w, g in zip(model.parameters(), start, slopes, strict=True):
             torch.testing.assert_close(p.detach(), w - 0.5 * g)
-        assert not torch.equal(visit.memory["shift"], old["shift"])
+        assert not torch.equal(context.memory["shift"], old["shift"])
 
 
 def test_running_statistics_move_once_per_step_and_see_the_distorted_batch(federation):
@@ -234,18 +236,18 @@ def test_a_replay_starts_from_the_memory_of_the_first_look():
     seen = []
 
     class Counts:
-        def loss(self, model, batch, visit):
-            seen.append(visit.memory["n"].item())
-            visit.memory["n"] = visit.memory["n"] + 1
+        def loss(self, model, batch, context):
+            seen.append(context.memory["n"].item())
+            context.memory["n"] = context.memory["n"] + 1
             return model(batch.x).sum()
 
     model = nn.Linear(2, 1)
-    visit = a_visit(memory={"n": torch.tensor(0)})
+    context = a_visit(memory={"n": torch.tensor(0)})
     optimiser = LookTwice(list(model.named_parameters()), 0.1, radius=0.1)
     batch = Batch(torch.ones(1, 2), torch.zeros(1), torch.zeros(1), 0)
     for _ in range(2):
-        take_step(Counts(), model, optimiser, batch, visit, a_stream())
-    assert seen == [0, 0, 1, 1] and visit.memory["n"] == 2
+        take_step(Counts(), model, optimiser, batch, context, a_stream())
+    assert seen == [0, 0, 1, 1] and context.memory["n"] == 2
 
 
 # ---- the limit: FedAvg --------------------------------------------------------------
@@ -286,7 +288,7 @@ def test_the_distortion_stays_with_its_client_and_lasts(federation, family, d):
             now = run.private[client].memory
             assert torch.equal(now["shift"], own["shift"]) != is_new
         kept |= {i: dict(p.memory) for i, p in run.private.items()}
-        assert all(m.report == {} for m in run.messages)
+        assert all(m.upload == {} for m in run.messages)
     for own in kept.values():
         assert {n: v.shape for n, v in own.items()} == {"matrix": (d, d), "shift": (d,)}
         assert not any(v.requires_grad for v in own.values())

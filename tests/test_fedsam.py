@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from fedlab_support import LocalTraining, small_cnn
-from fedlab_support.federation import Batch
+from fedlab_support.federation.federation import Batch
 from fedlab_support.methods import FedAvg, FedSAM, HarmoFL
-from fedlab_support.optimisers import SAM, FusedSGD
-from fedlab_support.training import take_step
+from fedlab_support.training.local import take_step
+from fedlab_support.training.optimisers import SAM, FusedSGD
 from tests.probe import AwkwardNet
 from tests.runs import (
     a_visit,
@@ -232,7 +232,7 @@ def eccv_network() -> nn.Module:
     ],
 )
 def test_a_step_of_a_network_is_that_of_the_eccv_code(key, method):
-    model, visit, seen = eccv_network(), a_visit(), []
+    model, context, seen = eccv_network(), a_visit(), []
     training = LocalTraining(lr=0.01, weight_decay=4e-4)
     optimiser = method.optimiser(list(model.named_parameters()), training)
     x, y = (torch.from_numpy(vectors("sam_step")[f"net__{n}"]) for n in "xy")
@@ -240,7 +240,7 @@ def test_a_step_of_a_network_is_that_of_the_eccv_code(key, method):
         lambda m, _: seen.append(copy.deepcopy(m.state_dict()))
     )
     batch = Batch(x, y, torch.arange(len(y)), 0)
-    take_step(method, model.train(), optimiser, batch, visit, a_stream())
+    take_step(method, model.train(), optimiser, batch, context, a_stream())
     assert len(seen) == 2
     after = case("sam_step", f"net__{key}__after")
     for name, value in case("sam_step", f"net__{key}__perturbed").items():

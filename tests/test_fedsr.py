@@ -11,14 +11,14 @@ from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
 
 from fedlab_support import FedAvg, Federation, FedSR, LocalTraining, Run, small_cnn
+from fedlab_support.core.messages import Broadcast
+from fedlab_support.core.metrics import task
+from fedlab_support.core.rng import layer_noise
 from fedlab_support.engines.local import LocalEngine
-from fedlab_support.federation import Batch
-from fedlab_support.messages import Broadcast
-from fedlab_support.metrics import task
+from fedlab_support.federation.federation import Batch
+from fedlab_support.federation.partition import by_owner
 from fedlab_support.models import GaussianHead
-from fedlab_support.partition import by_owner
-from fedlab_support.streams import layer_noise
-from fedlab_support.training import Visit, take_step
+from fedlab_support.training.local import ClientContext, take_step
 from tests.probe import AwkwardNet
 from tests.test_contract import same
 from tests.test_methods_reference import FLOAT32, case, vectors
@@ -87,9 +87,9 @@ def posterior(num: int = 7, seed: int = 1):
     return mu, sigma, torch.tensor([0, 2, 3, 3, 2, 3, 3])[:num]
 
 
-def a_visit(training: LocalTraining) -> Visit:
+def a_visit(training: LocalTraining) -> ClientContext:
     told = Broadcast(1, {})
-    return Visit(None, told, training, task("classification"), a_stream())
+    return ClientContext(None, told, training, task("classification"), a_stream())
 
 
 # ---- the limit: FedAvg with a linear head -------------------------------------------
@@ -279,13 +279,13 @@ def one_official_step(monkeypatch, name: str):
     assert given["wd_net_cls"] == given["wd_r_and_C"]
     settings = [given[what].item() for what in ("lr", "momentum", "wd_net_cls")]
     lr, momentum, decay = settings
-    visit = a_visit(LocalTraining(lr=lr, momentum=momentum, weight_decay=decay))
-    optimiser = method.optimiser(list(model.named_parameters()), visit.training)
+    context = a_visit(LocalTraining(lr=lr, momentum=momentum, weight_decay=decay))
+    optimiser = method.optimiser(list(model.named_parameters()), context.training)
     batch = Batch(given["x"], given["y"], torch.arange(5), 0)
     with monkeypatch.context() as patch:
         given_noise(patch, given["eps"][None])
-        take_step(method, model, optimiser, batch, visit, a_stream())
-    return given, method, model, visit.logged_means()
+        take_step(method, model, optimiser, batch, context, a_stream())
+    return given, method, model, context.logged_means()
 
 
 CASES = ("init", "trained_r", "cmi_only", "l2r_only")
@@ -339,11 +339,11 @@ def test_the_norm_alone_is_that_of_the_official_deterministic_variant():
         momentum=given["momentum"].item(),
         weight_decay=given["wd"].item(),
     )
-    visit = a_visit(training)
+    context = a_visit(training)
     optimiser = method.optimiser(list(model.named_parameters()), training)
     batch = Batch(given["x"], given["y"], torch.arange(5), 0)
-    take_step(method, model, optimiser, batch, visit, a_stream())
-    logged = visit.logged_means()
+    take_step(method, model, optimiser, batch, context, a_stream())
+    logged = context.logged_means()
     assert logged["task_loss"] == pytest.approx(given["ce"].item(), rel=1e-5)
     assert logged["l2r"] == pytest.approx(weight * given["L2R"].item(), rel=1e-5)
     for ours, theirs in list(NAMES.items())[:4]:
@@ -362,13 +362,13 @@ def test_the_power_of_two_squares_each_norm(monkeypatch):
     assert logged["l2r"] == pytest.approx(0.5 * norms.mean().item(), rel=1e-5)
 
     squared = FedSR(l2r_weight=0.5, cmi_weight=0.0, power=2, num_features=4)
-    model, visit = squared.adapt(Bare(6, 3)), a_visit(TRAINING)
+    model, context = squared.adapt(Bare(6, 3)), a_visit(TRAINING)
     model.load_state_dict({n: given[f"before__{o}"] for n, o in NAMES.items()})
     with monkeypatch.context() as patch:
         given_noise(patch, given["eps"][None])
-        squared.loss(model, Batch(given["x"], given["y"], torch.arange(5), 0), visit)
+        squared.loss(model, Batch(given["x"], given["y"], torch.arange(5), 0), context)
     expected = 0.5 * norms.square().mean().item()
-    assert visit.logged_means()["l2r"] == pytest.approx(expected, rel=1e-5)
+    assert context.logged_means()["l2r"] == pytest.approx(expected, rel=1e-5)
 
 
 # ---- prediction ---------------------------------------------------------------------
@@ -430,11 +430,11 @@ def test_no_reference_and_no_scale_travels_in_any_part(federation, monkeypatch):
 
     def of_training(args, answers):
         told = [part for b in args[0].values() for part in (b.weights, b.shared)]
-        said = [part for m, _ in answers.values() for part in (m.weights, m.report)]
+        said = [part for m, _ in answers.values() for part in (m.weights, m.upload)]
         return told + said
 
     watch("train", of_training)
-    watch("introduce", lambda args, answers: [said for said, _ in answers.values()])
+    watch("client_setup", lambda args, answers: [said for said, _ in answers.values()])
     run = fitted(federation)
     assert len(crossed) == 2 * 5 * 4
     for tensors in crossed:
@@ -453,9 +453,9 @@ def test_no_reference_and_no_scale_travels_in_any_part(federation, monkeypatch):
 class Looks(FedSR):
     """Keeps the references as they were when the visit began."""
 
-    def arrive(self, model, visit):
+    def before_training(self, model, context):
         own = {n: model.get_parameter(n).detach().clone() for n in OWN}
-        visit.memory.update(own)
+        context.memory.update(own)
         return {}
 
 
@@ -511,9 +511,9 @@ def test_the_form_of_the_report_has_no_private_state(federation):
 
 def test_the_form_of_the_report_penalises_halves_of_the_features():
     method = FedSR(form="report", l2r_weight=0.5, cmi_weight=0.25)
-    model, visit = method.adapt(Flat((1, 8, 8), M)), a_visit(TRAINING)
+    model, context = method.adapt(Flat((1, 8, 8), M)), a_visit(TRAINING)
     x, y = torch.randn(6, 1, 8, 8), torch.tensor([0, 1, 1, 2, 3, 3])
-    loss = method.loss(model, Batch(x, y, torch.arange(6), 0), visit)
+    loss = method.loss(model, Batch(x, y, torch.arange(6), 0), context)
     features = model.encode(x)
     half = HIDDEN // 2
     mu, sigma = features[:, :half], F.softplus(features[:, half:])
@@ -523,7 +523,7 @@ def test_the_form_of_the_report_penalises_halves_of_the_features():
     divergence = kl_divergence(Normal(mu, sigma), prior).sum(1).mean()
     plain = F.cross_entropy(model(x), y)
     torch.testing.assert_close(loss, plain + 0.5 * norm + 0.25 * divergence)
-    assert visit.logged_means()["task_loss"] == pytest.approx(plain.item())
+    assert context.logged_means()["task_loss"] == pytest.approx(plain.item())
 
 
 def test_features_without_two_halves_are_refused_when_the_run_is_made(federation):

@@ -10,10 +10,10 @@ import torch
 from torch.nn import functional as F
 
 from fedlab_support import FISC, FedAvg, Federation, augment, small_cnn, styles
+from fedlab_support.core.metrics import of_another_class
 from fedlab_support.engines import Faults
-from fedlab_support.metrics import of_another_class
+from fedlab_support.federation.partition import by_owner, iid
 from fedlab_support.models import small_unet
-from fedlab_support.partition import by_owner, iid
 from tests import runs
 from tests.probe import AwkwardNet, LookTwice
 from tests.runs import (
@@ -133,20 +133,22 @@ def welcomed(federation, method, client: int = 2, model=Steady):
     """The run's model, a batch, and a visit of a client that has been welcomed."""
     run = runs.a_run(method, federation, model)
     run._start()
-    visit = a_visit(federation, client, dict(run.private[client].memory))
-    return run.model, visit.client.train.batch(np.arange(8)), visit
+    context = a_visit(federation, client, dict(run.private[client].memory))
+    return run.model, context.client.train.batch(np.arange(8)), context
 
 
 def test_the_loss_is_the_sum_of_its_parts(federation):
     method = FISC(size_weight=0.4)
-    model, batch, visit = welcomed(federation, method)
+    model, batch, context = welcomed(federation, method)
     model.eval()
-    loss = method.loss(model, batch, visit)
-    style = visit.memory["styles"][0]
+    loss = method.loss(model, batch, context)
+    style = context.memory["styles"][0]
     with torch.no_grad():
-        colours = federation.store.images[torch.from_numpy(visit.client.train.rows[:8])]
+        colours = federation.store.images[
+            torch.from_numpy(context.client.train.rows[:8])
+        ]
         made = model.styler.transfer(colours / 255, style, 0.5)
-        store = visit.client.train.store
+        store = context.client.train.store
         copies = store.normalised((255 * made).round() / 255)
         z, z_copies = model.encode(batch.x), model.encode(copies)
     rng = a_visit(federation).rng
@@ -158,25 +160,25 @@ def test_the_loss_is_the_sum_of_its_parts(federation):
         "contrast": 0.75 * contrast,
         "size": 0.4 * (z.square() + z_copies.square()).mean().item(),
     }
-    assert visit.logged_means() == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert context.logged_means() == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert loss.item() == pytest.approx(sum(expected.values()), rel=1e-5)
 
 
 def test_a_batch_of_one_class_has_no_contrast(federation):
     method = FISC()
-    model, _, visit = welcomed(federation, method)
-    mine = visit.client.train
+    model, _, context = welcomed(federation, method)
+    mine = context.client.train
     rows = np.flatnonzero(mine.labels == mine.labels[0])
     for index in (rows, rows[:1]):
-        method.loss(model.eval(), mine.batch(index), visit).backward()
-        assert visit.logged["contrast"][-1] == 0 and visit.logged["size"][-1] > 0
+        method.loss(model.eval(), mine.batch(index), context).backward()
+        assert context.logged["contrast"][-1] == 0 and context.logged["size"][-1] > 0
         gradients = [p.grad for p in model.parameters() if p.requires_grad]
         assert all(g.isfinite().all() for g in gradients)
 
 
 def test_no_gradient_reaches_the_style_network(federation):
-    model, batch, visit = welcomed(federation, FISC())
-    FISC().loss(model, batch, visit).backward()
+    model, batch, context = welcomed(federation, FISC())
+    FISC().loss(model, batch, context).backward()
     assert all(p.grad is None for p in model.styler.parameters())
     assert model.stages[0].weight.grad.abs().max() > 0
     fresh = TinyStyles().state_dict()
@@ -218,9 +220,9 @@ def test_without_clusters_a_client_says_its_pooled_style(federation):
 
 def test_without_contrast_copies_are_further_data(federation):
     method = FISC(without="contrast", size_weight=0.0)
-    model, batch, visit = welcomed(federation, method)
-    loss = method.loss(model.eval(), batch, visit)
-    copies = styles.restyled(model, batch, visit, 0.5)[0]
+    model, batch, context = welcomed(federation, method)
+    loss = method.loss(model.eval(), batch, context)
+    copies = styles.restyled(model, batch, context, 0.5)[0]
     both = F.cross_entropy(model(batch.x), batch.y) + F.cross_entropy(
         model(copies), batch.y
     )
@@ -229,11 +231,11 @@ def test_without_contrast_copies_are_further_data(federation):
 
 def test_without_transfer_copies_are_mirrored_and_shifted(federation):
     method = FISC(without="transfer")
-    model, batch, visit = welcomed(federation, method)
-    copies = method._copies(model, batch, visit)
+    model, batch, context = welcomed(federation, method)
+    copies = method._copies(model, batch, context)
     mirrored, shifts = batch.x.flip(-1), list(itertools.product(range(-2, 3), repeat=2))
     assert any(torch.equal(mirrored.roll(s, (2, 3)), copies) for s in shifts)
-    assert not visit.cache
+    assert not context.cache
 
 
 def test_options_of_the_styles_reach_them(federation):
@@ -251,7 +253,7 @@ def test_options_of_the_styles_reach_them(federation):
     assert apart.std().item() == pytest.approx(0.05, rel=0.4)
     assert torch.equal(noisy, begun(noise=0.05, fading=0.1)["said"])
     own = {k: {"styles": said[None]} for k, said in enumerate(usual["said"])}
-    found = FISC(coarsest=True).pool(own)
+    found = FISC(coarsest=True).server_setup(own)
     expected = styles.interpolation_style(usual["said"], coarsest=True)
     assert torch.equal(found["styles"][0], expected)
 
@@ -260,13 +262,13 @@ def test_options_of_the_styles_reach_them(federation):
 def test_styles_travel_once_and_nothing_else_is_new(federation):
     run, average = fitted(FISC(), federation), plain(federation)
     mine, theirs = bytes_by_part(run), bytes_by_part(average)
-    assert mine.pop(("up", "introduction")) == 5 * STYLE_BYTES
-    assert mine.pop(("down", "welcome")) == 5 * STYLE_BYTES
+    assert mine.pop(("up", "setup_upload")) == 5 * STYLE_BYTES
+    assert mine.pop(("down", "setup_reply")) == 5 * STYLE_BYTES
     assert mine == theirs
-    assert set(run.wire[run.wire["round"] == 0].part) == {"introduction", "welcome"}
+    assert set(run.wire[run.wire["round"] == 0].part) == {"setup_upload", "setup_reply"}
     assert not [name for name in run.server.weights if "styler" in name]
     assert run.server.weights.keys() == average.server.weights.keys()
-    assert all(m.report == {} for m in run.messages) and run.server.shared == {}
+    assert all(m.upload == {} for m in run.messages) and run.server.shared == {}
     for k in range(5):
         assert run.private[k].memory.keys() == {"styles"} and not run.private[k].weights
         told = run.private[k].memory["styles"]
@@ -370,14 +372,14 @@ def test_who_fails_in_a_round_does_not_spoil_it(federation):
 def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, wrong):
     @dataclass(frozen=True)
     class Wrong(FISC):
-        def introduce(self, model, visit):
-            said = super().introduce(model, visit)
-            if visit.client.id == 1 and wrong == "narrow":
+        def client_setup(self, model, context):
+            said = super().client_setup(model, context)
+            if context.client.id == 1 and wrong == "narrow":
                 said["styles"] = said["styles"][..., :-1]  # of another network
-            elif visit.client.id == 1 and wrong in ("fifty", "none"):
+            elif context.client.id == 1 and wrong in ("fifty", "none"):
                 num = 50 if wrong == "fifty" else 0  # votes
                 said["styles"] = said["styles"].expand(num, -1, -1)
-            elif visit.client.id == 1:
+            elif context.client.id == 1:
                 said["styles"][0, 1, 2] = math.nan if wrong == "no number" else -0.5
             return said
 

@@ -18,16 +18,19 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Error, RecordDict
 from flwr.common import serde
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedlab_support.engines import flower, flower_local, flower_node, flower_post
 from fedlab_support.engines.contract import Failure
-from fedlab_support.engines.flower_records import (
+from fedlab_support.engines.flower import engine as flower
+from fedlab_support.engines.flower import node as flower_node
+from fedlab_support.engines.flower import on_one_machine as flower_local
+from fedlab_support.engines.flower import post as flower_post
+from fedlab_support.engines.flower.records import (
     Envelope,
     build,
     identity,
     pack,
     unpack,
 )
-from fedlab_support.training import PrivateState
+from fedlab_support.training.local import PrivateState
 from tests.flower_recipes import tiny
 
 RECIPE = "tests.flower_recipes:tiny"
@@ -118,7 +121,7 @@ def assert_same(run, local):
     pd.testing.assert_frame_equal(a, b, rtol=1e-6)  # batches of validation differ
     pd.testing.assert_frame_equal(run.wire, local.wire)
     for ours, theirs in zip(run.messages, local.messages, strict=True):
-        assert ours.client == theirs.client and equal(ours.report, theirs.report)
+        assert ours.client == theirs.client and equal(ours.upload, theirs.upload)
 
 
 # ---- records ------------------------------------------------------------------------
@@ -235,10 +238,10 @@ def test_a_welcome_travels_until_a_visit_has_succeeded():
         (letter.metadata.group_id, name)
         for letter in nodes.sent
         for name in letter.content
-        if name.endswith("welcome")
+        if name.endswith("setup_reply")
     }
-    first = {("1", f"{i}.welcome") for i in range(5)}
-    assert told == first | {("2", "0.welcome"), ("2", "3.welcome")}
+    first = {("1", f"{i}.setup_reply") for i in range(5)}
+    assert told == first | {("2", "0.setup_reply"), ("2", "3.setup_reply")}
     shelf = flower_node.Shelf(nodes.contexts[100].state)
     memory = shelf.get(3, 3, "cpu").memory
     assert memory["visits"] == 3, "the node did make the visit that went unheard"
@@ -260,7 +263,7 @@ def test_a_round_that_is_asked_for_again_gives_the_same_answers():
     for first, second in asked:
         for i, (message, _) in first.items():
             assert equal(message.weights, second[i][0].weights)
-            assert equal(message.report, second[i][0].report)
+            assert equal(message.upload, second[i][0].upload)
 
 
 def test_the_shelf_keeps_the_state_before_and_after_the_last_visit():
@@ -330,7 +333,7 @@ def silence(node, letter, reply):
         (silence, [1, 4], r"no answer in 0\.5 s"),
         (without("1.weights"), [1], "without sense: KeyError"),
         (without("4.size"), [4], "without sense: KeyError"),
-        (nonsense("1.report", ConfigRecord()), [1], "must be arrays"),
+        (nonsense("1.upload", ConfigRecord()), [1], "must be arrays"),
         (nonsense("1.size", ConfigRecord({"num_examples": "x"})), [1], "without sense"),
         (nonsense("4.weights", ArrayRecord()), [4], "is missing"),
         (nonsense("9.failure", ConfigRecord({"reason": "?"})), [], None),
@@ -503,7 +506,7 @@ import sys
 sys.modules["flwr"] = None
 import fedlab_support
 try:
-    import fedlab_support.engines.flower
+    import fedlab_support.engines.flower.engine
 except ImportError as error:
     assert "pip install 'fedlab_support[flower]'" in str(error), error
 else:

@@ -19,8 +19,9 @@ import torch
 
 pytest.importorskip("flwr")
 
-from fedlab_support.engines import flower_local, leftovers
-from fedlab_support.engines.flower_local import Certificates, LocalFlower
+from fedlab_support.engines.flower import leftovers
+from fedlab_support.engines.flower import on_one_machine as flower_local
+from fedlab_support.engines.flower.on_one_machine import Certificates, LocalFlower
 from tests.flower_recipes import tiny
 
 RECIPE = "tests.flower_recipes:tiny"

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedlab_support.data import available, from_folders, load, picture_sets
+from fedlab_support.data import available, from_folders, load
+from fedlab_support.data import layouts as picture_sets
 from fedlab_support.data.folders import drawn_split
 from fedlab_support.data.trees import Tree, decode
 

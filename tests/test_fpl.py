@@ -12,15 +12,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedlab_support import FedAvg, Federation, LocalTraining, Run, small_cnn, uniform
-from fedlab_support.clustering import finch
+from fedlab_support.core.messages import Broadcast, Message, Server
+from fedlab_support.core.metrics import task
 from fedlab_support.engines import Faults
-from fedlab_support.federation import Batch
-from fedlab_support.messages import Broadcast, Message, Server
+from fedlab_support.federation.federation import Batch
+from fedlab_support.federation.partition import by_owner, iid
 from fedlab_support.methods import FPL
-from fedlab_support.metrics import task
+from fedlab_support.methods.shared.clustering import finch
 from fedlab_support.models import small_unet
-from fedlab_support.partition import by_owner, iid
-from fedlab_support.training import Visit
+from fedlab_support.training.local import ClientContext
 from tests import runs
 from tests.probe import AwkwardNet, LookTwice
 from tests.runs import TRAINING, distance, unequal
@@ -48,8 +48,10 @@ def fitted(federation, method=None, rounds=3, **settings) -> Run:
     return run
 
 
-def a_visit(federation=None, client: int = 2, shared=None, training=TRAINING) -> Visit:
-    return Visit(
+def a_visit(
+    federation=None, client: int = 2, shared=None, training=TRAINING
+) -> ClientContext:
+    return ClientContext(
         None if federation is None else federation.client(client),
         Broadcast(2, {}, shared or {}),
         training,
@@ -198,10 +200,10 @@ def test_the_loss_is_the_sum_and_prototypes_are_constants(federation):
         "prototypes": torch.randn(5, D, generator=stream).abs().requires_grad_(),
         "classes": torch.tensor([0, 0, 1, 2, 3]),
     }
-    visit = a_visit(federation, shared=told)
-    batch = visit.client.train.batch(np.arange(9))
+    context = a_visit(federation, shared=told)
+    batch = context.client.train.batch(np.arange(9))
     method = FPL(contrast_weight=0.3, consistency_weight=2.0)
-    loss = method.loss(model, batch, visit)
+    loss = method.loss(model, batch, context)
     loss.backward()
     z = model.encode(batch.x)
     contrast, consistency = slow(z, batch.y, *told.values(), method.temperature)
@@ -210,7 +212,7 @@ def test_the_loss_is_the_sum_and_prototypes_are_constants(federation):
         "contrast": 0.3 * contrast.item(),
         "consistency": 2.0 * consistency.item(),
     }
-    assert visit.logged_means() == pytest.approx(parts, rel=1e-4)
+    assert context.logged_means() == pytest.approx(parts, rel=1e-4)
     assert loss.item() == pytest.approx(sum(parts.values()), rel=1e-5)
     assert model.stages[0][0].weight.grad.abs().max() > 0
 
@@ -236,7 +238,7 @@ def test_a_client_says_the_mean_feature_of_classes_with_enough_pictures(
     left_out = 0
     for message in run.messages:
         expected = means(federation, run.model, message.client, least)
-        report = message.report
+        report = message.upload
         assert report["classes"].tolist() == list(expected)
         assert report["classes"].dtype == torch.int64
         assert report["prototypes"].shape == (len(expected), D)
@@ -264,7 +266,7 @@ def seen_features(federation, monkeypatch, method, model, **settings):
         run = a_run(federation, method, select=lambda *_: [3], model=model, **settings)
         run.must_measure = False
         run.step(evaluate=False)
-    return seen, run.messages[0].report
+    return seen, run.messages[0].upload
 
 
 def test_prototypes_are_those_of_the_last_epoch_while_weights_move(
@@ -277,9 +279,9 @@ def test_prototypes_are_those_of_the_last_epoch_while_weights_move(
 
     @dataclass(frozen=True)
     class Watched(FPL):
-        def loss(self, model, batch, visit):
+        def loss(self, model, batch, context):
             ys.append(batch.y)
-            return super().loss(model, batch, visit)
+            return super().loss(model, batch, context)
 
     seen, report = seen_features(
         federation, monkeypatch, Watched(), AwkwardNet, training=training
@@ -303,10 +305,10 @@ def test_exact_prototypes_are_those_of_the_trained_model(federation):
             trained.load_state_dict(message.weights, strict=False)
             expected = means(federation, trained, message.client)
             torch.testing.assert_close(
-                message.report["prototypes"], torch.stack(list(expected.values()))
+                message.upload["prototypes"], torch.stack(list(expected.values()))
             )
         moving = a_run(federation, FPL(), model, training=training).step(evaluate=False)
-        one, other = (r.messages[3].report["prototypes"] for r in (run, moving))
+        one, other = (r.messages[3].upload["prototypes"] for r in (run, moving))
         assert (one - other).abs().max() > 1e-3
 
 
@@ -324,14 +326,14 @@ def test_a_look_twice_that_goes_nowhere_equals_one_look(federation, exact):
     ]
     assert distance(*runs) == 0
     for a, b in zip(*(run.messages for run in runs), strict=True):
-        assert torch.equal(a.report["prototypes"], b.report["prototypes"])
+        assert torch.equal(a.upload["prototypes"], b.upload["prototypes"])
 
 
 def test_a_client_whose_classes_are_all_rare_says_nothing_and_takes_part():
     data = tiny_data(num=24, test_share=0)
     federation = Federation.build(data, [np.arange(1), np.arange(1, 24)])
     run = fitted(federation)
-    assert run.messages[0].report["prototypes"].shape == (0, D)
+    assert run.messages[0].upload["prototypes"].shape == (0, D)
     assert set(run.server.shared["classes"].tolist()) == {0, 1, 2, 3}
     alone = fitted(federation, select=lambda *_: [0])
     assert alone.server.shared["prototypes"].shape == (0, D)
@@ -397,11 +399,11 @@ def test_only_prototypes_travel_beside_the_weights(federation):
     classes = [len(set(federation.client(k).train.labels)) for k in range(5)]
     for k in range(5):
         for round in (1, 2):
-            assert wire[round, "up", "report", k] == classes[k] * (4 * D + 8)
+            assert wire[round, "up", "upload", k] == classes[k] * (4 * D + 8)
         assert wire[2, "down", "shared", k] == clusters * (4 * D + 8)
     assert min(classes) < 4 <= clusters
     parts = run.wire.groupby("round")["part"].unique()
-    assert set(parts[2]) == {"weights", "shared", "num_examples", "report"}
+    assert set(parts[2]) == {"weights", "shared", "num_examples", "upload"}
     assert run.wire.query("round == 1 and part == 'shared'").empty
     assert 0 not in parts.index
 
@@ -471,15 +473,15 @@ def test_faulty_clients_leave_it_running(federation):
 def test_a_report_that_is_no_prototypes_leaves_that_client_out(federation, wrong):
     @dataclass(frozen=True)
     class Garbled(FPL):
-        def report(self, model, visit):
-            report = super().report(model, visit)
-            if visit.client.id == 1:
+        def after_training(self, model, context):
+            report = super().after_training(model, context)
+            if context.client.id == 1:
                 del report["classes"]
-            if visit.client.id == 2:
+            if context.client.id == 2:
                 report["classes"] = report["classes"][1:]
-            if visit.client.id == 3:
+            if context.client.id == 3:
                 report["prototypes"] = report["prototypes"].flatten()
-            if visit.client.id == 4:
+            if context.client.id == 4:
                 report["classes"] = report["classes"] + wrong
             return report
 
@@ -494,9 +496,9 @@ def test_a_report_that_is_no_prototypes_leaves_that_client_out(federation, wrong
 def test_prototypes_of_another_width_leave_that_client_out(federation):
     @dataclass(frozen=True)
     class Narrow(FPL):
-        def report(self, model, visit):
-            report = super().report(model, visit)
-            if visit.client.id == 2:
+        def after_training(self, model, context):
+            report = super().after_training(model, context)
+            if context.client.id == 2:
                 report["prototypes"] = report["prototypes"][:, :-1]
             return report
 
@@ -530,28 +532,30 @@ def test_masks_give_one_feature_per_class_and_picture():
     x = torch.randn(3, 1, 6, 6, generator=stream)
     y = torch.zeros(3, 6, 6, dtype=torch.int64)
     y[0, :2], y[1, 3:, 1:4] = 1, 1  # the third picture is ground only
-    visit = a_visit(training=LocalTraining(epochs=1, batch_size=3))
+    context = a_visit(training=LocalTraining(epochs=1, batch_size=3))
     store = SimpleNamespace(data=SimpleNamespace(num_classes=2))
     batch = Batch(x, y, torch.arange(3), 0)
-    visit.client = SimpleNamespace(
+    context.client = SimpleNamespace(
         train=SimpleNamespace(store=store, batches=lambda size: [batch])
     )
     method = FPL()
-    loss = method.loss(model, batch, visit)
+    loss = method.loss(model, batch, context)
     plain = F.cross_entropy(model.head(model.encode(x)), y)
     assert torch.equal(loss, plain)
-    report = method.report(model, visit)
+    report = method.after_training(model, context)
     z = model.encode(x).detach()
     ground = torch.stack([z[i, :, y[i] == 0].mean(1) for i in range(3)])
     organ = torch.stack([z[i, :, y[i] == 1].mean(1) for i in range(2)])
     expected = torch.stack([ground.mean(0), organ.mean(0)])
     torch.testing.assert_close(report["prototypes"], expected)
-    exact = FPL(exact=True).report(model, visit)
+    exact = FPL(exact=True).after_training(model, context)
     torch.testing.assert_close(exact["prototypes"], expected)
-    assert FPL(min_count=3, exact=True).report(model, visit)["classes"].tolist() == [0]
+    assert FPL(min_count=3, exact=True).after_training(model, context)[
+        "classes"
+    ].tolist() == [0]
 
-    visit.received = Broadcast(2, {}, report)
-    loss = method.loss(model, batch, visit)
+    context.received = Broadcast(2, {}, report)
+    loss = method.loss(model, batch, context)
     rows = torch.cat([ground, organ])
     kinds = torch.tensor([0, 0, 0, 1, 1])
     terms = slow(rows, kinds, *report.values(), method.temperature)
@@ -568,7 +572,7 @@ def test_masks_give_prototypes_of_ground_and_organ_in_a_run():
     assert same(one, two) and one.history.events().empty
     assert one.server.shared["classes"].unique().tolist() == [0, 1]
     width = small_unet(data.image_shape, 2).head.in_channels
-    assert one.messages[4].report["prototypes"].shape == (2, width)
+    assert one.messages[4].upload["prototypes"].shape == (2, width)
     logged = one.history.table().query("split == 'train' and metric == 'contrast'")
     assert (logged["value"] > 0).all() and len(logged) == 5
     plain = fitted(federation, FedAvg(), rounds=2, model=small_unet)

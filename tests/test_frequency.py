@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedlab_support.models.frequency import CCNorm, SCNorm
+from fedlab_support.models.layers.frequency import CCNorm, SCNorm
 from tests.test_mixing import features
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedlab_support.clustering import finch
-from fedlab_support.grouping import (
+from fedlab_support.methods.shared.clustering import finch
+from fedlab_support.methods.shared.grouping import (
     ALGORITHMS,
     centres,
     contrast,

@@ -12,7 +12,7 @@ from torch.fft import fft2
 from fedlab_support import FedAvg, LocalTraining, small_cnn, uniform
 from fedlab_support.methods import FedSAM, FedSR, HarmoFL
 from fedlab_support.models import CNN, small_unet
-from fedlab_support.models.amplitude import AmplitudeNorm
+from fedlab_support.models.layers.amplitude import AmplitudeNorm
 from fedlab_support.models.stages import insert_entry
 from tests.probe import AwkwardNet
 from tests.runs import (
@@ -257,8 +257,8 @@ def test_the_common_amplitude_is_the_mean_of_the_clients_and_then_stays(
     federation, window, weighting
 ):
     run = a_run(HarmoFL(weighting=weighting, window=window), federation).step()
-    said = torch.stack([m.report["amplitude"].double() for m in run.messages])
-    shares = run.method.weigh(run.server, run.messages).view(-1, 1, 1, 1)
+    said = torch.stack([m.upload["amplitude"].double() for m in run.messages])
+    shares = run.method.aggregation_weights(run.server, run.messages).view(-1, 1, 1, 1)
     common = run.server.memory["amplitude"]
     torch.testing.assert_close(
         common.double(), (shares * said).sum(0), rtol=1e-6, atol=0
@@ -266,7 +266,7 @@ def test_the_common_amplitude_is_the_mean_of_the_clients_and_then_stays(
     assert (said[0] - said[4]).abs().max() > 1e-2, "clients differ"
     for client in range(5):
         own = run.private[client].weights
-        assert torch.equal(own[AMPLITUDE], run.messages[client].report["amplitude"])
+        assert torch.equal(own[AMPLITUDE], run.messages[client].upload["amplitude"])
     run.step().step()
     assert torch.equal(run.server.memory["amplitude"], common)
     assert all(torch.equal(p.weights[AMPLITUDE], common) for p in run.private.values())
@@ -276,14 +276,14 @@ def test_the_common_amplitude_is_the_mean_of_the_clients_and_then_stays(
 def test_the_amplitude_goes_up_in_round_1_and_down_once(federation, window, num):
     run = fitted(HarmoFL(window=window), federation, 4)
     wire, weights = run.wire, plain(federation, 4, "equal").wire
-    extra = wire[wire.part.isin(["report", "shared"])]
+    extra = wire[wire.part.isin(["upload", "shared"])]
     up = extra[extra.direction == "up"]
     down = extra[extra.direction == "down"]
     assert set(up["round"]) == {1} and set(down["round"]) == {2}
     assert sorted(up.client) == sorted(down.client) == list(range(5))
     assert set(extra.bytes) == {4 * num}
     columns = ["round", "client", "direction", "part", "bytes"]
-    rest = wire[~wire.part.isin(["report", "shared"])][columns].values.tolist()
+    rest = wire[~wire.part.isin(["upload", "shared"])][columns].values.tolist()
     assert rest == weights[columns].values.tolist(), "else FedAvg's"
     assert not [n for n in run.server.weights if n.startswith("entry")]
 
@@ -292,12 +292,12 @@ def test_the_amplitude_goes_up_in_round_1_and_down_once(federation, window, num)
 class Watched(HarmoFL):
     """Keeps what the layer knew when the first step began."""
 
-    def loss(self, model, batch, visit):
+    def loss(self, model, batch, context):
         layer = model.entry.harmony
         known = {"fixed": layer.is_fixed.clone(), "was": layer.amplitude.clone()}
         for name, value in known.items():
-            visit.memory.setdefault(f"{visit.received.round}.{name}", value)
-        return super().loss(model, batch, visit)
+            context.memory.setdefault(f"{context.received.round}.{name}", value)
+        return super().loss(model, batch, context)
 
 
 def test_who_comes_later_gets_the_amplitude_and_does_not_change_it(federation):
@@ -320,10 +320,10 @@ def test_who_comes_later_gets_the_amplitude_and_does_not_change_it(federation):
 def test_a_first_round_that_fails_is_made_up_for(federation):
     @dataclass(frozen=True)
     class Unlucky(HarmoFL):
-        def report(self, model, visit):
-            if visit.received.round == 1:
+        def after_training(self, model, context):
+            if context.received.round == 1:
                 raise RuntimeError("out of battery")
-            return super().report(model, visit)
+            return super().after_training(model, context)
 
     with pytest.warns(UserWarning, match="battery"):
         run = a_run(Unlucky(), federation).step()
@@ -336,10 +336,10 @@ def test_a_first_round_that_fails_is_made_up_for(federation):
 def test_a_client_that_missed_the_telling_is_told_again(federation):
     @dataclass(frozen=True)
     class Unlucky(HarmoFL):
-        def report(self, model, visit):
-            if visit.received.round == 2 and visit.client.id == 3:
+        def after_training(self, model, context):
+            if context.received.round == 2 and context.client.id == 3:
                 raise RuntimeError("out of battery")
-            return super().report(model, visit)
+            return super().after_training(model, context)
 
     with pytest.warns(UserWarning, match="battery"):
         run = fitted(Unlucky(), federation, 4)
@@ -399,9 +399,9 @@ def test_a_client_of_one_picture_takes_part():
 def test_a_report_that_is_no_amplitude_leaves_that_client_out(federation):
     @dataclass(frozen=True)
     class Garbled(HarmoFL):
-        def report(self, model, visit):
-            report = super().report(model, visit)
-            if visit.client.id == 1:
+        def after_training(self, model, context):
+            report = super().after_training(model, context)
+            if context.client.id == 1:
                 report["amplitude"] = report["amplitude"].repeat(2, 1, 1)
             return report
 

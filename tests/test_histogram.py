@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedlab_support.models import histogram
-from fedlab_support.models.histogram import (
+from fedlab_support.models.layers import histogram
+from fedlab_support.models.layers.histogram import (
     FeatureHistogram,
     expect_shares,
     extent,

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlab_support.history import (
+from fedlab_support.core.history import (
     History,
     across_clients,
     as_participants,

@@ -8,7 +8,7 @@ from PIL import Image
 
 import fedlab_support as fl
 from fedlab_support.data import available, iwildcam, load
-from fedlab_support.partition import by_owner
+from fedlab_support.federation.partition import by_owner
 
 HEADER = "split,location_remapped,sequence_remapped,datetime,y,filename"
 ROWS = (  # split, camera, class

@@ -37,10 +37,10 @@ def test_the_layers_hold():
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("partition/dealing", "from fedlab_support.run import Run"),
-        ("streams", "import fedlab_support.messages"),
+        ("partition/dealing", "from fedlab_support.run.run import Run"),
+        ("streams", "import fedlab_support.core.messages"),
         ("methods/fedavg", "from fedlab_support.engines import local"),
-        ("messages", "def late():\n    import fedlab_support.training"),
+        ("messages", "def late():\n    import fedlab_support.training.local"),
         ("history", "import torch"),
         ("widgets", "from torch import Tensor"),
     ],

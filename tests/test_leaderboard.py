@@ -14,14 +14,15 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedlab_support import leaderboard, methods, plots
-from fedlab_support.chapters import NOTEBOOKS
-from fedlab_support.federation import Federation
-from fedlab_support.leaderboard import Keeping, Own, Protocol, settings
+from fedlab_course import leaderboard
+from fedlab_course.leaderboard import Keeping, Own, Protocol, settings
+from fedlab_course.runner import NOTEBOOKS
+from fedlab_support import methods, plots
+from fedlab_support.federation.federation import Federation
+from fedlab_support.federation.partition import by_domain, leave_out
 from fedlab_support.models import CNN
-from fedlab_support.partition import by_domain, leave_out
-from fedlab_support.run import Run
-from fedlab_support.training import LocalTraining
+from fedlab_support.run.run import Run
+from fedlab_support.training.local import LocalTraining
 from tests.tiny import tiny_data
 
 QUIET = partial(Keeping, progress=False)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedlab_support.messages import (
+from fedlab_support.core.messages import (
     Message,
     Row,
     Stack,
@@ -216,7 +216,7 @@ def test_a_row_of_another_form_than_expected_is_refused_as_any_message(wrong, re
 # ---- checking -----------------------------------------------------------------------
 def test_a_sound_message_passes():
     validate(
-        message(report={"loss": torch.tensor(0.3), "seen": torch.arange(3)}), tree(0)
+        message(upload={"loss": torch.tensor(0.3), "seen": torch.arange(3)}), tree(0)
     )
 
 
@@ -244,7 +244,7 @@ def test_another_shape_or_type_is_refused(wrong, found):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("where", ["weights", "report"])
+@pytest.mark.parametrize("where", ["weights", "upload"])
 def test_values_that_are_not_finite_are_refused_by_name(bad, where):
     spoiled = torch.tensor([1.0, bad, 2.0])
     with pytest.raises(ValueError, match=r"'fc\.bias' holds NaN.*learning rate"):
@@ -275,7 +275,7 @@ def test_bytes_are_those_of_the_raw_values():
 
 
 def test_a_message_shows_names_shapes_and_kilobytes():
-    text = repr(message(report={"loss": torch.zeros(250)}))
+    text = repr(message(upload={"loss": torch.zeros(250)}))
     assert text.splitlines()[0] == "Message from client 2, 9 examples"
     for part in ("weights: 0.1 kB", "fc.weight", "(3, 4)", "report: 1.0 kB", "(250,)"):
         assert part in text

@@ -15,13 +15,13 @@ from fedlab_support import (
     iid,
     methods,
 )
+from fedlab_support.core.messages import Broadcast
+from fedlab_support.core.metrics import task
+from fedlab_support.core.rng import Stream
 from fedlab_support.engines.local import one_intra_op_thread
-from fedlab_support.federation import Client
-from fedlab_support.messages import Broadcast
+from fedlab_support.federation.federation import Client
 from fedlab_support.methods import FPL, FedMix, FedRobust, FedSAM, HarmoFL
-from fedlab_support.metrics import task
-from fedlab_support.streams import Stream
-from fedlab_support.training import Learner, Visit, train_locally
+from fedlab_support.training.local import ClientContext, Learner, train_locally
 from tests.probe import AwkwardNet
 from tests.runs import distance
 from tests.tiny import tiny_data
@@ -119,7 +119,7 @@ def test_one_client_equals_local_training(data):
     alone = Run(FedAvg(), federation, AwkwardNet, TRAINING, workers=1, seed=4).model
     Learner(alone).load(run.server.weights)
     client: Client = federation.client(0)
-    visit = Visit(
+    context = ClientContext(
         client,
         Broadcast(1, run.server.weights),
         TRAINING,
@@ -127,7 +127,7 @@ def test_one_client_equals_local_training(data):
         Stream(4, "method", 1, 0),
     )
     with one_intra_op_thread():
-        train_locally(FedAvg(), Learner(alone), visit, seed=4)
+        train_locally(FedAvg(), Learner(alone), context, seed=4)
     run.step()
     state = alone.state_dict()
     for name, value in run.server.weights.items():
@@ -164,7 +164,7 @@ def test_equal_weighting_differs_from_weighting_by_examples(federation):
         fitted(FedAvg("equal"), federation, 1),
     )
     sizes = torch.tensor([m.num_examples for m in by_size.messages]).double()
-    shares = FedAvg().weigh(by_size.server, by_size.messages)
+    shares = FedAvg().aggregation_weights(by_size.server, by_size.messages)
     assert shares.sum().item() == pytest.approx(1, abs=1e-12)
     assert torch.equal(shares, sizes / sizes.sum())
     assert distance(by_size, equal) > 1e-4
@@ -219,7 +219,7 @@ def test_the_spring_shortens_the_walk_from_the_broadcast(federation):
 class Bowl(FedAvg):
     """Whatever the data: F(w) = |w - 0.3|² / 2."""
 
-    def loss(self, model, batch, visit):
+    def loss(self, model, batch, context):
         return sum((p - 0.3).square().sum() for p in model.parameters()) / 2
 
 
@@ -267,7 +267,7 @@ def test_buffers_get_no_momentum_and_variances_stay_positive(federation):
 def test_a_constant_displacement_gathers_speed_geometrically():
     from dataclasses import replace
 
-    from fedlab_support.messages import Message, Server
+    from fedlab_support.core.messages import Message, Server
 
     method = FedAvgM(momentum=0.5)
     server = Server(0, {"w": torch.zeros(1)}, parameters=frozenset({"w"}))

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from fedlab_support.federation import Batch
-from fedlab_support.messages import Broadcast, Message, Server
+from fedlab_support.core.messages import Broadcast, Message, Server
+from fedlab_support.core.metrics import task
+from fedlab_support.federation.federation import Batch
 from fedlab_support.methods import FedAvg, FedAvgM, FedProx
-from fedlab_support.metrics import task
-from fedlab_support.training import LocalTraining, Visit, take_step
+from fedlab_support.training.local import ClientContext, LocalTraining, take_step
 from tests.tiny import a_stream
 
 FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}
@@ -144,8 +144,8 @@ def batch(number: int) -> Batch:
     return Batch(x, y, torch.arange(len(y)), epoch=0)
 
 
-def a_visit() -> Visit:
-    return Visit(
+def a_visit() -> ClientContext:
+    return ClientContext(
         client=None,
         received=Broadcast(1, received()),
         training=LocalTraining(lr=float(PROX["lr"])),
@@ -162,10 +162,10 @@ def start() -> nn.Linear:
 
 def after_one_pass(method: FedAvg) -> dict[str, torch.Tensor]:
     """The linear model after one step on each of the three batches, in double."""
-    model, visit = start(), a_visit()
-    optimiser = method.optimiser(list(model.named_parameters()), visit.training)
+    model, context = start(), a_visit()
+    optimiser = method.optimiser(list(model.named_parameters()), context.training)
     for number in range(3):
-        take_step(method, model, optimiser, batch(number), visit, a_stream())
+        take_step(method, model, optimiser, batch(number), context, a_stream())
     return model.state_dict()
 
 

@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from torch.func import vmap
 from torch.nn import functional as F
 
-from fedlab_support.metrics import (
+from fedlab_support.core.metrics import (
     Scores,
     alignment,
     drift,

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedlab_support.models.mixing import (
+from fedlab_support.models.layers.mixing import (
     MOMENTS,
     FeatureMixing,
     MomentExchange,

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fedlab_support.core.rng import layer_noise
+from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.models import CNN, Dropout, report_cnn, small_cnn
-from fedlab_support.models.noise import own_noise, refuse_global_noise
+from fedlab_support.models.layers.noise import own_noise, refuse_global_noise
 from fedlab_support.models.stages import insert, norm2d, stage_numbers
-from fedlab_support.streams import layer_noise
-from fedlab_support.vision import import_torchvision
 
 FEMNIST = ((1, 28, 28), 62)
 

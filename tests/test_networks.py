@@ -16,8 +16,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedlab_support import FedAvg, Federation, FedSR, LocalTraining, Run
-from fedlab_support.federation import Store
-from fedlab_support.messages import nbytes
+from fedlab_support.core.messages import nbytes
+from fedlab_support.core.rng import layer_noise
+from fedlab_support.core.torchvision_compat import import_torchvision
+from fedlab_support.federation.federation import Store
+from fedlab_support.federation.partition import by_owner
 from fedlab_support.models import (
     CNN,
     AlexNet,
@@ -35,12 +38,9 @@ from fedlab_support.models import (
     swin_tiny,
     unet,
 )
-from fedlab_support.models.noise import own_noise, refuse_global_noise
+from fedlab_support.models.layers.noise import own_noise, refuse_global_noise
 from fedlab_support.models.pretrained import UNITS
 from fedlab_support.models.stages import NORMS, Staged, insert
-from fedlab_support.partition import by_owner
-from fedlab_support.streams import layer_noise
-from fedlab_support.vision import import_torchvision
 from tests.test_contract import same
 from tests.tiny import tiny_data
 

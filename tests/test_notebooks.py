@@ -9,9 +9,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from fedlab_support.chapters import NOTEBOOKS, find_chapters, profile
-from fedlab_support.execution import check, hidden_errors, missing_figures
-from fedlab_support.pages import export_html
+from fedlab_course.html_export import export_html
+from fedlab_course.papermill_runner import check, hidden_errors, missing_figures
+from fedlab_course.runner import NOTEBOOKS, find_chapters, profile
 
 CHAPTERS = find_chapters()
 PROFILES = sorted(file.stem for file in NOTEBOOKS.glob("profiles/*.yaml"))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
-from fedlab_support.optimisers import FusedSGD
+from fedlab_support.training.optimisers import FusedSGD
 
 
 def network() -> nn.Module:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedlab_support import Federation
-from fedlab_support.partition import (
+from fedlab_support.federation.partition import (
     by_domain,
     by_owner,
     client_types,
@@ -20,8 +20,8 @@ from fedlab_support.partition import (
     leave_out,
     shards,
 )
-from fedlab_support.partition.imbalance import type_counts, type_sizes
-from fedlab_support.partition.mixtures import mixture
+from fedlab_support.federation.partition.imbalance import type_counts, type_sizes
+from fedlab_support.federation.partition.mixtures import mixture
 from tests.test_methods_reference import vectors
 from tests.tiny import tiny_data
 

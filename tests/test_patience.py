@@ -9,10 +9,10 @@ import nbformat
 import pytest
 import torch
 
-from fedlab_support.editions import answers
-from fedlab_support.execution import execute
-from fedlab_support.exercises import check, checking
-from fedlab_support.exercises.patience import NAME, TooLong, within
+from fedlab_course.editions import answers
+from fedlab_course.exercises import check, checking
+from fedlab_course.exercises.patience import NAME, TooLong, within
+from fedlab_course.papermill_runner import execute
 from tests.test_chapters import write_chapter
 from tests.test_exercises import COUNTS, refuse
 
@@ -108,14 +108,14 @@ def test_an_interrupt_of_who_waits_stops_the_work():
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedlab_support.exercises.patience.wait", interrupted)
+        patch.setattr("fedlab_course.exercises.patience.wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             within(5, loops)
     assert no_thread_is_left()
 
 
 CELLS = """
-    from fedlab_support.exercises import check
+    from fedlab_course.exercises import check
     def loops(*inputs):
         while True:
             pass

@@ -14,8 +14,8 @@ from fedlab_support.data import (
     photographs,
     picture_styles,
 )
-from fedlab_support.data.picture_sets import PACS
-from fedlab_support.models.adain import per_image, style_network
+from fedlab_support.data.layouts import PACS
+from fedlab_support.models.style.adain import per_image, style_network
 
 NAMES = ("photo", "art", "cartoon", "sketch")
 

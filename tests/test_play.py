@@ -7,9 +7,10 @@ import time
 import pandas as pd
 import pytest
 
-from fedlab_support import methods, play
+from fedlab_course import playground as play
+from fedlab_course.playground import Outcome, Setting, comparison, offered, playground
+from fedlab_support import methods
 from fedlab_support.methods import FedAvg
-from fedlab_support.play import Outcome, Setting, comparison, offered, playground
 from fedlab_support.plots.progress import Progress, progress_picture
 from fedlab_support.plots.style import png
 from tests.tiny import tiny_data, tiny_masks
@@ -34,7 +35,7 @@ def board():
     return playground(rounds=3)
 
 
-def nan_loss(self, model, batch, visit):
+def nan_loss(self, model, batch, context):
     return sum(p.sum() for p in model.parameters()) * float("nan")
 
 
@@ -99,11 +100,11 @@ def test_stop_throws_half_a_round_away(board, monkeypatch):
     started, go = threading.Event(), threading.Event()
     visited = []
 
-    def loss(self, model, batch, visit):
-        visited.append(visit.client.id)
+    def loss(self, model, batch, context):
+        visited.append(context.client.id)
         started.set()
         assert go.wait(10)
-        return visit.task.loss(model(batch.x), batch.y)
+        return context.task.loss(model(batch.x), batch.y)
 
     monkeypatch.setattr(FedAvg, "loss", loss)
     board.start.click()

@@ -15,7 +15,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from fedlab_support import plots
-from fedlab_support.history import History, compare, concat, last, summarise
+from fedlab_support.core.history import History, compare, concat, last, summarise
 from fedlab_support.plots.curves import spread
 from fedlab_support.plots.style import colours_for
 from fedlab_support.plots.wire import PARTS, size_text
@@ -52,7 +52,7 @@ def grid() -> pd.DataFrame:
 def traffic(num_clients: int = 4) -> pd.DataFrame:
     record = History("r", "FedAvg", 0)
     for client in range(num_clients):
-        where, up = (2, client * 7), {"weights": 103_456, "report": 500}
+        where, up = (2, client * 7), {"weights": 103_456, "upload": 500}
         record.add_wire(*where, "down", weights=103_456, shared=9_000)
         record.add_wire(*where, "up", **up, unheard_of=40_000, num_examples=8)
     return record.wire()
@@ -647,7 +647,7 @@ def test_neither_torch_nor_pyplot_is_imported():
         "import sys, types\n"
         "package = sys.modules['fedlab_support'] = types.ModuleType('fedlab_support')\n"
         f"package.__path__ = [{str(Path(plots.__file__).parents[1])!r}]\n"
-        "import fedlab_support.history, fedlab_support.plots, fedlab_support.widgets\n"
+        "import fedlab_support.core.history, fedlab_support.plots, fedlab_support.widgets\n"
         "print('torch' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
     )
     done = subprocess.run(

@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from fedlab_course.redraw import find_figures, main, redraw
 from fedlab_support import plots
 from fedlab_support.plots import export
 from fedlab_support.plots.drawing import DRAWINGS
-from fedlab_support.plots.redraw import find_figures, main, redraw
 from fedlab_support.plots.stored import draw_again, read_record, why_not
 from tests.test_plots import PICTURES, assert_readable, history
 
@@ -226,7 +226,7 @@ def test_figures_are_drawn_again_without_torch():
         "import sys, types\n"
         "package = sys.modules['fedlab_support'] = types.ModuleType('fedlab_support')\n"
         f"package.__path__ = [{str(ROOT / 'fedlab_support')!r}]\n"
-        "from fedlab_support.plots.redraw import draw_again\n"
+        "from fedlab_course.redraw import draw_again\n"
         "from pathlib import Path\n"
         f"draw_again(Path({str(each_plot()[0])!r}))\n"
         "print('torch' in sys.modules)"

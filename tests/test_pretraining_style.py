@@ -6,9 +6,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from fedlab_support import FedAvg, Federation, Run, load
-from fedlab_support.models.adain import style_network
-from fedlab_support.pretraining.style import (
+from fedlab_course.making.style import (
     WINDOW,
     Autoencoding,
     Decoding,
@@ -18,7 +16,9 @@ from fedlab_support.pretraining.style import (
     train,
     window,
 )
-from fedlab_support.training import LocalTraining, trained_names
+from fedlab_support import FedAvg, Federation, Run, load
+from fedlab_support.models.style.adain import style_network
+from fedlab_support.training.local import LocalTraining, trained_names
 from tests.tiny import tiny_data
 
 pytestmark = pytest.mark.usefixtures("one_thread")

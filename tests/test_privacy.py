@@ -26,10 +26,10 @@ from fedlab_support import (
     small_cnn,
     uniform,
 )
+from fedlab_support.core.messages import Message, nbytes
 from fedlab_support.engines import Faults
-from fedlab_support.messages import Message, nbytes
 from fedlab_support.methods import FedBN, FedRobust, FedSAM
-from fedlab_support.privacy import Privacy
+from fedlab_support.training.privacy import Privacy
 from tests.tiny import tiny_data
 
 TRAINING = LocalTraining(lr=0.1, epochs=2, batch_size=8)
@@ -133,9 +133,9 @@ def test_a_step_that_is_not_finite_does_not_leave_the_client(bad):
 def test_neither_does_it_in_a_run(federation):
     @dataclass(frozen=True)
     class LastStepDiverges(FedAvg):
-        def loss(self, model, batch, visit):
-            factor = 1e38 if visit.client.id == 1 else 1.0
-            return super().loss(model, batch, visit) * factor
+        def loss(self, model, batch, context):
+            factor = 1e38 if context.client.id == 1 else 1.0
+            return super().loss(model, batch, context) * factor
 
     run = a_run(federation, Privacy(), TRAINING, LastStepDiverges("equal"))
     run.job = replace(run.job, training=LocalTraining(lr=10.0, batch_size=99))
@@ -337,7 +337,7 @@ def test_without_opacus_all_works_but_counting(monkeypatch):
     for name in [n for n in sys.modules if n.split(".")[0] == "opacus"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opacus", None)
-    alone = runpy.run_module("fedlab_support.privacy")["Privacy"]()
+    alone = runpy.run_module("fedlab_support.training.privacy")["Privacy"]()
     v = received()
     alone.protect(moved(v, 1.0), v, stream())
     for count in (
@@ -358,7 +358,9 @@ def saying_more(hook: str):
     return more(weighting="equal")
 
 
-@pytest.mark.parametrize("hook", ["introduce", "arrive", "report", "weigh"])
+@pytest.mark.parametrize(
+    "hook", ["client_setup", "before_training", "after_training", "aggregation_weights"]
+)
 def test_a_method_that_says_more_than_weights_is_refused(federation, hook):
     with pytest.raises(ValueError, match=f"Says{hook.title()} overrides {hook};"):
         a_run(federation, Privacy(), method=saying_more(hook))
@@ -400,14 +402,14 @@ def test_fedbn_is_welcome_as_long_as_no_batchnorm_travels(federation):
 
     @dataclass(frozen=True)
     class Gossips(FedBN):
-        def report(self, model, visit):
-            return {"size": torch.tensor([float(len(visit.client.train))])}
+        def after_training(self, model, context):
+            return {"size": torch.tensor([float(len(context.client.train))])}
 
     run = a_run(federation, Privacy(), TRAINING, Gossips("equal"), model=normed)
     with pytest.warns(UserWarning, match=r"report of \['size'\]; correct"):
         run.step()
     assert run.messages == []
-    assert run.wire.query("part == 'report'").empty, "nothing has left"
+    assert run.wire.query("part == 'upload'").empty, "nothing has left"
 
 
 @pytest.mark.parametrize(

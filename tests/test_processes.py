@@ -18,7 +18,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedlab_course.leaderboard import AUGMENTATIONS, entries, gap, run_of
 from fedlab_support import FedAvg, Federation, LocalTraining, Run, dirichlet, uniform
+from fedlab_support.core.cancellation import Stopped, stopping_on
+from fedlab_support.core.messages import Message
 from fedlab_support.engines import (
     Failure,
     Faults,
@@ -28,10 +31,7 @@ from fedlab_support.engines import (
 )
 from fedlab_support.engines.local import intra_op_threads
 from fedlab_support.engines.processes import deal, lightened, restored
-from fedlab_support.leaderboard import AUGMENTATIONS, entries, gap, run_of
-from fedlab_support.messages import Message
-from fedlab_support.stopping import Stopped, stopping_on
-from fedlab_support.training import PrivateState
+from fedlab_support.training.local import PrivateState
 from tests import crash
 from tests.benchmarks.jobs import MLP, resnet18
 from tests.tiny import tiny_data
@@ -106,9 +106,9 @@ def test_methods_that_only_this_process_knows_can_be_sent(federation):
     class Shy(FedAvg):
         """Half the loss, as a notebook might define it."""
 
-        def loss(self, model, batch, visit):
-            visit.log("process", torch.tensor(float(os.getpid())))
-            return super().loss(model, batch, visit) / 2
+        def loss(self, model, batch, context):
+            context.log("process", torch.tensor(float(os.getpid())))
+            return super().loss(model, batch, context) / 2
 
     run, usual = (a_run(federation, Shy(), e).step() for e in ("processes", "local"))
     for name, value in usual.server.weights.items():
@@ -147,12 +147,12 @@ class Deadly(FedAvg):
     folder: str = ""
     times: int = 1
 
-    def loss(self, model, batch, visit):
+    def loss(self, model, batch, context):
         died = len(os.listdir(self.folder))
-        if (visit.client.id, visit.received.round) == (2, 2) and died < self.times:
+        if (context.client.id, context.received.round) == (2, 2) and died < self.times:
             Path(self.folder, str(died)).touch()
             os._exit(1)
-        return super().loss(model, batch, visit)
+        return super().loss(model, batch, context)
 
 
 @pytest.mark.slow
@@ -372,7 +372,7 @@ def test_weights_side_by_side_are_the_same_tensors_again():
     assert list(found) == [3, 5, 4] and found[3] == answers[3]
     for i in (4, 5):
         assert found[i][1] is kept
-        for part in ("weights", "report"):
+        for part in ("weights", "upload"):
             own, said = getattr(found[i][0], part), getattr(answers[i][0], part)
             assert crash.bits(own) == crash.bits(said)
         assert found[i][0].metrics == answers[i][0].metrics

@@ -19,7 +19,7 @@ from fedlab_support.models.prompted_vit import (
     TypePrompts,
     spread_of,
 )
-from fedlab_support.training import Learner, trained_names
+from fedlab_support.training.local import Learner, trained_names
 from tests.test_methods_reference import vectors
 from tests.vit import D, narrow_vit
 
@@ -281,7 +281,7 @@ def test_deit_sees_what_it_was_trained_on(deit_file, monkeypatch, side):
 
 @SLOW
 def test_features_of_the_shipped_weights_tell_digits_apart():
-    from fedlab_support.pretraining.tiny_vit import probed
+    from fedlab_course.making.tiny_vit import probed
 
     trained, untrained = probed(TINY_VIT), probed(None)
     assert trained["all"] > untrained["all"] + 0.2
@@ -290,7 +290,7 @@ def test_features_of_the_shipped_weights_tell_digits_apart():
 
 
 def test_pretraining_sees_letters_only_and_makes_them_again():
-    from fedlab_support.pretraining.letters import letters
+    from fedlab_course.making.letters import letters
 
     for is_plain in (True, False):
         data, again = letters(2, is_plain), letters(2, is_plain)

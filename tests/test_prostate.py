@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedlab_support import Federation, by_owner
+from fedlab_support.core.metrics import task
 from fedlab_support.data import load
 from fedlab_support.data.prostate import SITES, parts
-from fedlab_support.metrics import task
 
 nib = pytest.importorskip("nibabel", reason="nibabel writes the volumes")
 

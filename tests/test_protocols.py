@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import fedlab_support as fl
-from fedlab_support.history import History, summarise
-from fedlab_support.partition import by_domain, heterogeneous
-from fedlab_support.protocols import (
+from fedlab_support.core.history import History, summarise
+from fedlab_support.federation.partition import by_domain, heterogeneous
+from fedlab_support.federation.protocols import (
     leave_one_domain_out,
     leave_two_domains_out,
     reported,

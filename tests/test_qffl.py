@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedlab_support import FedAvg, small_cnn
-from fedlab_support.messages import Message, Server
+from fedlab_support.core.messages import Message, Server
 from fedlab_support.methods import QFFL
 from tests.runs import TRAINING, Steady, a_run, distance, fitted, plain, saying, unequal
 
@@ -120,7 +120,7 @@ def test_buffers_take_the_weighted_mean_and_no_shorter_step():
 def test_ratios_of_weights_are_those_of_losses_to_the_power():
     losses = [0.5, 2.0, 0.25]
     for q in (0.0, 0.7, 3.0):
-        a = QFFL(q=q).weigh(a_server({}), saying(losses))
+        a = QFFL(q=q).aggregation_weights(a_server({}), saying(losses))
         assert (a[1] / a[0]).item() == pytest.approx(4**q, rel=1e-8)
         assert (a[0] / a[2]).item() == pytest.approx(2**q, rel=1e-8)
 
@@ -144,14 +144,14 @@ def test_the_new_model_lies_in_the_hull_of_the_old_and_the_local_ones(q):
         method, said = QFFL(q=q), saying(losses, None, each, walk=walked)
         after = method.aggregate(server, said)
         name = "a.weight"
-        mean = method.weigh(server, said)
+        mean = method.aggregation_weights(server, said)
         mean = sum(a * own[name] for a, own in zip(mean, each, strict=True))
         share = (after.weights[name] - server.weights[name]) / (
             mean - server.weights[name]
         )
         torch.testing.assert_close(share, share[0, 0].expand(3, 2))
         assert 0 < share[0, 0] <= 1 + 1e-12
-        alpha = share[0, 0] * method.weigh(server, said)
+        alpha = share[0, 0] * method.aggregation_weights(server, said)
         assert (alpha >= 0).all() and alpha.sum() <= 1 + 1e-12
         assert (share[0, 0] < 1 - 1e-6) == (q > 0)
 
@@ -159,7 +159,7 @@ def test_the_new_model_lies_in_the_hull_of_the_old_and_the_local_ones(q):
 def test_a_huge_power_leaves_only_the_worst_client():
     server, each, losses, walked = a_round()
     said = saying(losses, None, each, walk=walked)
-    weights = QFFL(q=1e4).weigh(server, said)
+    weights = QFFL(q=1e4).aggregation_weights(server, said)
     assert weights.argmax() == losses.argmax() and weights.max() == 1.0
     after = QFFL(q=1e4).aggregate(server, said).weights["a.bias"]
     step = after - server.weights["a.bias"]
@@ -181,7 +181,7 @@ def test_powers_of_large_and_of_vanishing_losses_neither_overflow_nor_vanish():
         assert all(value.isfinite().all() for value in after.values())
     said = saying([0.0, 0.0], None, each[:2], walk=walked[:2])
     method = QFFL(q=0.1)
-    assert method.weigh(server, said).tolist() == [0.5, 0.5]
+    assert method.aggregation_weights(server, said).tolist() == [0.5, 0.5]
     after = method.aggregate(server, said).weights["a.bias"]
     still = (after - server.weights["a.bias"]).abs().max()
     assert still < 1e-6, "F^(q-1) is huge: nothing moves"
@@ -203,7 +203,7 @@ def test_the_walk_is_over_all_parameters_together_and_over_no_buffer(
             (message.weights[n] - start[n]).double().square().sum().item()
             for n in run.server.parameters
         )
-        walk = message.report["walk"]
+        walk = message.upload["walk"]
         assert walk.dtype == torch.float64 and walk.shape == ()
         assert walk.item() == pytest.approx(square / 0.02, rel=1e-6)
     assert start.keys() - run.server.parameters, "there are buffers"
@@ -224,7 +224,7 @@ def test_a_frozen_layer_and_a_private_one_have_no_part_in_the_walk(federation):
             (message.weights[n] - start[n]).double().square().sum().item()
             for n in run.server.parameters
         )
-        walk = message.report["walk"].item()
+        walk = message.upload["walk"].item()
         assert walk == pytest.approx(square / TRAINING.lr, rel=1e-6)
 
 
@@ -233,7 +233,7 @@ def test_a_round_of_a_run_is_the_printed_formula(federation):
     before = run.server
     run.step()
     each = [m.weights for m in run.messages]
-    losses = [float(m.report["loss"]) for m in run.messages]
+    losses = [float(m.upload["loss"]) for m in run.messages]
     start = replace(before, weights={n: v.double() for n, v in before.weights.items()})
     expected = slowly(start, each, losses, TRAINING.lr, 1.5)
     for name, value in expected.items():
@@ -247,7 +247,7 @@ def test_at_rate_zero_nobody_walked_and_the_parameters_stay(federation):
     run = a_run(QFFL(), federation, training=training)
     start = dict(run.server.weights)
     run.step()
-    assert [float(m.report["walk"]) for m in run.messages] == [0.0] * 5
+    assert [float(m.upload["walk"]) for m in run.messages] == [0.0] * 5
     for name in run.server.parameters:
         torch.testing.assert_close(run.server.weights[name], start[name])
 
@@ -266,9 +266,9 @@ def test_a_larger_power_narrows_the_spread_of_the_losses(federation):
 def test_a_walk_that_cannot_be_is_left_out(federation, walk):
     @dataclass(frozen=True)
     class Lies(QFFL):
-        def report(self, model, visit):
-            said = super().report(model, visit)
-            is_liar = visit.client.id == 3
+        def after_training(self, model, context):
+            said = super().after_training(model, context)
+            is_liar = context.client.id == 3
             return {"walk": torch.tensor(walk).double()} if is_liar else said
 
     with pytest.warns(UserWarning, match="client 3 is left out"):

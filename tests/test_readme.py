@@ -11,7 +11,7 @@ import torch
 import yaml
 
 import fedlab_support as fl
-from fedlab_support.chapters import find_chapters
+from fedlab_course.runner import find_chapters
 from fedlab_support.data.catalogue import available
 from tests.runs import distance, fitted, unequal
 from tests.test_notebooks import EXERCISE

@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from fedlab_support import Faults, FedAvg, Privacy, small_cnn, uniform
-from fedlab_support.messages import Server
+from fedlab_support.core.messages import Server
 from fedlab_support.methods import AFL, QFFL, TERM
-from fedlab_support.methods.received_loss import ReceivedLoss, numbers
+from fedlab_support.methods.shared.received_loss import ReceivedLoss, numbers
 from tests.probe import AwkwardNet
 from tests.runs import (
     TRAINING,
@@ -67,12 +67,12 @@ def test_the_loss_is_that_of_the_received_model_on_all_training_data(
             expected[i] = losses.double().mean()
         run.step()
         for message in run.messages:
-            said = message.report["loss"]
+            said = message.upload["loss"]
             assert said.dtype == torch.float64 and said.shape == ()
             torch.testing.assert_close(
                 said, expected[message.client], rtol=1e-6, atol=0
             )
-        assert len({float(m.report["loss"]) for m in run.messages}) == 5
+        assert len({float(m.upload["loss"]) for m in run.messages}) == 5
 
 
 def test_measuring_leaves_training_as_it_is(federation):
@@ -101,8 +101,10 @@ def test_the_neutral_setting_is_fedavg_of_the_same_weighting(
         fedavg = plain(federation, weighting=weighting, select=select)
         neutral = fitted(method, federation, select=select)
         assert distance(fedavg, neutral) <= 1e-7
-        shares = method.weigh(neutral.server, neutral.messages)
-        expected = FedAvg(weighting).weigh(neutral.server, neutral.messages)
+        shares = method.aggregation_weights(neutral.server, neutral.messages)
+        expected = FedAvg(weighting).aggregation_weights(
+            neutral.server, neutral.messages
+        )
         torch.testing.assert_close(shares, expected, rtol=1e-14, atol=0)
 
 
@@ -118,8 +120,8 @@ def test_near_it_the_result_is_near_and_away_from_it_is_not(
     )
     assert distance(fedavg, near) < 1e-4 and distance(fedavg, far) > 1e-3
     server, said = near.server, near.messages
-    away = kind(weighting, **{name: 1e-5}).weigh(server, said)
-    away = away - FedAvg(weighting).weigh(server, said)
+    away = kind(weighting, **{name: 1e-5}).aggregation_weights(server, said)
+    away = away - FedAvg(weighting).aggregation_weights(server, said)
     assert 1e-8 < away.abs().max() < 1e-4
 
 
@@ -129,14 +131,14 @@ def test_equal_losses_give_the_weights_of_fedavg(kind):
     for weighting in ("equal", "examples"):
         method = kind(weighting)
         server = a_server(method, said)
-        expected = FedAvg(weighting).weigh(server, said)
-        torch.testing.assert_close(method.weigh(server, said), expected)
+        expected = FedAvg(weighting).aggregation_weights(server, said)
+        torch.testing.assert_close(method.aggregation_weights(server, said), expected)
 
 
 def a_server(method, said) -> Server:
     """The server of a method before round 1, whose clients all say something."""
-    introductions = {m.client: {"num_examples": m.num_examples} for m in said}
-    return Server(0, {}, memory=method.pool(introductions))
+    uploads = {m.client: {"num_examples": m.num_examples} for m in said}
+    return Server(0, {}, memory=method.server_setup(uploads))
 
 
 # ---- as for every method ------------------------------------------------------------
@@ -163,8 +165,8 @@ def test_the_stacked_engine_gives_the_same_to_rounding(federation, method):
     assert distance(local, stacked) < 1e-5
     assert local.wire.equals(stacked.wire)
     for one, other in zip(local.messages, stacked.messages, strict=True):
-        assert one.report.keys() == other.report.keys()
-        torch.testing.assert_close(one.report, other.report, rtol=1e-4, atol=1e-6)
+        assert one.upload.keys() == other.upload.keys()
+        torch.testing.assert_close(one.upload, other.upload, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -176,8 +178,8 @@ def test_the_wire_carries_the_weights_and_a_number_or_two(
     federation, method, per_message, once
 ):
     fedavg, run = plain(federation), fitted(method, federation)
-    expected = bytes_by_part(fedavg) | {("up", "report"): 5 * 2 * per_message}
-    expected |= {("up", "introduction"): 5 * once} if once else {}
+    expected = bytes_by_part(fedavg) | {("up", "upload"): 5 * 2 * per_message}
+    expected |= {("up", "setup_upload"): 5 * once} if once else {}
     assert bytes_by_part(run) == expected
     assert run.server.shared == {}
     assert not any(own.weights or own.memory for own in run.private.values())
@@ -200,9 +202,9 @@ def test_faulty_clients_leave_a_server_that_can_go_on(federation, method):
 def test_a_loss_that_cannot_be_is_left_out_and_recorded(federation, method, wrong):
     @dataclass(frozen=True)
     class Lies(type(method)):
-        def arrive(self, model, visit):
-            said = super().arrive(model, visit)
-            if visit.client.id != 2:
+        def before_training(self, model, context):
+            said = super().before_training(model, context)
+            if context.client.id != 2:
                 return said
             return {} if wrong is None else {"loss": torch.tensor(wrong).double()}
 
@@ -215,10 +217,12 @@ def test_a_loss_that_cannot_be_is_left_out_and_recorded(federation, method, wron
 
 @each
 def test_whatever_is_said_must_be_single_numbers(method):
-    method.check({"loss": torch.zeros(()), "num_examples": torch.tensor(7)}, None)
+    method.check_upload(
+        {"loss": torch.zeros(()), "num_examples": torch.tensor(7)}, None
+    )
     for wrong in (torch.ones(2), torch.tensor(-1), torch.tensor(float("nan"))):
         with pytest.raises(ValueError, match="'said' must be one number, finite"):
-            method.check({"said": wrong}, None)
+            method.check_upload({"said": wrong}, None)
 
 
 @each
@@ -230,7 +234,7 @@ def test_a_client_of_one_picture_takes_part(method):
 @each
 def test_one_client_that_takes_part_has_all_the_weight(federation, method):
     run = fitted(method, federation, 2, select=uniform(1))
-    weight = method.weigh(run.server, run.messages)
+    weight = method.aggregation_weights(run.server, run.messages)
     assert weight.tolist() == [1.0]
 
 
@@ -238,7 +242,8 @@ def test_one_client_that_takes_part_has_all_the_weight(federation, method):
 def test_the_order_of_messages_does_not_matter(federation, method):
     run = fitted(method, federation, 1)
     there, back = (
-        method.weigh(run.server, m) for m in (run.messages, run.messages[::-1])
+        method.aggregation_weights(run.server, m)
+        for m in (run.messages, run.messages[::-1])
     )
     torch.testing.assert_close(there, back.flip(0), rtol=1e-12, atol=1e-14)
 
@@ -250,7 +255,7 @@ def test_weights_are_a_distribution_whatever_the_losses(method):
         losses = scale * torch.rand(6, generator=rng, dtype=torch.float64)
         losses[2] = 0.0
         said = saying(losses, sizes=(1, 40, 7, 7, 2, 13), walk=losses)
-        share = method.weigh(a_server(method, said), said)
+        share = method.aggregation_weights(a_server(method, said), said)
         assert share.dtype == torch.float64 and share.shape == (6,)
         assert (share >= 0).all() and abs(share.sum().item() - 1) < 1e-12
 

@@ -9,7 +9,7 @@ from scipy.ndimage import gaussian_filter, rotate
 
 from fedlab_support import leave_one_domain_out, rotated
 from fedlab_support.data.rotation import REPORT_DEGREES, turn
-from fedlab_support.partition import by_domain, iid, leave_out
+from fedlab_support.federation.partition import by_domain, iid, leave_out
 from tests.tiny import tiny_data
 
 DATA = tiny_data(num=160, owners=14, domains=1, channels=2)

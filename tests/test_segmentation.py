@@ -9,14 +9,20 @@ import torch
 from torch import nn
 
 from fedlab_support import FedAvg, LocalTraining, Run
+from fedlab_support.core.history import by_client, final
+from fedlab_support.core.metrics import SMOOTH, task
 from fedlab_support.data import DomainData, load, rotated
 from fedlab_support.engines import forms
-from fedlab_support.federation import Federation
-from fedlab_support.history import by_client, final
-from fedlab_support.metrics import SMOOTH, task
-from fedlab_support.partition import by_domain, by_owner, dirichlet, iid, shards
+from fedlab_support.federation.federation import Federation
+from fedlab_support.federation.partition import (
+    by_domain,
+    by_owner,
+    dirichlet,
+    iid,
+    shards,
+)
+from fedlab_support.federation.protocols import leave_one_domain_out
 from fedlab_support.plots import accuracy_by_client, learning_curves
-from fedlab_support.protocols import leave_one_domain_out
 from tests.tiny import tiny_data, tiny_masks
 
 TASK = task("segmentation")

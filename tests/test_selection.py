@@ -10,9 +10,11 @@ import pytest
 import torch
 from scipy.stats import binomtest, chisquare
 
-from fedlab_support import FedAvg, Federation, LocalTraining, Run, selection
-from fedlab_support.partition import by_owner
-from fedlab_support.selection import (
+from fedlab_support import FedAvg, Federation, LocalTraining, Run
+from fedlab_support.core.rng import numpy_stream
+from fedlab_support.federation import selection
+from fedlab_support.federation.partition import by_owner
+from fedlab_support.federation.selection import (
     Roster,
     availability,
     by_size,
@@ -22,7 +24,6 @@ from fedlab_support.selection import (
     rehearse,
     uniform,
 )
-from fedlab_support.streams import numpy_stream
 from tests.probe import AwkwardNet
 from tests.test_methods import linear
 from tests.test_methods_reference import vectors

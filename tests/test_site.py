@@ -12,17 +12,17 @@ import nbformat
 import pytest
 
 import fedlab_support as fl
+from fedlab_course.editions import student
+from fedlab_course.runner import find_chapters
+from fedlab_course.site import __main__ as command
+from fedlab_course.site.__main__ import build, main
+from fedlab_course.site.extension import exists, listed
+from fedlab_course.site.links import findings
+from fedlab_course.site.method_pages import field_comments, method_map, settings_table
+from fedlab_course.site.reference import pages
+from fedlab_course.site.sources import REPOSITORY, gather, settle
 from fedlab_support import methods
-from fedlab_support.chapters import find_chapters
-from fedlab_support.editions import student
 from fedlab_support.methods import catalogue, changed_hooks
-from fedlab_support.site import __main__ as command
-from fedlab_support.site.__main__ import build, main
-from fedlab_support.site.extension import exists, listed
-from fedlab_support.site.links import findings
-from fedlab_support.site.method_pages import field_comments, method_map, settings_table
-from fedlab_support.site.reference import pages
-from fedlab_support.site.sources import REPOSITORY, gather, settle
 
 # What the parsers that Sphinx calls ask of it is theirs to renew.
 pytestmark = pytest.mark.filterwarnings("ignore:.*Check CHANGES for Sphinx")

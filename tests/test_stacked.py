@@ -25,6 +25,7 @@ from fedlab_support import (
     small_cnn,
     uniform,
 )
+from fedlab_support.core.cancellation import Stopped, stopping_on
 from fedlab_support.engines import Faults, LocalEngine, StackedEngine
 from fedlab_support.engines.batched import (
     BATCHED,
@@ -34,8 +35,7 @@ from fedlab_support.engines.batched import (
 )
 from fedlab_support.methods import FPL, FedMix
 from fedlab_support.models import Dropout
-from fedlab_support.privacy import Privacy
-from fedlab_support.stopping import Stopped, stopping_on
+from fedlab_support.training.privacy import Privacy
 from tests.probe import AwkwardNet, Probe
 from tests.tiny import tiny_data
 
@@ -142,28 +142,28 @@ class Speaker(FedAvg):
     def private_names(self, model):
         return {"head.weight", "head.bias"}
 
-    def arrive(self, model, visit):
+    def before_training(self, model, context):
         assert not model.training
-        batch = visit.client.train.whole()
+        batch = context.client.train.whole()
         with torch.no_grad():
-            return {"before": visit.task.loss(model(batch.x), batch.y)[None]}
+            return {"before": context.task.loss(model(batch.x), batch.y)[None]}
 
-    def report(self, model, visit):
+    def after_training(self, model, context):
         assert not model.training
-        visit.memory["visits"] = visit.memory.get("visits", torch.zeros(1)) + 1
-        batch = visit.client.train.whole()
+        context.memory["visits"] = context.memory.get("visits", torch.zeros(1)) + 1
+        batch = context.client.train.whole()
         with torch.no_grad():
-            after = visit.task.loss(model(batch.x), batch.y)
-        visit.log("after", after)
-        return {"after": after[None], "visits": visit.memory["visits"]}
+            after = context.task.loss(model(batch.x), batch.y)
+        context.log("after", after)
+        return {"after": after[None], "visits": context.memory["visits"]}
 
 
 def test_hooks_around_training_see_each_client_with_its_own_weights(federation):
     runs = [fitted(federation, e, Speaker()) for e in ("local", "stacked")]
     assert_same(*runs)
     for a, b in zip(*(run.messages for run in runs), strict=True):
-        torch.testing.assert_close(b.report, a.report, rtol=1e-5, atol=1e-5)
-        assert a.report["after"] < a.report["before"] and a.report["visits"] == 3
+        torch.testing.assert_close(b.upload, a.upload, rtol=1e-5, atol=1e-5)
+        assert a.upload["after"] < a.upload["before"] and a.upload["visits"] == 3
     heads = [private.weights["head.weight"] for private in runs[1].private.values()]
     assert len(heads) == 5 and not torch.equal(heads[0], heads[1])
 
@@ -175,8 +175,8 @@ class Exploding(FedProx):
     limit: float = 1.45
     stackable: ClassVar[bool] = True
 
-    def loss(self, model, batch, visit):
-        loss = super().loss(model, batch, visit)
+    def loss(self, model, batch, context):
+        loss = super().loss(model, batch, context)
         return loss * torch.where(loss > self.limit, float("nan"), 1.0)
 
 
@@ -198,19 +198,19 @@ def test_a_client_that_diverges_takes_nobody_with_it(federation):
 
 @dataclass(frozen=True)
 class Silent(FedAvg):
-    def loss(self, model, batch, visit):
-        return super().loss(model, batch, visit) * 2
+    def loss(self, model, batch, context):
+        return super().loss(model, batch, context) * 2
 
 
 @dataclass(frozen=True)
 class Child(FedProx):
-    def loss(self, model, batch, visit):
-        return super().loss(model, batch, visit) * 2
+    def loss(self, model, batch, context):
+        return super().loss(model, batch, context) * 2
 
 
 @dataclass(frozen=True)
 class OwnWords(FedAvg):
-    def brief(self, server, client_id):
+    def client_broadcast(self, server, client_id):
         return {"you": torch.tensor([client_id])}
 
 
@@ -359,10 +359,10 @@ def test_a_stack_is_given_up_between_two_steps(federation):
     class Interrupted(FedAvg):
         stackable: ClassVar[bool] = True
 
-        def loss(self, model, batch, visit):
+        def loss(self, model, batch, context):
             steps.append(batch)
             event.set()
-            return super().loss(model, batch, visit)
+            return super().loss(model, batch, context)
 
     run = Run(Interrupted(), federation, one_layer, PLAIN, engine="stacked")
     event.clear()

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from fedlab_support.federation import Federation
+from fedlab_support.core.cancellation import Stopped, stop_check, stopping_on
+from fedlab_support.federation.federation import Federation
+from fedlab_support.federation.partition import by_owner
 from fedlab_support.methods import FedAvg
 from fedlab_support.models import small_cnn
-from fedlab_support.partition import by_owner
-from fedlab_support.run import Run
-from fedlab_support.stopping import Stopped, stop_check, stopping_on
+from fedlab_support.run.run import Run
 from tests.tiny import tiny_data
 
 
@@ -19,9 +19,9 @@ from tests.tiny import tiny_data
 class Interrupted(FedAvg):
     """The first step of all asks for the end of the round."""
 
-    def loss(self, model, batch, visit):
+    def loss(self, model, batch, context):
         EVENT.set()
-        return super().loss(model, batch, visit)
+        return super().loss(model, batch, context)
 
 
 EVENT = threading.Event()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedlab_support.streams import (
+from fedlab_support.core.rng import (
     PURPOSES,
     current_layer_noise,
     layer_noise,

@@ -11,18 +11,18 @@ import pandas as pd
 import pytest
 import torch
 
-from fedlab_support import checkpoint
+from fedlab_support.core.history import TABLE, History
+from fedlab_support.core.naming import name_of
 from fedlab_support.engines import Faults
-from fedlab_support.federation import Federation
-from fedlab_support.history import TABLE, History
-from fedlab_support.identity import name_of
+from fedlab_support.federation.federation import Federation
+from fedlab_support.federation.partition import by_owner
+from fedlab_support.federation.selection import uniform
 from fedlab_support.methods import FedAvg, FedProx
 from fedlab_support.models import CNN
-from fedlab_support.partition import by_owner
-from fedlab_support.run import Run
-from fedlab_support.selection import uniform
-from fedlab_support.study import fit_once, keep, kept, study, trained
-from fedlab_support.training import LocalTraining
+from fedlab_support.run import checkpoint
+from fedlab_support.run.run import Run
+from fedlab_support.run.study import fit_once, keep, kept, study, trained
+from fedlab_support.training.local import LocalTraining
 from tests.tiny import tiny_data
 
 DATA = tiny_data(num=40, owners=3)

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from fedlab_support import augment, styles
-from fedlab_support.clustering import finch
-from fedlab_support.models.adain import pooled
-from fedlab_support.training import trained_names
+from fedlab_support.methods.shared.clustering import finch
+from fedlab_support.models.style.adain import pooled
+from fedlab_support.training.local import trained_names
 from tests.runs import TRAINING, Steady, a_visit, unequal
 from tests.styler import CHANNELS, TinyStyles
 from tests.test_methods_reference import FLOAT32, case
@@ -231,20 +231,20 @@ def test_features_are_those_of_colours(model, federation):
 
 # ---- copies in other styles ---------------------------------------------------------
 def a_restyled_visit(federation, training=TRAINING, num: int = 3):
-    visit = replace(a_visit(federation, 2), training=training)
-    visit.memory["styles"] = random_styles(num)
-    return visit
+    context = replace(a_visit(federation, 2), training=training)
+    context.memory["styles"] = random_styles(num)
+    return context
 
 
-def slow(model, visit, rows, number: int, strength: float) -> torch.Tensor:
+def slow(model, context, rows, number: int, strength: float) -> torch.Tensor:
     """Each picture on its own: colours, transfer, shades, normalised."""
-    data, made = visit.client.train.store.data, []
+    data, made = context.client.train.store.data, []
     for row in rows:
         picture = (
-            torch.from_numpy(data.images[visit.client.train.rows[row]])[None] / 255
+            torch.from_numpy(data.images[context.client.train.rows[row]])[None] / 255
         )
         with torch.no_grad():
-            style = visit.memory["styles"][number]
+            style = context.memory["styles"][number]
             copy = model.styler.transfer(picture, style, strength)
         shade = (255 * copy).round() / 255
         std, mean = (torch.tensor(v).view(-1, 1, 1) for v in (data.std, data.mean))
@@ -261,13 +261,13 @@ def test_copies_are_decoded_colours_in_the_chosen_style(
     model, federation, strength, is_augmented
 ):
     changes = {"augment": augment.Mixup(0.0)} if is_augmented else {}
-    visit = a_restyled_visit(federation, replace(TRAINING, **changes))
+    context = a_restyled_visit(federation, replace(TRAINING, **changes))
     index = np.array([4, 0, 7, 2])
-    batch = visit.client.train.batch(index)
-    n = len(visit.client.train)
+    batch = context.client.train.batch(index)
+    n = len(context.client.train)
     choice = torch.arange(2 * n).view(n, 2) % 4 - 1
-    copies = styles.restyled(model, batch, visit, strength, choice)
-    assert len(copies) == 2 and ("shades" in visit.cache) != is_augmented
+    copies = styles.restyled(model, batch, context, strength, choice)
+    assert len(copies) == 2 and ("shades" in context.cache) != is_augmented
     for k, copy in enumerate(copies):
         assert copy.shape == batch.x.shape and copy.stride() == batch.x.stride()
         for i, row in enumerate(index):
@@ -275,69 +275,69 @@ def test_copies_are_decoded_colours_in_the_chosen_style(
             if number < 0:
                 assert torch.equal(copy[i], batch.x[i]), "as it is, to the bit"
                 continue
-            expected = slow(model, visit, [row], number, strength)[0]
+            expected = slow(model, context, [row], number, strength)[0]
             assert (copy[i] - expected).abs().max() < ONE_SHADE
             assert (copy[i] - batch.x[i]).abs().max() > 0.1
     if strength == 0:
         with torch.no_grad():
-            colours = visit.client.train.store.shown(batch.x)
+            colours = context.client.train.store.shown(batch.x)
             decoded = model.styler.decode(model.styler.encode(colours), (8, 8))
         row = torch.from_numpy(index)
         styled = choice[row, 1] >= 0
-        found = visit.client.train.store.shown(copies[1])[styled]
+        found = context.client.train.store.shown(copies[1])[styled]
         assert (found - decoded[styled]).abs().max() < 1 / 255
 
 
 def test_without_a_choice_every_picture_gets_the_first_style(model, federation):
-    visit = a_restyled_visit(federation)
-    batch = visit.client.train.batch(np.arange(5))
-    (copies,) = styles.restyled(model, batch, visit, 0.5)
-    apart = (copies - slow(model, visit, range(5), 0, 0.5)).abs()
+    context = a_restyled_visit(federation)
+    batch = context.client.train.batch(np.arange(5))
+    (copies,) = styles.restyled(model, batch, context, 0.5)
+    apart = (copies - slow(model, context, range(5), 0, 0.5)).abs()
     assert apart.max() < ONE_SHADE
     assert (apart > 1e-4).double().mean() < 0.01, "the nearest shade, but for ties"
 
 
 def test_what_is_kept_has_the_bits_of_what_is_made_again(model, federation):
     """The batch in which a picture first comes does not decide its copy."""
-    visit = a_restyled_visit(federation)
-    mine, n = visit.client.train, len(visit.client.train)
+    context = a_restyled_visit(federation)
+    mine, n = context.client.train, len(context.client.train)
     orders = [torch.randperm(n).split(5), torch.arange(n).split(1), [torch.arange(n)]]
     found = []
     for order in orders:
-        visit.cache.clear()
+        context.cache.clear()
         copies = torch.empty(n, 3, 8, 8)
         for index in order:
             batch = mine.batch(index.numpy())
-            copies[index] = styles.restyled(model, batch, visit, 1.0)[0]
+            copies[index] = styles.restyled(model, batch, context, 1.0)[0]
         found.append(copies)
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
-    assert visit.cache["shades"].dtype == torch.uint8
+    assert context.cache["shades"].dtype == torch.uint8
 
 
 def test_another_choice_is_not_served_with_what_was_kept_for_the_first(
     model, federation
 ):
     """A visit that failed keeps its cache, and loses its memory with the choice."""
-    visit = a_restyled_visit(federation)
-    batch, n = visit.client.train.batch(np.arange(6)), len(visit.client.train)
+    context = a_restyled_visit(federation)
+    batch, n = context.client.train.batch(np.arange(6)), len(context.client.train)
     first, second = torch.zeros(n, 1).long(), torch.ones(n, 1).long()
-    wrong = styles.restyled(model, batch, visit, 1.0, first)[0]
-    found = styles.restyled(model, batch, visit, 1.0, second)[0]
-    visit.cache.clear()
-    assert torch.equal(found, styles.restyled(model, batch, visit, 1.0, second)[0])
+    wrong = styles.restyled(model, batch, context, 1.0, first)[0]
+    found = styles.restyled(model, batch, context, 1.0, second)[0]
+    context.cache.clear()
+    assert torch.equal(found, styles.restyled(model, batch, context, 1.0, second)[0])
     assert not torch.equal(found, wrong)
 
 
 def test_no_copies_and_grey_pictures_are_possible(tiny_styles):
     grey = unequal(channels=1)
     model = styles.attach(Steady((1, 8, 8), 4), "small").eval()
-    visit = a_restyled_visit(grey)
-    batch, n = visit.client.train.batch(np.arange(6)), len(visit.client.train)
-    assert styles.restyled(model, batch, visit, 1.0, torch.zeros(n, 0).long()) == []
-    (copies,) = styles.restyled(model, batch, visit, 1.0)
+    context = a_restyled_visit(grey)
+    batch, n = context.client.train.batch(np.arange(6)), len(context.client.train)
+    assert styles.restyled(model, batch, context, 1.0, torch.zeros(n, 0).long()) == []
+    (copies,) = styles.restyled(model, batch, context, 1.0)
     assert copies.shape == batch.x.shape
     own = torch.full((n, 1), -1)
-    (same,) = styles.restyled(model, batch, visit, 1.0, own)
+    (same,) = styles.restyled(model, batch, context, 1.0, own)
     assert torch.equal(same, batch.x) and same.stride() == batch.x.stride()
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fedlab_course import sweep as sweeping
+from fedlab_course.runner import NOTEBOOKS, profile
+from fedlab_course.sweep import SweepError, axis, main, plan, sweep
 from fedlab_support import history
-from fedlab_support import sweep as sweeping
-from fedlab_support.chapters import NOTEBOOKS, profile
-from fedlab_support.history import TABLE, History
-from fedlab_support.study import keep
-from fedlab_support.sweep import SweepError, axis, main, plan, sweep
+from fedlab_support.core.history import TABLE, History
+from fedlab_support.run.study import keep
 from tests.test_chapters import write_chapter
 
 CHAPTER = """
@@ -352,7 +352,7 @@ def test_twelve_cells_killed_twice_end_with_the_table_of_an_undisturbed_sweep(
 ):
     (chapter.parent / "profiles").mkdir()
     (chapter.parent / "profiles" / "smoke.yaml").write_text("01_small: {}\n")
-    command = [sys.executable, "-m", "fedlab_support.sweep", str(chapter)]
+    command = [sys.executable, "-m", "fedlab_course.sweep", str(chapter)]
     command += ["--profile", "smoke", "--jobs", "2"]
     command += ["--grid", "seed=0,1,2,3", "lr=0.1,0.2,0.3", "--out"]
 

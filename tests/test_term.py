@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedlab_support import FedAvg
-from fedlab_support.messages import Server
+from fedlab_support.core.messages import Server
 from fedlab_support.methods import TERM
 from tests.runs import a_run, saying, unequal
 
@@ -19,7 +19,7 @@ TILTS = [-20.0, -2.0, -0.1, 0.01, 0.1, 1.0, 10.0]
 
 
 def weights(tilt, losses=LOSSES, weighting: str = "examples") -> torch.Tensor:
-    return TERM(weighting, tilt=tilt).weigh(SERVER, saying(losses, SIZES))
+    return TERM(weighting, tilt=tilt).aggregation_weights(SERVER, saying(losses, SIZES))
 
 
 def objective(tilt: float, losses: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
@@ -30,7 +30,7 @@ def objective(tilt: float, losses: torch.Tensor, shares: torch.Tensor) -> torch.
 
 
 def shares_of(weighting: str) -> torch.Tensor:
-    return FedAvg(weighting).weigh(SERVER, saying(LOSSES, SIZES))
+    return FedAvg(weighting).aggregation_weights(SERVER, saying(LOSSES, SIZES))
 
 
 @pytest.mark.parametrize("tilt", TILTS)
@@ -98,9 +98,11 @@ def test_a_strong_tilt_leaves_the_worst_client_or_the_best(sign):
 def test_losses_of_any_size_do_not_overflow():
     for losses in ([2000.0, 1000.0], [0.0, 0.0], [1e38, 0.0]):
         for tilt in (-20.0, 20.0):
-            found = TERM(tilt=tilt).weigh(SERVER, saying(losses, (3, 1)))
+            found = TERM(tilt=tilt).aggregation_weights(SERVER, saying(losses, (3, 1)))
             assert found.isfinite().all() and abs(found.sum() - 1) < 1e-12
-    assert TERM(tilt=20).weigh(SERVER, saying([0.0, 0.0], (3, 1))).tolist() == [
+    assert TERM(tilt=20).aggregation_weights(
+        SERVER, saying([0.0, 0.0], (3, 1))
+    ).tolist() == [
         pytest.approx(0.75),
         pytest.approx(0.25),
     ]
@@ -110,7 +112,7 @@ def test_a_round_moves_by_the_tilted_mean_of_the_steps():
     run = a_run(TERM(tilt=4.0), unequal())
     before = run.server
     run.step()
-    losses = np.array([float(m.report["loss"]) for m in run.messages])
+    losses = np.array([float(m.upload["loss"]) for m in run.messages])
     sizes = np.array([m.num_examples for m in run.messages])
     pi = sizes * np.exp(4.0 * losses)
     pi /= pi.sum()

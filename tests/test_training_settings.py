@@ -9,23 +9,23 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import Adam
 
+from fedlab_support.core.messages import Broadcast
+from fedlab_support.core.metrics import task
 from fedlab_support.engines.local import intra_op_threads
-from fedlab_support.federation import Federation
-from fedlab_support.messages import Broadcast
+from fedlab_support.federation.federation import Federation
+from fedlab_support.federation.partition import by_owner
 from fedlab_support.methods import FedAvg
-from fedlab_support.metrics import task
 from fedlab_support.models import CNN
-from fedlab_support.optimisers import FusedSGD
-from fedlab_support.partition import by_owner
-from fedlab_support.training import (
+from fedlab_support.training.local import (
+    ClientContext,
     Learner,
     LocalTraining,
-    Visit,
     build_optimiser,
     frozen_modules,
     train_locally,
     trained_names,
 )
+from fedlab_support.training.optimisers import FusedSGD
 from tests.runs import Steady, a_visit, unequal
 from tests.tiny import a_stream, tiny_data
 
@@ -212,14 +212,14 @@ def test_training_moves_what_travels_and_leaves_the_rest_bit_for_bit():
     training = LocalTraining(lr=0.1, batch_size=4)
     model = PartlyFrozen()
     before = Learner(model).copies(model.state_dict())
-    visit = Visit(
+    context = ClientContext(
         client=Federation.build(data, by_owner(data)).client(3),
         received=Broadcast(1, {}),
         training=training,
         task=task("classification"),
         stream=a_stream(),
     )
-    train_locally(FedAvg(), Learner(model), visit, seed=0)
+    train_locally(FedAvg(), Learner(model), context, seed=0)
     moved = {n for n, v in model.state_dict().items() if not torch.equal(v, before[n])}
     assert moved == set(trained_names(model))
     still = {m for m in model.modules() if not m.training}
@@ -228,11 +228,11 @@ def test_training_moves_what_travels_and_leaves_the_rest_bit_for_bit():
 
 def test_the_mean_loss_of_a_client_is_that_of_all_its_samples_at_once():
     federation = unequal(val=0.3)
-    visit, model = a_visit(federation, client=3), Steady((2, 8, 8), 4).eval()
-    for samples in (visit.client.train, visit.client.val):
+    context, model = a_visit(federation, client=3), Steady((2, 8, 8), 4).eval()
+    for samples in (context.client.train, context.client.val):
         whole = samples.whole()
         expected = F.cross_entropy(model(whole.x), whole.y).item()
-        found = visit.mean_loss(model, samples)
+        found = context.mean_loss(model, samples)
         assert found.item() == pytest.approx(expected, rel=1e-5)
         assert (found.dtype, found.shape) == (torch.float64, ())
         assert not found.requires_grad

@@ -108,7 +108,7 @@ def test_the_installed_torchvision_and_timm_import_from_several_threads():
         """
         from concurrent.futures import ThreadPoolExecutor
         import torch
-        from fedlab_support.vision import import_torchvision
+        from fedlab_support.core.torchvision_compat import import_torchvision
         with ThreadPoolExecutor(4) as pool:
             modules = set(pool.map(lambda _: import_torchvision(), range(8)))
         import timm

@@ -10,8 +10,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.utils.parametrizations import weight_norm
 
 from fedlab_support import FedAvg, LocalTraining, Run
-from fedlab_support.engines import wide
-from fedlab_support.engines.wide import WideLinear, widened
+from fedlab_support.engines import onednn_linear as wide
+from fedlab_support.engines.onednn_linear import WideLinear, widened
 from fedlab_support.methods import FedMix
 from tests.runs import unequal
 
@@ -54,9 +54,9 @@ def test_values_slopes_and_their_slopes_are_those_of_linear(shape, size, setting
     for layer in pair(*size, **settings):
         torch.manual_seed(1)
         x = torch.randn(*shape, size[0], requires_grad=True)
-        weigh = torch.randn(*shape, size[1])
+        aggregation_weights = torch.randn(*shape, size[1])
         y = layer(x)
-        value = (y * weigh).tanh().sum()
+        value = (y * aggregation_weights).tanh().sum()
         first = torch.autograd.grad(value, [x, *layer.parameters()], create_graph=True)
         value = sum(slope.square().sum() for slope in first)
         second = torch.autograd.grad(value, [x, *layer.parameters()])

@@ -5,7 +5,7 @@ import threading
 import ipywidgets as W
 import pytest
 
-from fedlab_support.history import History
+from fedlab_support.core.history import History
 from fedlab_support.plots.style import new_picture, style
 from fedlab_support.widgets import LiveTraining, explore, show_source, slider
 
@@ -163,7 +163,7 @@ def test_live_training_shows_an_error_and_gives_it_to_wait():
 def test_source_is_shown_from_the_package_with_its_place():
     shown = show_source(History.add)
     assert shown.data.startswith("def add(\n")
-    assert "fedlab_support/history.py, line" in repr(shown)
-    assert "fedlab_support/history.py, line" in shown._repr_html_()
+    assert "fedlab_support/core/history.py, line" in repr(shown)
+    assert "fedlab_support/core/history.py, line" in shown._repr_html_()
     with pytest.raises(TypeError, match="written in Python"):
         show_source(len)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from fedlab_support.core.rng import Stream
 from fedlab_support.data import DomainData
-from fedlab_support.streams import Stream
 
 
 def tiny_data(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from fedlab_support import LocalTraining
+from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.models import PromptedViT
-from fedlab_support.vision import import_torchvision
 
 D = 16
 ADAMW = LocalTraining(lr=0.01, optimiser="adamw", epochs=2, batch_size=8)

@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
-from . import (
-    cifar,
-    digits5,
-    femnist,
-    folders,
-    iwildcam,
-    picture_sets,
-    prostate,
-    tiny_imagenet,
-)
+from . import cifar, digits5, femnist, folders, iwildcam, prostate, tiny_imagenet
+from . import layouts as picture_sets
 from .builtin import BUILT_IN
 from .domain_data import DomainData
 from .reading import resize, resize_masks, search_path

@@ -75,7 +75,7 @@ def read_joint(paths: tuple[Path, ...], size: int | None) -> DomainData:
 
 def from_svhn(folder: Path) -> Arrays:
     """SVHN (cropped digits) through torchvision, which turns label 10 into digit 0."""
-    from ..vision import import_torchvision
+    from ..core.torchvision_compat import import_torchvision
 
     kind = import_torchvision().datasets.SVHN
     arrays: Arrays = {}

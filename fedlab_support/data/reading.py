@@ -177,7 +177,7 @@ def from_torchvision(kind: str, folder: Path, **how) -> Arrays:
 
     ``how``: what else it is told. It has ``data`` and ``targets``.
     """
-    from ..vision import import_torchvision
+    from ..core.torchvision_compat import import_torchvision
 
     official, arrays = getattr(import_torchvision().datasets, kind), {}
     for name, is_training in (("train", True), ("test", False)):

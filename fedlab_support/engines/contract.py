@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from ..federation import Federation, Samples
-from ..messages import Broadcast, Message, Tensors, copies
-from ..metrics import Scores, task
-from ..privacy import Privacy
-from ..streams import Stream, torch_stream
-from ..training import Learner, LocalTraining, PrivateState, Visit
+from ..core.messages import Broadcast, Message, Tensors, copies
+from ..core.metrics import Scores, task
+from ..core.rng import Stream, torch_stream
+from ..federation.federation import Federation, Samples
+from ..training.local import ClientContext, Learner, LocalTraining, PrivateState
+from ..training.privacy import Privacy
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,12 @@ class Job:
     deadline: float | None = None  # seconds that a visit may train
     privacy: Privacy | None = None
 
-    def visit(self, broadcast: Broadcast, client_id: int, memory: Tensors, cache: dict):
+    def context(
+        self, broadcast: Broadcast, client_id: int, memory: Tensors, cache: dict
+    ):
         """What the method will see of client ``client_id``; memory is copied."""
         end = None if self.deadline is None else time.monotonic() + self.deadline
-        return Visit(
+        return ClientContext(
             client=self.federation.client(client_id),
             received=broadcast,
             training=self.training,
@@ -92,7 +94,7 @@ class Job:
         return self.privacy.protect(message, received.weights, noise)
 
 
-Introduction = tuple[Tensors, PrivateState] | Failure
+SetupUpload = tuple[Tensors, PrivateState] | Failure
 Answer = tuple[Message, PrivateState] | Failure
 """What a client says, and what is kept for it (nothing, where it keeps that itself)."""
 
@@ -112,9 +114,9 @@ class Engine(Protocol):
     def open(self, job: Job) -> None:
         """Take on a job; ValueError says why this engine cannot do it."""
 
-    def introduce(
+    def client_setup(
         self, client_ids: Sequence[int], broadcast: Broadcast
-    ) -> dict[int, Introduction]:
+    ) -> dict[int, SetupUpload]:
         """What each client says once, before round 1."""
 
     def train(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import torch
 
-from ..checks import expect
-from ..messages import Broadcast, Message
-from ..streams import numpy_stream
-from ..training import PrivateState
+from ..core.checks import expect
+from ..core.messages import Broadcast, Message
+from ..core.rng import numpy_stream
+from ..training.local import PrivateState
 from .contract import Answer, Engine, Failure, Job
 
 REASONS = {
@@ -106,7 +106,7 @@ class FaultyEngine:
 
 def with_nan(message: Message, rng: np.random.Generator) -> Message:
     """One value of one floating tensor of weights or report is NaN, inf or -inf."""
-    parts = {"weights": message.weights, "report": message.report}
+    parts = {"weights": message.weights, "upload": message.upload}
     places = [
         (part, name)
         for part, tensors in parts.items()

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from ..federation import Batch
-from ..messages import Broadcast, Tensors
+from ..core.messages import Broadcast, Tensors
+from ..core.metrics import Task, task
+from ..core.rng import Stream
+from ..federation.federation import Batch
 from ..methods import FedAvg
-from ..metrics import Task, task
-from ..streams import Stream
-from ..training import Visit, frozen_modules
+from ..training.local import ClientContext, frozen_modules
 from .batched import batched_form, column_form
 from .contract import Job
 
@@ -83,21 +83,21 @@ class Vectorised:
         self.stack = dict(stack)
         place(self.model, stack)
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """The loss of every client, (K,)."""
-        share = visit.task.share
+        share = context.task.share
 
         def one(parameters: Tensors, x: Tensor, y: Tensor, share: Tensor):
             """The loss of one client, and what it logs."""
             place(model, parameters)
-            own = replace(visit, task=PerClient(visit.task.task, share), logged={})
+            own = replace(context, task=PerClient(context.task.task, share), logged={})
             value = self.method.loss(model, Batch(x, y, batch.index, batch.epoch), own)
             return value, {name: logged for name, (logged,) in own.logged.items()}
 
         rows = [values.unflatten(0, share.shape) for values in batch[:2]]
         values, logged = vmap(one)(self.stack, *rows, share)
         for name, value in logged.items():
-            visit.log(name, value)
+            context.log(name, value)
         return values
 
 
@@ -186,10 +186,12 @@ def _two_clients(model: nn.Module) -> dict[str, nn.Parameter]:
 def _slopes(job: Job, teller, model, parameters: dict, rows: Tensor, measured) -> dict:
     """Gradients of the loss that ``teller`` finds on the pictures of some rows."""
     told = Broadcast(1, {n: v.detach() for n, v in job.model.state_dict().items()})
-    visit = Visit(None, told, job.training, measured, Stream(job.seed, "method"))
+    context = ClientContext(
+        None, told, job.training, measured, Stream(job.seed, "method")
+    )
     store = job.federation.store
     batch = Batch(store.pictures(rows), store.targets(rows), rows, epoch=0)
-    losses = teller.loss(model, batch, visit).sum()
+    losses = teller.loss(model, batch, context).sum()
     slopes = torch.autograd.grad(losses, [*parameters.values()], allow_unused=True)
     return {
         name: torch.zeros_like(parameter) if slope is None else slope

@@ -20,14 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..federation import Federation, Samples
-from ..messages import Broadcast, copies, nbytes
-from ..metrics import Scores, task
-from ..stopping import stop_check
-from ..streams import Stream, layer_noise, numpy_stream
-from ..training import Learner, PrivateState, visit_client
-from .contract import Answer, Failure, Introduction, Job, Question
-from .wide import widened
+from ..core.cancellation import stop_check
+from ..core.messages import Broadcast, copies, nbytes
+from ..core.metrics import Scores, task
+from ..core.rng import Stream, layer_noise, numpy_stream
+from ..federation.federation import Federation, Samples
+from ..training.local import Learner, PrivateState, train_client
+from .contract import Answer, Failure, Job, Question, SetupUpload
+from .onednn_linear import widened
 
 EVALUATION_VALUES, EVALUATION_BATCH = 125 * 28 * 28, 2000
 """Values of pictures per batch on a CPU, what fits a core's cache; most samples."""
@@ -104,27 +104,27 @@ class LocalEngine:
             own = own if job.training.compile else widened(own)
             self._learners.put(Learner(own, job.training.compile))
 
-    def introduce(
+    def client_setup(
         self, client_ids: Sequence[int], broadcast: Broadcast
-    ) -> dict[int, Introduction]:
+    ) -> dict[int, SetupUpload]:
         """What each client says once, before round 1, and what it keeps.
 
         Nothing needs to travel down for this: every client can build the initial
         weights itself from the run's seed.
         """
 
-        def introduce(learner: Learner, client_id: int):
+        def client_setup(learner: Learner, client_id: int):
             """One client on one worker."""
             self.job.load(learner, broadcast.weights)
             cache = self.caches.of(client_id)
-            visit = self.job.visit(broadcast, client_id, {}, cache)
-            said = copies(self.job.method.introduce(learner.eval(), visit))
+            context = self.job.context(broadcast, client_id, {}, cache)
+            said = copies(self.job.method.client_setup(learner.eval(), context))
             own = learner.copies(self.job.private_names)
-            kept = PrivateState(own, copies(visit.memory))
+            kept = PrivateState(own, copies(context.memory))
             kept.refuse_nan()
             return said, kept
 
-        return self._each(introduce, client_ids)
+        return self._each(client_setup, client_ids)
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
@@ -137,9 +137,9 @@ class LocalEngine:
             own = private.get(client_id, PrivateState())
             job.load(learner, broadcast.weights, own.weights)
             cache = self.caches.of(client_id)
-            visit = job.visit(broadcast, client_id, own.memory, cache)
-            message, kept = visit_client(
-                job.method, learner, visit, job.seed, job.private_names
+            context = job.context(broadcast, client_id, own.memory, cache)
+            message, kept = train_client(
+                job.method, learner, context, job.seed, job.private_names
             )
             return job.protect(message, broadcast), kept
 

@@ -22,11 +22,11 @@ from loky.backend.context import LokyContext
 from loky.process_executor import TerminatedWorkerError
 from torch import Tensor
 
-from ..messages import Broadcast
-from ..stopping import stop_check
-from ..training import PrivateState
-from ..vision import import_torchvision
-from .contract import Answer, Failure, Introduction, Job
+from ..core.cancellation import stop_check
+from ..core.messages import Broadcast
+from ..core.torchvision_compat import import_torchvision
+from ..training.local import PrivateState
+from .contract import Answer, Failure, Job, SetupUpload
 from .local import LocalEngine
 
 IDLE_SECONDS = 300
@@ -83,11 +83,11 @@ class ProcessEngine(LocalEngine):
             self._submit(_take_on, *self._luggage) for _ in range(self.workers)
         ]
 
-    def introduce(
+    def client_setup(
         self, client_ids: Sequence[int], broadcast: Broadcast
-    ) -> dict[int, Introduction]:
+    ) -> dict[int, SetupUpload]:
         """What each client says once, before round 1, and what it keeps."""
-        return self._dealt("introduce", client_ids, lambda some: (some, broadcast))
+        return self._dealt("client_setup", client_ids, lambda some: (some, broadcast))
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]

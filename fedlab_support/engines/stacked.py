@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..federation import Batch, Federation, Store, positions
-from ..messages import Broadcast, Message, Stack, Tensors, copies
+from ..core.cancellation import stop_check
+from ..core.messages import Broadcast, Message, Stack, Tensors, copies
+from ..core.metrics import task
+from ..core.rng import Stream, numpy_stream
+from ..federation.federation import Batch, Federation, Store, positions
 from ..methods import FedAvg
-from ..metrics import task
 from ..models import Dropout
-from ..stopping import stop_check
-from ..streams import Stream, numpy_stream
-from ..training import (
+from ..training.local import (
+    ClientContext,
     Learner,
     PrivateState,
-    Visit,
     frozen_modules,
     refuse_divergence,
     take_step,
@@ -53,14 +53,14 @@ def _obstacle(job: Job) -> str:
 
     A class that overrides the loss must say itself that it is ``stackable``: that all
     the loss knows of a client is its parameters' values, the batch's x and y, what
-    every client is told, and ``visit.task.loss``, the only mean over samples.
+    every client is told, and ``context.task.loss``, the only mean over samples.
     """
     kind = type(job.method)
     if not kind.stackable:
         return f"{kind.__name__} says that its loss is not stackable"
     if _owner(kind, "loss") not in _owner(kind, "stackable").__mro__:
         return f"{kind.__name__} overrides loss and does not say that it is stackable"
-    for hook in ("optimiser", "brief"):
+    for hook in ("optimiser", "client_broadcast"):
         if getattr(kind, hook) is not getattr(FedAvg, hook):
             return f"{kind.__name__} overrides {hook}, which is one client's own"
     if job.training.augment is not None:
@@ -169,7 +169,10 @@ class StackedEngine(LocalEngine):
         kind, base = type(job.method), FedAvg
         if job.training.compile:
             self.form.model.compile()
-        self.speaks = kind.arrive is not base.arrive or kind.report is not base.report
+        self.speaks = (
+            kind.before_training is not base.before_training
+            or kind.after_training is not base.after_training
+        )
         self.trained = [n for n, p in job.model.named_parameters() if p.requires_grad]
         room = STACK_BYTES[job.federation.store.device.type]
         one = sum(job.model.get_parameter(name).nbytes for name in self.trained)
@@ -194,36 +197,38 @@ class StackedEngine(LocalEngine):
         """Visits to some clients: each arrives alone, all train, each reports alone."""
         job, method = self.job, self.job.method
 
-        def arrive(learner: Learner, i: int) -> tuple[Visit, Tensors]:
+        def before_training(learner: Learner, i: int) -> tuple[ClientContext, Tensors]:
             """What one client measures before training."""
             job.load(learner, told.weights, own[i].weights)
-            visit = job.visit(told, i, own[i].memory, self.caches.of(i))
-            return visit, copies(method.arrive(learner.eval(), visit))
+            context = job.context(told, i, own[i].memory, self.caches.of(i))
+            return context, copies(method.before_training(learner.eval(), context))
 
-        def report(learner: Learner, i: int) -> tuple[Visit, Tensors]:
+        def after_training(learner: Learner, i: int) -> tuple[ClientContext, Tensors]:
             """What one client says besides its weights."""
-            (visit, said), (weights, state, _) = arrived[i], trained[i]
+            (context, said), (weights, state, _) = arrived[i], trained[i]
             job.load(learner, weights, state)
-            return visit, said | copies(method.report(learner.eval(), visit))
+            return context, said | copies(
+                method.after_training(learner.eval(), context)
+            )
 
         def answer(i: int) -> Answer:
             """One client's message, and what it keeps."""
             weights, state, metrics = trained[i]
             refuse_divergence(metrics["loss"])
-            kept, report = own[i].memory, {}
+            kept, upload = own[i].memory, {}
             if self.speaks:
-                visit, report = said[i]
-                kept, metrics = copies(visit.memory), metrics | visit.logged_means()
+                context, upload = said[i]
+                kept, metrics = copies(context.memory), metrics | context.logged_means()
             kept = PrivateState(state, kept)
             kept.refuse_nan()
             size = int(job.federation.sizes[i])
-            return job.protect(Message(i, size, weights, report, metrics), told), kept
+            return job.protect(Message(i, size, weights, upload, metrics), told), kept
 
-        arrived = self._each(arrive, ids) if self.speaks else {}
+        arrived = self._each(before_training, ids) if self.speaks else {}
         answers = {i: a for i, a in arrived.items() if isinstance(a, Failure)}
         there = [i for i in ids if i not in answers]
         trained = self._train(there, told, own) if there else {}
-        said = self._each(report, there) if self.speaks else {}
+        said = self._each(after_training, there) if self.speaks else {}
         for i in there:
             try:
                 answers[i] = said[i] if isinstance(said.get(i), Failure) else answer(i)
@@ -238,7 +243,7 @@ class StackedEngine(LocalEngine):
         job, form, settings = self.job, self.form, self.job.training
         plans = [self._batches(told.round, i) for i in ids]
         plan = Plan(plans, ids, job.federation)
-        visit = Visit(None, told, settings, None, Stream(job.seed, "method"))
+        context = ClientContext(None, told, settings, None, Stream(job.seed, "method"))
         check = stop_check()
         with tf32(job), intra_op_threads(self.threads):
             stack = {name: self._rows(name, ids, told, own) for name in self.trained}
@@ -249,8 +254,8 @@ class StackedEngine(LocalEngine):
                 check()
                 narrow(stack, optimiser, active)
                 batch, share = plan.batch(step, job.federation.store)
-                visit.task = PerClient(task(job.federation.data.task), share)
-                take_step(form, form.model, optimiser, batch, visit, visit.stream)
+                context.task = PerClient(task(job.federation.data.task), share)
+                take_step(form, form.model, optimiser, batch, context, context.stream)
             form.hold(dict.fromkeys(stack))
             del stack, optimiser  # gradients and momentum are of no use any more
             for name, value in told.weights.items():
@@ -258,7 +263,7 @@ class StackedEngine(LocalEngine):
                     rows[name] = value.expand(len(ids), *value.shape)
             shared = {name: rows[name] for name in told.weights}
             weights = Stack(shared, len(ids)).rows()
-        means = {name: plan.means(values) for name, values in visit.logged.items()}
+        means = {name: plan.means(values) for name, values in context.logged.items()}
         return {
             i: (
                 weights[k],

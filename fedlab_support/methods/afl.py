@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect_not_negative
-from ..messages import Message, Server, Tensors
-from ..training import Visit
+from ..core.checks import expect_not_negative
+from ..core.messages import Message, Server, Tensors
+from ..training.local import ClientContext
 from .fedavg import FedAvg
-from .received_loss import ReceivedLoss, numbers
+from .shared.received_loss import ReceivedLoss, numbers
 
 
 def onto_simplex(y: Tensor) -> Tensor:
@@ -55,16 +55,19 @@ class AFL(ReceivedLoss, FedAvg):
         super().__post_init__()
         expect_not_negative(self, "mixture_lr")
 
-    def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
+    def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """How many examples there are."""
-        return {"num_examples": torch.tensor(len(visit.client.train))}
+        return {"num_examples": torch.tensor(len(context.client.train))}
 
-    def pool(self, introductions: dict[int, Tensors]) -> Tensors:
+    def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """Every client's number, in order, and λ as it starts, float64 (K,)."""
-        said = introductions.items()
+        said = uploads.items()
         each = [Message(i, int(mine["num_examples"]), {}) for i, mine in said]
         clients = torch.tensor([message.client for message in each])
-        return {"clients": clients, "lambda": super().weigh(Server(0, {}), each)}
+        return {
+            "clients": clients,
+            "lambda": super().aggregation_weights(Server(0, {}), each),
+        }
 
     def mixture(
         self, server: Server, messages: Sequence[Message]
@@ -78,12 +81,14 @@ class AFL(ReceivedLoss, FedAvg):
         # λ <- Π(λ + η L), less a constant: nothing overflows
         return onto_simplex(past + self.mixture_lr * (losses - losses.max())), place
 
-    def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
+    def aggregation_weights(
+        self, server: Server, messages: Sequence[Message]
+    ) -> Tensor:
         """λ_k over the sum of the participants' λ, float64 (m,)."""
         after, place = self.mixture(server, messages)
         mine = (after if self.memoryless else server.memory["lambda"])[place]
         if not mine.any():
-            return super().weigh(server, messages)
+            return super().aggregation_weights(server, messages)
         return mine / mine.sum()
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:

@@ -8,14 +8,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..bank import gather
-from ..checks import expect, expect_count
-from ..federation import Batch, Samples
-from ..messages import Tensors
-from ..models import adain
-from ..styles import attach, check_styles, features, restyled
-from ..training import Visit
+from ..core.checks import expect, expect_count
+from ..core.messages import Tensors
+from ..federation.federation import Batch, Samples
+from ..models.style import adain
+from ..training.local import ClientContext
 from .fedavg import FedAvg
+from .shared.samples import gather
+from .shared.styles import attach, check_styles, features, restyled
 
 
 @dataclass(frozen=True)
@@ -65,65 +65,65 @@ class CCST(FedAvg):
         """The network, and beside it the one that transfers styles."""
         return attach(model, self.network)
 
-    def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
+    def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The client's style, (1, 2, C), or those of single pictures, (J, 2, C)."""
-        mine, size = visit.client.train, visit.training.batch_size
+        mine, size = context.client.train, context.training.batch_size
         if self.num_single:
-            drawn = torch.randperm(len(mine), generator=visit.rng)[: self.num_single]
+            drawn = torch.randperm(len(mine), generator=context.rng)[: self.num_single]
             few = Samples(mine.store, mine.rows[drawn.sort().values.numpy()])
             styles = [adain.pooled([one]) for one in features(model, few, 1)]
         else:
             styles = [adain.pooled(features(model, mine, size))]
-        visit.memory["own"] = torch.stack(styles)
-        return {"styles": visit.memory["own"]}
+        context.memory["own"] = torch.stack(styles)
+        return {"styles": context.memory["own"]}
 
-    def check(self, tensors: Tensors, model: nn.Module) -> None:
+    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """Styles are finite, deviations are not negative; ValueError otherwise."""
         check_styles(tensors, max(1, self.num_single))
 
-    def pool(self, introductions: dict[int, Tensors]) -> Tensors:
+    def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """The styles of all, (S, 2, C), by client; ValueError for unlike networks."""
-        return {"styles": gather(introductions, "styles")["entries"]}
+        return {"styles": gather(uploads, "styles")["entries"]}
 
-    def welcome(self, pooled: Tensors, client_id: int) -> Tensors:
+    def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
         """The styles of all."""
         return pooled
 
-    def choose(self, visit: Visit) -> Tensor:
+    def choose(self, context: ClientContext) -> Tensor:
         """Which styles each of the client's pictures gets, int64 (n, K); -1: its own.
 
         K is smaller where there are not as many to draw from.
         """
-        styles, own = visit.memory["styles"], visit.memory["own"]
+        styles, own = context.memory["styles"], context.memory["own"]
         is_own = (styles[:, None] == own).flatten(2).all(2).any(1).cpu()
         keeps = self.is_official if self.own_style is None else self.own_style
         may_come = torch.ones(len(is_own)) if keeps else (~is_own).float()
         wanted = self.num_styles or (3 if self.is_official else 1)
         num = min(wanted, int(may_come.sum()))
-        n = len(visit.client.train)
+        n = len(context.client.train)
         if num == 0:
             return torch.full((n, int(self.is_official)), -1)
         chances = may_come.expand(n if self.is_official else 1, -1)
-        drawn = torch.multinomial(chances, num, generator=visit.rng)
+        drawn = torch.multinomial(chances, num, generator=context.rng)
         return drawn.where(~is_own[drawn], -1).expand(n, -1)
 
-    def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
+    def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """Choose styles, once for the whole run."""
-        if "choice" not in visit.memory:
-            visit.memory["choice"] = self.choose(visit)
+        if "choice" not in context.memory:
+            context.memory["choice"] = self.choose(context)
         return {}
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """CE(x) + sum_k CE(x_k); officially the mean over k of CE(x_k)."""
-        own = 0 if self.is_official else super().loss(model, batch, visit)
+        own = 0 if self.is_official else super().loss(model, batch, context)
         if not self.is_official:
-            visit.log("task_loss", own)
+            context.log("task_loss", own)
         default = 1.0 if self.is_official else 0.5
         strength = default if self.strength is None else self.strength
-        copies = restyled(model, batch, visit, strength, visit.memory["choice"])
-        losses = [visit.task.loss(model(x), batch.y) for x in copies]
+        copies = restyled(model, batch, context, strength, context.memory["choice"])
+        losses = [context.task.loss(model(x), batch.y) for x in copies]
         return own + sum(losses) / (len(losses) if self.is_official else 1)
 
-    def report_form(self, model: nn.Module) -> Tensors:
+    def upload_spec(self, model: nn.Module) -> Tensors:
         """Nothing is said after training."""
         return {}

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..checks import expect, expect_flags
-from ..federation import Batch, Federation
-from ..messages import Message, Server, Tensors, weighted_mean
-from ..training import LocalTraining, Visit, build_optimiser
+from ..core.checks import expect, expect_flags
+from ..core.messages import Message, Server, Tensors, weighted_mean
+from ..federation.federation import Batch, Federation
+from ..training.local import ClientContext, LocalTraining, build_optimiser
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class FedAvg:
     A method is its difference from this class: it subclasses FedAvg, adds its settings
     as fields, and overrides the hooks that its paper changes. The hooks stand here in
     the order in which a run calls them. A method holds no state: what must last lives
-    in ``server.memory``, ``visit.memory`` or the model's private names.
+    in ``server.memory``, ``context.memory`` or the model's private names.
 
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
@@ -64,25 +64,25 @@ class FedAvg:
         """Names of the model's state that stay with the client and never travel."""
         return set()
 
-    def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
+    def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """What a client says once, before round 1; by default nobody is visited."""
         return {}
 
-    def pool(self, introductions: dict[int, Tensors]) -> Tensors:
+    def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """What the server makes of all introductions: its first ``memory``."""
         return {}
 
-    def welcome(self, pooled: Tensors, client_id: int) -> Tensors:
-        """What a client gets back, once; it lies in ``visit.memory``."""
+    def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
+        """What a client gets back, once; it lies in ``context.memory``."""
         return {}
 
     # ---- every round, down ----------------------------------------------------------
-    def brief(self, server: Server, client_id: int) -> Tensors:
+    def client_broadcast(self, server: Server, client_id: int) -> Tensors:
         """What this client is told beside the weights."""
         return server.shared
 
     # ---- every round, on the client -------------------------------------------------
-    def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
+    def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """Before the first step, model as received, in evaluation mode.
 
         Set layer state from what was told, measure the received model; what comes back
@@ -94,31 +94,38 @@ class FedAvg:
         """A fresh optimiser for this visit."""
         return build_optimiser(named_params, training)
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """The local objective on one batch, a scalar."""
-        return visit.task.loss(model(batch.x), batch.y)
+        return context.task.loss(model(batch.x), batch.y)
 
-    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+    def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """What is said besides the weights, after training, in evaluation mode."""
         return {}
 
     # ---- every round, on the server -------------------------------------------------
-    def report_form(self, model: nn.Module) -> Tensors | None:
+    def upload_spec(self, model: nn.Module) -> Tensors | None:
         """What a report must be like in names, shapes and types; None: not compared.
 
         ``model``: as adapted, before round 1. Who overrides `report` says it here.
         """
         mine, base = type(self), FedAvg
-        return {} if (mine.arrive, mine.report) == (base.arrive, base.report) else None
+        return (
+            {}
+            if (mine.before_training, mine.after_training)
+            == (base.before_training, base.after_training)
+            else None
+        )
 
-    def check(self, tensors: Tensors, model: nn.Module) -> None:
+    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """Look at an introduction or report; ValueError leaves that client out.
 
         ``model``: as adapted; it knows its ``image_shape`` and ``num_classes``. Where
         the form of reports is empty, they have been looked at.
         """
 
-    def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
+    def aggregation_weights(
+        self, server: Server, messages: Sequence[Message]
+    ) -> Tensor:
         """One weight per message, float64 (m,), summing to 1."""
         if self.weighting == "equal":
             return torch.full((len(messages),), 1 / len(messages), dtype=torch.float64)
@@ -127,11 +134,11 @@ class FedAvg:
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """The server after the round; messages come sorted by client."""
-        shares = self.weigh(server, messages)
+        shares = self.aggregation_weights(server, messages)
         mean = weighted_mean([m.weights for m in messages], shares)
         return replace(server, weights={**server.weights, **mean})
 
-    def noted(self, server: Server, messages: Sequence[Message]) -> Tensors:
+    def server_metrics(self, server: Server, messages: Sequence[Message]) -> Tensors:
         """What a history keeps of this round's decisions, as after `aggregate`.
 
         Name of a metric → a number per message, (m,); nothing of it travels.

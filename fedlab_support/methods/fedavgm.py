@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..checks import expect
-from ..messages import Message, Server
+from ..core.checks import expect
+from ..core.messages import Message, Server
 from .fedavg import FedAvg
 
 

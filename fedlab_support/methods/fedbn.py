@@ -9,9 +9,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..checks import expect
-from ..messages import Message, Server, Tensors, weighted_mean
-from ..training import Visit, frozen_modules, trained_names
+from ..core.checks import expect
+from ..core.messages import Message, Server, Tensors, weighted_mean
+from ..training.local import ClientContext, frozen_modules, trained_names
 from .fedavg import FedAvg
 
 
@@ -64,11 +64,11 @@ class FedBN(FedAvg):
         prefixes = tuple(f"{name}." if name else "" for name, _ in layers)
         return {name for name in trained_names(model) if name.startswith(prefixes)}
 
-    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+    def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """Own scale and shift, and statistics, if clients never seen need them."""
-        return self.report_form(model)
+        return self.upload_spec(model)
 
-    def report_form(self, model: nn.Module) -> Tensors:
+    def upload_spec(self, model: nn.Module) -> Tensors:
         """The model's own: nothing, its parameters, or its whole state."""
         own = {"batch": {}, "adapt": dict(model.named_parameters())}
         state = own.get(self.unseen, model.state_dict())
@@ -78,8 +78,11 @@ class FedBN(FedAvg):
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """Average what is shared; the mean of the reports is kept aside."""
         after = super().aggregate(server, messages)
-        said = [message.report for message in messages]
-        return replace(after, memory=weighted_mean(said, self.weigh(server, messages)))
+        said = [message.upload for message in messages]
+        return replace(
+            after,
+            memory=weighted_mean(said, self.aggregation_weights(server, messages)),
+        )
 
     def predict(self, model: nn.Module, x: Tensor) -> Tensor:
         """The output, (B, M); a BatchNorm that never saw a batch looks at this one."""

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, fft, nn
 from torch.func import functional_call
 
-from ..bank import draw, gather, others
-from ..checks import expect, expect_not_negative
-from ..federation import Batch
-from ..messages import Tensors, expect_classes
-from ..training import Visit
+from ..core.checks import expect, expect_not_negative
+from ..core.messages import Tensors, expect_classes
+from ..federation.federation import Batch
+from ..training.local import ClientContext
 from .fedavg import FedAvg
+from .shared.samples import draw, gather, others
 
 
 @dataclass(frozen=True)
@@ -88,50 +88,50 @@ class FedDG(FedAvg):
         change[..., rows, columns] = mixed - low
         return x + fft.ifft2(change).real
 
-    def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
+    def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """Own amplitudes, (n, C, 2b+1, 2b+1), and labels only if they are used."""
-        mine = visit.client.train
+        mine = context.client.train
         count = max(1, round(self.bank_share * len(mine)))
-        kept = torch.randperm(len(mine), generator=visit.rng)[:count].sort().values
+        kept = torch.randperm(len(mine), generator=context.rng)[:count].sort().values
         x, y, *_ = mine.batch(kept.numpy())
         said = {"labels": y} if self.match_label else {}
         said["image_shape"] = torch.tensor(x.shape[1:])
         return said | {"amplitudes": self.amplitudes(x)}
 
-    def check(self, tensors: Tensors, model: nn.Module) -> None:
+    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """A class for each amplitude, if labels are used; ValueError otherwise."""
         names = "amplitudes", "labels" if self.match_label else None
         expect_classes(tensors, *names, model.num_classes, beside=("image_shape",))
 
-    def pool(self, introductions: dict[int, Tensors]) -> Tensors:
+    def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """The bank; ValueError when pictures differ in shape."""
-        return gather(introductions, "amplitudes", "labels")
+        return gather(uploads, "amplitudes", "labels")
 
-    def welcome(self, pooled: Tensors, client_id: int) -> Tensors:
+    def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
         """Everybody's amplitudes but the client's own."""
         return others(pooled, client_id)
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """L(theta; x) + L(theta - beta clip(grad L(theta; x)); t), to first order."""
-        inner = visit.task.loss(model(batch.x), batch.y)
+        inner = context.task.loss(model(batch.x), batch.y)
         theta = {n: p for n, p in model.named_parameters() if p.requires_grad}
         gradient = torch.autograd.grad(inner, list(theta.values()))
         pairs, k = list(zip(theta.items(), gradient, strict=True)), self.clip
         ahead = {name: p - self.beta * g.clamp(-k, k) for (name, p), g in pairs}
         ahead |= {name: buffer.clone() for name, buffer in model.named_buffers()}
-        t = self._restyled(batch, visit)
-        outer = visit.task.loss(functional_call(model, ahead, (t,)), batch.y)
+        t = self._restyled(batch, context)
+        outer = context.task.loss(functional_call(model, ahead, (t,)), batch.y)
         # of value L(theta; x) and with its gradient, without a third pass backwards
         linear = sum((g * (p - p.detach())).sum() for (_, p), g in pairs)
-        visit.log("task_loss", inner)
-        visit.log("restyled_loss", outer)
+        context.log("task_loss", inner)
+        context.log("restyled_loss", outer)
         return inner.detach() + linear + outer
 
-    def _restyled(self, batch: Batch, visit: Visit) -> Tensor:
+    def _restyled(self, batch: Batch, context: ClientContext) -> Tensor:
         """The batch with low frequencies out of the bank, in the range of pictures."""
-        bank, x, rng = visit.memory, batch.x, visit.rng
+        bank, x, rng = context.memory, batch.x, context.rng
         which = draw(bank["sizes"], len(x), rng, batch.y if self.match_label else None)
         drawn = torch.rand(len(x), generator=rng)
         mixing = drawn if self.mixing is None else torch.full_like(drawn, self.mixing)
         t = self.restyle(x, bank["entries"][which].to(x), mixing.to(x))
-        return visit.client.train.store.clip(t)
+        return context.client.train.store.clip(t)

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect, expect_not_negative
-from ..federation import Federation
-from ..messages import Message, Server, Tensors
-from ..training import Visit
+from ..core.checks import expect, expect_not_negative
+from ..core.messages import Message, Server, Tensors
+from ..federation.federation import Federation
+from ..training.local import ClientContext
 from .fedavg import FedAvg
-from .received_loss import numbers
+from .shared.received_loss import numbers
 
 
 @dataclass(frozen=True)
@@ -63,22 +63,22 @@ class FedDGGA(FedAvg):
                 "Federation.build(…, val=0.2) keeps a fifth of each, rounded down"
             )
 
-    def pool(self, introductions: dict[int, Tensors]) -> Tensors:
+    def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """Equal weights, (K,), and no losses of own models yet."""
-        num = max(introductions) + 1
+        num = max(uploads) + 1
         zeros = torch.zeros(num, dtype=torch.float64)
         known = torch.zeros(num, dtype=torch.bool)
         return {"weights": zeros + 1 / num, "own_loss": zeros, "is_known": known}
 
-    def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
+    def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The loss of the merged model on own samples kept back."""
-        return {"received_loss": visit.mean_loss(model, visit.client.val)}
+        return {"received_loss": context.mean_loss(model, context.client.val)}
 
-    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+    def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The loss of the client's own model on the same samples."""
-        return {"own_loss": visit.mean_loss(model, visit.client.val)}
+        return {"own_loss": context.mean_loss(model, context.client.val)}
 
-    def report_form(self, model: nn.Module) -> Tensors:
+    def upload_spec(self, model: nn.Module) -> Tensors:
         """Two losses, float64."""
         loss = next(model.parameters()).new_zeros((), dtype=torch.float64)
         return {"received_loss": loss, "own_loss": loss}
@@ -108,7 +108,9 @@ class FedDGGA(FedAvg):
         gaps = after - memory["own_loss"][who]
         return self.adjust(memory["weights"], who, gaps, self.step * share)
 
-    def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
+    def aggregation_weights(
+        self, server: Server, messages: Sequence[Message]
+    ) -> Tensor:
         """The shares of those who are there."""
         return _shares(self._adjusted(server, messages)[[m.client for m in messages]])
 

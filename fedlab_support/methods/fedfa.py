@@ -9,11 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect, expect_fractions, expect_not_negative
-from ..messages import Message, Server, Tensors
-from ..models.augmentation import FUSIONS, FeatureAugmentation
+from ..core.checks import expect, expect_fractions, expect_not_negative
+from ..core.messages import Message, Server, Tensors
+from ..models.layers.augmentation import FUSIONS, FeatureAugmentation
 from ..models.stages import insert, stage_numbers
-from ..training import Visit
+from ..training.local import ClientContext
 from .fedavg import FedAvg
 
 
@@ -67,9 +67,9 @@ class FedFA(FedAvg):
         found = model.named_modules()
         return {f"{n}.moments" for n, m in found if isinstance(m, FeatureAugmentation)}
 
-    def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
+    def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """What the server said goes into the layers' buffers of the same names."""
-        told, buffers = visit.received.shared, dict(model.named_buffers())
+        told, buffers = context.received.shared, dict(model.named_buffers())
         if self.stats_carry == "reset":
             for name in self.private_names(model):
                 model.get_submodule(name.removesuffix(".moments")).forget()
@@ -77,25 +77,25 @@ class FedFA(FedAvg):
             buffers[name].copy_(told[name])
         return {}
 
-    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+    def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The moments (2, C) of each layer, if the noise depends on the server."""
-        said = FedFA.report_form(self, model)  # without what a child adds
+        said = FedFA.upload_spec(self, model)  # without what a child adds
         for name, value in said.items() if self.noise else ():
-            mean, deviation = self._blurred(value, visit)
+            mean, deviation = self._blurred(value, context)
             said[name] = torch.stack([mean, deviation.relu()])
         return said
 
-    def _blurred(self, value: Tensor, visit: Visit) -> Tensor:
-        eps = torch.randn(value.shape, generator=visit.rng).to(value)
+    def _blurred(self, value: Tensor, context: ClientContext) -> Tensor:
+        eps = torch.randn(value.shape, generator=context.rng).to(value)
         return value + self.noise * eps
 
-    def report_form(self, model: nn.Module) -> Tensors:
+    def upload_spec(self, model: nn.Module) -> Tensors:
         """The model's own moments."""
         if self.fusion not in ("adaptive", "direct"):
             return {}
         return {n: model.get_buffer(n) for n in sorted(self.private_names(model))}
 
-    def check(self, tensors: Tensors, model: nn.Module) -> None:
+    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """Moments are pairs (2, C), and deviations are not negative."""
         for name, value in tensors.items():
             is_pair = value.ndim == 2 and len(value) == 2
@@ -109,8 +109,8 @@ class FedFA(FedAvg):
         """V, the variance of the moments over this round's clients, beside the mean."""
         server, shared = super().aggregate(server, messages), {}
         over = 0 if self.server_variance == "channel" else (0, 2)
-        for name in (n for n in messages[0].report if n.endswith(".moments")):
-            said = torch.stack([m.report[name] for m in messages])
+        for name in (n for n in messages[0].upload if n.endswith(".moments")):
+            said = torch.stack([m.upload[name] for m in messages])
             # V = 1/m sum_k (x_k - mean)²
             v = said.var(over, correction=0, keepdim=True)[0].expand_as(said[0])
             shared[name.replace(".moments", ".variances")] = v.contiguous()

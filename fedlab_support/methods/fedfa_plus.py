@@ -10,12 +10,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect, expect_count, expect_not_negative
-from ..federation import Batch
-from ..messages import Message, Server, Tensors
-from ..models.histogram import FeatureHistogram, expect_shares, extent, symmetric_kl
+from ..core.checks import expect, expect_count, expect_not_negative
+from ..core.messages import Message, Server, Tensors
+from ..federation.federation import Batch
+from ..models.layers.histogram import (
+    FeatureHistogram,
+    expect_shares,
+    extent,
+    symmetric_kl,
+)
 from ..models.stages import insert
-from ..training import Visit
+from ..training.local import ClientContext
 from .fedfa import FedFA
 
 
@@ -64,46 +69,46 @@ class FedFAPlus(FedFA):
     def _layer(self, model: nn.Module) -> FeatureHistogram:
         return model.stages[self._aligned(model) - 1].added.histogram
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """CE + lambda · J(pi of the batch, pi of all), once the latter is told."""
-        if "histogram" not in visit.received.shared:
-            return super().loss(model, batch, visit)
+        if "histogram" not in context.received.shared:
+            return super().loss(model, batch, context)
         layer = self._layer(model)
         with layer.listening() as heard:
-            task_loss = super().loss(model, batch, visit)
+            task_loss = super().loss(model, batch, context)
         z = layer.values(heard)
-        pi = layer.shares(z, visit.memory.get("extent", extent(z)))
-        divergence = symmetric_kl(pi, visit.received.shared["histogram"]).mean()
-        visit.log("task_loss", task_loss)
-        visit.log("divergence", divergence)
+        pi = layer.shares(z, context.memory.get("extent", extent(z)))
+        divergence = symmetric_kl(pi, context.received.shared["histogram"]).mean()
+        context.log("task_loss", task_loss)
+        context.log("divergence", divergence)
         return task_loss + self.alignment * divergence
 
-    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+    def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """FedFA's moments, and pi_k (C, L) of features that no layer has changed."""
-        said = super().report(model, visit)
+        said = super().after_training(model, context)
         if self.alignment:
             layer = self._layer(model)
             with torch.no_grad(), layer.listening() as heard:
-                for batch in visit.client.train.batches(visit.training.batch_size):
+                for batch in context.client.train.batches(context.training.batch_size):
                     model.encode(batch.x)
             z = layer.values(heard)
-            visit.memory["extent"] = extent(z)
-            said["histogram"] = pi = layer.shares(z, visit.memory["extent"])
+            context.memory["extent"] = extent(z)
+            said["histogram"] = pi = layer.shares(z, context.memory["extent"])
             if self.noise:
-                said["histogram"] = layer.as_shares(self._blurred(pi, visit))
+                said["histogram"] = layer.as_shares(self._blurred(pi, context))
         return said
 
-    def report_form(self, model: nn.Module) -> Tensors:
+    def upload_spec(self, model: nn.Module) -> Tensors:
         """FedFA's moments, and L shares for each channel of the aligned stage."""
-        form = super().report_form(model)
+        form = super().upload_spec(model)
         if self.alignment:
             width = model.widths[self._aligned(model) - 1]
             form["histogram"] = next(model.parameters()).new_empty(width, self.bins)
         return form
 
-    def check(self, tensors: Tensors, model: nn.Module) -> None:
+    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """As FedFA; and the shares of a channel are not negative and sum to 1."""
-        super().check(tensors, model)
+        super().check_upload(tensors, model)
         if "histogram" in tensors:
             expect_shares(tensors["histogram"], self.bins)
 
@@ -113,5 +118,5 @@ class FedFAPlus(FedFA):
         if not self.alignment:
             return server
         # pi = 1/m sum_k pi_k
-        pi = torch.stack([m.report["histogram"] for m in messages]).mean(0)
+        pi = torch.stack([m.upload["histogram"] for m in messages]).mean(0)
         return replace(server, shared={**server.shared, "histogram": pi})

@@ -9,13 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect, expect_not_negative
-from ..federation import Batch
-from ..grouping import centres, contrast, groups_of
-from ..messages import Server, Tensors
+from ..core.checks import expect, expect_not_negative
+from ..core.messages import Server, Tensors
+from ..federation.federation import Batch
 from ..models.prompted_vit import Prompts, TypePrompts
-from ..training import Visit
+from ..training.local import ClientContext
 from .fedgr import FedGR
+from .shared.grouping import centres, contrast, groups_of
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class FedGCR(FedGR):
         """Of prompts."""
         return TypePrompts if self.customise else Prompts
 
-    def brief(self, server: Server, client_id: int) -> Tensors:
+    def client_broadcast(self, server: Server, client_id: int) -> Tensors:
         """The centres (T', D), and which of them is the client's, int64 (1,)."""
         memory = server.memory
         if not (memory and self.customise and self.gc_weight):
@@ -66,56 +66,58 @@ class FedGCR(FedGR):
         own = {"group": groups_of(memory, [client_id])} if is_known else {}
         return {"centres": centres(memory)} | own
 
-    def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
+    def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """L_k as FedGR says it, from z_0, which serves the loss again."""
-        visit.cache.pop("received", None)
-        visit.cache.pop("previous", None)
+        context.cache.pop("received", None)
+        context.cache.pop("previous", None)
         if not (self.reweight and self.customise):
-            return super().arrive(model, visit)
-        output = model.head(self.second_pass("received", model, visit))
-        losses = visit.task.losses(output, visit.client.train.targets)
+            return super().before_training(model, context)
+        output = model.head(self.second_pass("received", model, context))
+        losses = context.task.losses(output, context.client.train.targets)
         return {"loss": losses.detach().double().mean()}
 
-    def second_pass(self, when: str, model, visit: Visit, batch=None) -> Tensor:
+    def second_pass(
+        self, when: str, model, context: ClientContext, batch=None
+    ) -> Tensor:
         """Features z_0 by the prompts as "received", or z_prev by the "previous".
 
         ``batch``: None for all of the client's pictures.
         """
-        told = visit.received.weights if when == "received" else visit.memory
-        e = partial(self.first_pass, model, visit)
-        return visit.kept(when, lambda b: model.steered_by(told, b.x, e(b)), batch)
+        told = context.received.weights if when == "received" else context.memory
+        e = partial(self.first_pass, model, context)
+        return context.kept(when, lambda b: model.steered_by(told, b.x, e(b)), batch)
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """CE + lambda1 · GC + lambda2 · RA."""
         if not self.customise:
-            return super().loss(model, batch, visit)
-        told, memory, tau = visit.received.shared, visit.memory, self.temperature
-        h = model.prompts.customise(self.first_pass(model, visit, batch))
+            return super().loss(model, batch, context)
+        told, memory, tau = context.received.shared, context.memory, self.temperature
+        h = model.prompts.customise(self.first_pass(model, context, batch))
         z = model.steered(batch.x, model.prompts.moved(h))
-        parts = {"task_loss": visit.task.loss(model.head(z), batch.y)}
+        parts = {"task_loss": context.task.loss(model.head(z), batch.y)}
         if self.gc_weight and "group" in told and "representation" in memory:
             # H_i among h_prev, H_1, …, H_T'
             known = torch.cat([memory["representation"][None], told["centres"]])
             parts["gc"] = self.gc_weight * contrast(h, known, 1 + told["group"], tau)
         if self.ra_weight and "representation" in memory:
-            z_0 = self.second_pass("received", model, visit, batch)
-            z_prev = self.second_pass("previous", model, visit, batch)
+            z_0 = self.second_pass("received", model, context, batch)
+            z_prev = self.second_pass("previous", model, context, batch)
             known, first = torch.stack([z_0, z_prev], 1), batch.index.new_zeros(1)
             parts["ra"] = self.ra_weight * contrast(z, known, first, tau)
         for name, part in parts.items():
-            visit.log(name, part)
+            context.log(name, part)
         return sum(parts.values())
 
-    def traits(self, model: nn.Module, visit: Visit) -> Tensor:
+    def traits(self, model: nn.Module, context: ClientContext) -> Tensor:
         """h, or without GC-Net the frozen features."""
-        e = super().traits(model, visit)
+        e = super().traits(model, context)
         if not self.customise:
             return e
-        return model.customised(e, visit.received.weights if self.group_early else {})
+        return model.customised(e, context.received.weights if self.group_early else {})
 
-    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+    def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """As FedGR; the representation and the prompts as they are now are kept."""
-        said = super().report(model, visit)
+        said = super().after_training(model, context)
         if self.customise:
-            visit.memory |= said | dict(model.prompts.named_parameters("prompts"))
+            context.memory |= said | dict(model.prompts.named_parameters("prompts"))
         return said

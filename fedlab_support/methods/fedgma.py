@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..checks import expect, expect_fractions
-from ..messages import Message, Server
+from ..core.checks import expect, expect_fractions
+from ..core.messages import Message, Server
 from .fedavg import FedAvg
 
 

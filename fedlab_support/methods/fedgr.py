@@ -10,14 +10,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect, expect_count, expect_fractions
-from ..clustering import cluster_means
-from ..federation import Batch
-from ..grouping import ALGORITHMS, group_weights, groups_of, regrouped
-from ..messages import Message, Server, Tensors
+from ..core.checks import expect, expect_count, expect_fractions
+from ..core.messages import Message, Server, Tensors
+from ..federation.federation import Batch
 from ..models.prompted_vit import Prompts
-from ..training import Visit
-from .received_loss import ReceivedLoss
+from ..training.local import ClientContext
+from .shared.clustering import cluster_means
+from .shared.grouping import ALGORITHMS, group_weights, groups_of, regrouped
+from .shared.received_loss import ReceivedLoss
 from .vpt import VPT
 
 
@@ -63,59 +63,63 @@ class FedGR(ReceivedLoss, VPT):
         """How much groups count in round r ≥ 1: delta (1 - gamma^(r-1))."""
         return self.delta * (1 - self.gamma ** (round - 1 + self.rounds_ahead))
 
-    def first_pass(self, model, visit: Visit, batch: Batch | None = None) -> Tensor:
+    def first_pass(
+        self, model, context: ClientContext, batch: Batch | None = None
+    ) -> Tensor:
         """The frozen features e of a batch, (B, D), or of all the client's pictures."""
-        return visit.kept("first pass", lambda b: model.look(b.x), batch)
+        return context.kept("first pass", lambda b: model.look(b.x), batch)
 
-    def traits(self, model: nn.Module, visit: Visit) -> Tensor:
+    def traits(self, model: nn.Module, context: ClientContext) -> Tensor:
         """By what a client is grouped, for each of its pictures: (N, D)."""
-        return self.first_pass(model, visit)
+        return self.first_pass(model, context)
 
-    def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
+    def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """L_k of the received model, a float64 scalar."""
-        return super().arrive(model, visit) if self.reweight else {}
+        return super().before_training(model, context) if self.reweight else {}
 
     @torch.no_grad()
-    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+    def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The mean of the means of the client's classes, (D,)."""
         if not self.needs_groups:
             return {}
         # (4): 1/C_k sum_c 1/|D_kc| sum_{x of c} h_x
-        _, y = visit.client.train.targets.unique(return_inverse=True)
-        return {"representation": cluster_means(self.traits(model, visit), y).mean(0)}
+        _, y = context.client.train.targets.unique(return_inverse=True)
+        return {"representation": cluster_means(self.traits(model, context), y).mean(0)}
 
-    def report_form(self, model: nn.Module) -> Tensors:
+    def upload_spec(self, model: nn.Module) -> Tensors:
         """D numbers, and the loss."""
-        form = super().report_form(model) if self.reweight else {}
+        form = super().upload_spec(model) if self.reweight else {}
         if self.needs_groups:
             form["representation"] = model.head.weight[0].detach()
         return form
 
-    def check(self, tensors: Tensors, model: nn.Module) -> None:
+    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """The loss is a number ≥ 0."""
-        super().check({n: v for n, v in tensors.items() if n == "loss"}, model)
+        super().check_upload({n: v for n, v in tensors.items() if n == "loss"}, model)
 
-    def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
+    def aggregation_weights(
+        self, server: Server, messages: Sequence[Message]
+    ) -> Tensor:
         """By the losses of clients and of their groups, which `aggregate` has found."""
-        shares = super().weigh(server, messages)
+        shares = super().aggregation_weights(server, messages)
         if not self.reweight:
             return shares
         groups = groups_of(server.memory, [m.client for m in messages])
-        losses = torch.stack([m.report["loss"] for m in messages])
+        losses = torch.stack([m.upload["loss"] for m in messages])
         beta = self.beta(server.round + 1)
         return group_weights(shares, losses, groups, beta, self.q)
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """Find the groups, then average."""
         if self.needs_groups:
-            said = {m.client: m.report["representation"] for m in messages}
+            said = {m.client: m.upload["representation"] for m in messages}
             how = (self.num_groups, self.clustering)
             server = replace(server, memory=regrouped(server.memory, said, *how))
         return super().aggregate(server, messages)
 
-    def noted(self, server: Server, messages: Sequence[Message]) -> Tensors:
+    def server_metrics(self, server: Server, messages: Sequence[Message]) -> Tensors:
         """Each participant's group, and what it counted."""
         if not self.needs_groups:
             return {}
         groups = groups_of(server.memory, [m.client for m in messages])
-        return {"group": groups, "weight": self.weigh(server, messages)}
+        return {"group": groups, "weight": self.aggregation_weights(server, messages)}

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..bank import gather, others
-from ..checks import expect, expect_fractions
-from ..federation import Batch
-from ..messages import Tensors, expect_names
+from ..core.checks import expect, expect_fractions
+from ..core.messages import Tensors, expect_names
+from ..federation.federation import Batch
 from ..models.pretrained import plain_attention
-from ..training import Visit
+from ..training.local import ClientContext
 from .fedavg import FedAvg
+from .shared.samples import gather, others
 
 
 @dataclass(frozen=True)
@@ -60,30 +60,30 @@ class FedMix(FedAvg):
         """The network, with second derivatives where the expansion needs them."""
         return model if self.naive else plain_attention(model)
 
-    def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
+    def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """Mean pictures, (G, C, H, W), and labels, (G, M, …), of random, even groups.
 
         G is n / ``group_size``, rounded up, or what leaves ``smallest_group`` to each.
         """
-        mine, n = visit.client.train, len(visit.client.train)
-        if visit.training.compile and not self.naive:
+        mine, n = context.client.train, len(context.client.train)
+        if context.training.compile and not self.naive:
             raise ValueError(
                 "FedMix needs second derivatives, which compiled networks lack; take "
                 "LocalTraining(compile=False), or FedMix(naive=True)"
             )
         num = min(math.ceil(n / (self.group_size or n)), n // self.smallest_group)
-        group = torch.randperm(n, generator=visit.rng) * max(1, num) // n
+        group = torch.randperm(n, generator=context.rng) * max(1, num) // n
         share = F.normalize(F.one_hot(group).to(torch.float32), p=1, dim=0)
         pictures, labels = 0, 0
-        for x, y, index, _ in mine.batches(visit.training.batch_size):
+        for x, y, index, _ in mine.batches(context.training.batch_size):
             # (1/M) sum_j x_j and (1/M) sum_j onehot(y_j), over the pictures of a group
             part = share.to(x)[index]
-            target = visit.task.soft(y, visit.num_classes).to(x)
+            target = context.task.soft(y, context.num_classes).to(x)
             pictures = pictures + torch.einsum("bg,b...->g...", part, x)
             labels = labels + torch.einsum("bg,b...->g...", part, target)
         return {"pictures": pictures[:num], "labels": labels[:num]}
 
-    def check(self, tensors: Tensors, model: nn.Module) -> None:
+    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """Each mean picture needs a label, shares of the classes; ValueError if not."""
         expect_names(tensors, "pictures", "labels")
         pictures, labels = tensors["pictures"], tensors["labels"]
@@ -94,34 +94,34 @@ class FedMix(FedAvg):
                 f"{len(pictures)} pictures, {len(labels)} labels, sums {labels.sum(1)}"
             )
 
-    def pool(self, introductions: dict[int, Tensors]) -> Tensors:
+    def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """All means; ValueError when pictures differ in shape."""
-        return gather(introductions, "pictures", beside=("labels",))
+        return gather(uploads, "pictures", beside=("labels",))
 
-    def welcome(self, pooled: Tensors, client_id: int) -> Tensors:
+    def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
         """Everybody's means but the client's own."""
         told = others(pooled, client_id)
         return {name: told[name] for name in ("entries", "labels")}
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """(1 - a) l(f(u), y) + a l(f(u), y') + a <d/du (1 - a) l(f(u), y), x'>.
 
         One mean picture x' with its label y' serves the whole batch; u = (1 - a) x, and
         a is ``share``. NaiveMix sees u + a x' in place of u, and has no third term.
         """
-        bank, a = visit.memory, self.share
-        one = torch.randint(len(bank["labels"]), (), generator=visit.rng)
+        bank, a = context.memory, self.share
+        one = torch.randint(len(bank["labels"]), (), generator=context.rng)
         mean_x, mean_y = (bank[name][one].to(batch.x) for name in ("entries", "labels"))
         u = ((1 - a) * batch.x).requires_grad_()
         output = model(u + a * mean_x if self.naive else u)
         parts = {
-            "own_loss": (1 - a) * visit.task.loss(output, batch.y),
-            "foreign_loss": a * visit.task.loss(output, mean_y.expand_as(output)),
+            "own_loss": (1 - a) * context.task.loss(output, batch.y),
+            "foreign_loss": a * context.task.loss(output, mean_y.expand_as(output)),
         }
         if not self.naive:
             (slope,) = torch.autograd.grad(parts["own_loss"], u, create_graph=True)
             # the loss is a mean over samples, so the slope has their 1/B already
             parts["expansion"] = a * (slope * mean_x).sum()
         for name, part in parts.items():
-            visit.log(name, part)
+            context.log(name, part)
         return sum(parts.values())

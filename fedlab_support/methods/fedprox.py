@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect, expect_not_negative
-from ..federation import Batch
-from ..training import Visit
+from ..core.checks import expect, expect_not_negative
+from ..federation.federation import Batch
+from ..training.local import ClientContext
 from .fedavg import FedAvg
 
 
@@ -37,10 +37,10 @@ class FedProx(FedAvg):
         known = ("squared", "norm")
         expect(self, "penalty", "'squared' or 'norm'", self.penalty in known)
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """F_k(w) + mu/2 · ||w - w_t||², over trained parameters that were received."""
-        task_loss = super().loss(model, batch, visit)
-        anchor = visit.received.weights
+        task_loss = super().loss(model, batch, context)
+        anchor = context.received.weights
         distance = sum(
             (parameter - anchor[name]).square().sum()
             for name, parameter in model.named_parameters()
@@ -49,5 +49,5 @@ class FedProx(FedAvg):
         if self.penalty == "norm":
             # The root has no gradient at 0, where there is nothing to pull back.
             distance = torch.where(distance > 0, distance, 1).sqrt() * (distance > 0)
-        visit.log("task_loss", task_loss)
+        context.log("task_loss", task_loss)
         return task_loss + self.mu / 2 * distance

@@ -9,10 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect, expect_not_negative
-from ..federation import Batch
-from ..messages import Tensors
-from ..training import Visit
+from ..core.checks import expect, expect_not_negative
+from ..core.messages import Tensors
+from ..federation.federation import Batch
+from ..training.local import ClientContext
 from .fedavg import FedAvg
 
 MOST_COLUMNS = 1024
@@ -89,12 +89,12 @@ class FedRobust(FedAvg):
         num = x.shape[1] if self.family == "per_channel" else x[0].numel()
         return {"matrix": torch.eye(num).to(x), "shift": x.new_zeros(num)}
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """The task's loss on distorted pictures; then Λ and δ climb, both at once."""
-        x, memory, start = batch.x, visit.memory, self.neutral(batch.x)
+        x, memory, start = batch.x, context.memory, self.neutral(batch.x)
         parts = [memory.get(name, start[name]).detach() for name in start]
         parts = [part.requires_grad_() for part in parts]
-        loss = visit.task.loss(model(self.distort(x, *parts)), batch.y)
+        loss = context.task.loss(model(self.distort(x, *parts)), batch.y)
         slopes = torch.autograd.grad(len(x) * loss, parts, retain_graph=True)
         # values of the picture that one entry moves
         num = x[0, 0].numel() if self.family == "per_channel" else 1

@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect, expect_not_negative
-from ..optimisers import SAM
-from ..training import LocalTraining
+from ..core.checks import expect, expect_not_negative
+from ..training.local import LocalTraining
+from ..training.optimisers import SAM
 from .fedavg import FedAvg
 
 

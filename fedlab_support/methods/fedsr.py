@@ -9,11 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect, expect_count, expect_not_negative
-from ..federation import Batch
-from ..models.gaussian import GaussianHead
-from ..streams import current_layer_noise
-from ..training import Visit
+from ..core.checks import expect, expect_count, expect_not_negative
+from ..core.rng import current_layer_noise
+from ..federation.federation import Batch
+from ..models.layers.gaussian import GaussianHead
+from ..training.local import ClientContext
 from .fedavg import FedAvg
 
 
@@ -79,13 +79,13 @@ class FedSR(FedAvg):
         own = ("head.reference_mean", "head.reference_scale", "head.stretch")
         return {name for name in own if model.get_parameter(name).requires_grad}
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """CE(g(z), y) + a · mean ||z|| + b · CMI, with one z ~ N(mu, sigma²) each."""
         features, head = model.encode(batch.x), model.head
         mu, sigma = head.gaussian(features)
-        z = head.sample(mu, sigma, 1, visit.rng)[0]
+        z = head.sample(mu, sigma, 1, context.rng)[0]
         logits = head.classifier(z if self.form == "official" else features)
-        parts = {"task_loss": visit.task.loss(logits, batch.y)}
+        parts = {"task_loss": context.task.loss(logits, batch.y)}
         if self.l2r_weight:
             norm = torch.linalg.vector_norm(z, dim=1)
             size = norm if self.power == 1 else norm.square()
@@ -93,7 +93,7 @@ class FedSR(FedAvg):
         if self.cmi_weight:
             parts["cmi"] = self.cmi_weight * head.cmi(mu, sigma, batch.y)
         for name, part in parts.items():
-            visit.log(name, part)
+            context.log(name, part)
         return sum(parts.values())
 
     def predict(self, model: nn.Module, x: Tensor) -> Tensor:

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .. import styles
-from ..bank import gather
-from ..checks import expect, expect_fractions, expect_not_negative
-from ..federation import Batch
-from ..messages import Tensors
-from ..metrics import of_another_class
-from ..training import Visit
+from ..core.checks import expect, expect_fractions, expect_not_negative
+from ..core.messages import Tensors
+from ..core.metrics import of_another_class
+from ..federation.federation import Batch
+from ..training.local import ClientContext
 from .fedavg import FedAvg
+from .shared import styles
+from .shared.samples import gather
 
 PARTS = ("nothing", "client clusters", "server clusters", "contrast", "transfer")
 """What the ablations of the paper leave out, v5 and then v1 to v4."""
@@ -70,51 +70,51 @@ class FISC(FedAvg):
         """The network, and beside it the one that transfers styles."""
         return styles.attach(model, self.network)
 
-    def introduce(self, model: nn.Module, visit: Visit) -> Tensors:
+    def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The client's style, (1, 2, C)."""
-        maps = styles.features(model, visit.client.train, visit.training.batch_size)
+        maps = styles.features(model, context.client.train, context.training.batch_size)
         is_clustered = self.without != "client clusters"
         style = styles.client_style(maps, is_clustered, self.with_spread)
-        xi = torch.randn(style.shape, generator=visit.rng)
+        xi = torch.randn(style.shape, generator=context.rng)
         return {"styles": styles.disturbed(style, xi, self.noise, self.fading)[None]}
 
-    def check(self, tensors: Tensors, model: nn.Module) -> None:
+    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """A style is finite, its deviations are not negative; ValueError otherwise."""
         styles.check_styles(tensors)
 
-    def pool(self, introductions: dict[int, Tensors]) -> Tensors:
+    def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """The interpolation style, (1, 2, C), and those of the K clients, (K, 2, C)."""
-        said = gather(introductions, "styles")["entries"]
+        said = gather(uploads, "styles")["entries"]
         style = said.mean(0)
         if self.without != "server clusters":
             style = styles.interpolation_style(said, self.coarsest)
         return {"styles": style[None], "said": said}
 
-    def welcome(self, pooled: Tensors, client_id: int) -> Tensors:
+    def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
         """The interpolation style."""
         return {"styles": pooled["styles"]}
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """CE(g(z), y) + contrast(z, z~) + gamma2 · mean(z² + z~²)."""
         z = model.encode(batch.x)
-        parts = {"task_loss": visit.task.loss(model.head(z), batch.y)}
+        parts = {"task_loss": context.task.loss(model.head(z), batch.y)}
         if self.without == "contrast" or self.contrast_weight or self.size_weight:
-            copies = model.encode(self._copies(model, batch, visit))
+            copies = model.encode(self._copies(model, batch, context))
             if self.without == "contrast":
-                parts["copies"] = visit.task.loss(model.head(copies), batch.y)
+                parts["copies"] = context.task.loss(model.head(copies), batch.y)
             else:
-                negative = of_another_class(batch.y, visit.rng)
+                negative = of_another_class(batch.y, context.rng)
                 parts["contrast"] = self.contrast(z, copies, negative)
             parts["size"] = self.size_weight * (z.square() + copies.square()).mean()
         for name, part in parts.items():
-            visit.log(name, part)
+            context.log(name, part)
         return sum(parts.values())
 
-    def _copies(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def _copies(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         if self.without == "transfer":
-            shift = torch.randint(-2, 3, (2,), generator=visit.rng).tolist()
+            shift = torch.randint(-2, 3, (2,), generator=context.rng).tolist()
             return batch.x.flip(-1).roll(shift, (2, 3))
-        return styles.restyled(model, batch, visit, self.strength)[0]
+        return styles.restyled(model, batch, context, self.strength)[0]
 
     def contrast(self, z: Tensor, copies: Tensor, negative: Tensor) -> Tensor:
         """gamma1 · mean max(0, |z_i - z~_i| - |z_i - z~_j| + m) of unit vectors.

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checks import expect, expect_count, expect_not_negative
-from ..clustering import means_by_group
-from ..federation import Batch, Federation
-from ..messages import Message, Server, Tensors, expect_classes
-from ..metrics import per_class
-from ..training import Visit
+from ..core.checks import expect, expect_count, expect_not_negative
+from ..core.messages import Message, Server, Tensors, expect_classes
+from ..core.metrics import per_class
+from ..federation.federation import Batch, Federation
+from ..training.local import ClientContext
 from .fedavg import FedAvg
+from .shared.clustering import means_by_group
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,18 @@ class FPL(FedAvg):
     def check_federation(self, federation: Federation) -> None:
         """Masks will do: they tell the class of every pixel."""
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """CE + a · contrast + b · consistency; CE where no prototypes are told."""
         features = model.encode(batch.x)
-        parts = {"task_loss": visit.task.loss(model.head(features), batch.y)}
+        parts = {"task_loss": context.task.loss(model.head(features), batch.y)}
         z, y = per_class(features, batch.y)
-        is_last = batch.epoch == visit.training.epochs - 1
-        if is_last and not self.exact and not visit.is_replaying:
-            self._collect(z.detach(), y, visit)
-        if told := visit.received.shared:
+        is_last = batch.epoch == context.training.epochs - 1
+        if is_last and not self.exact and not context.is_replaying:
+            self._collect(z.detach(), y, context)
+        if told := context.received.shared:
             parts |= self.comparison(z, y, **told)
         for name, part in parts.items():
-            visit.log(name, part)
+            context.log(name, part)
         return sum(parts.values())
 
     def comparison(
@@ -92,25 +92,25 @@ class FPL(FedAvg):
         consistency = self.consistency_weight * (z - unbiased).square().mean(1)
         return {"contrast": contrast.sum() / n, "consistency": consistency.sum() / n}
 
-    def _collect(self, z: Tensor, y: Tensor, visit: Visit) -> None:
+    def _collect(self, z: Tensor, y: Tensor, context: ClientContext) -> None:
         """Add features (R, D) of classes (R,) to the sums that `report` takes away."""
-        num, kept = visit.num_classes, visit.memory
+        num, kept = context.num_classes, context.memory
         kept.setdefault("sums", z.new_zeros(num, z.shape[1], dtype=torch.float32))
         kept.setdefault("counts", y.new_zeros(num))
         kept["sums"].index_add_(0, y, z.float())
         kept["counts"] += y.bincount(minlength=num)
 
     @torch.no_grad()
-    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+    def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """Prototypes, (M', D), and their classes, (M',), of at least ``min_count``."""
-        batches = visit.client.train.batches(visit.training.batch_size)
+        batches = context.client.train.batches(context.training.batch_size)
         for batch in batches if self.exact else ():
-            self._collect(*per_class(model.encode(batch.x), batch.y), visit)
-        sums, counts = visit.memory.pop("sums"), visit.memory.pop("counts")
+            self._collect(*per_class(model.encode(batch.x), batch.y), context)
+        sums, counts = context.memory.pop("sums"), context.memory.pop("counts")
         said = (counts >= self.min_count).nonzero()[:, 0]
         return {"prototypes": sums[said] / counts[said, None], "classes": said}
 
-    def check(self, tensors: Tensors, model: nn.Module) -> None:
+    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """One prototype per class, as wide as features; ValueError otherwise."""
         num, head = model.num_classes, model.head.parameters()
         width = next((p.shape[1] for p in head if p.ndim > 1), None)
@@ -118,7 +118,7 @@ class FPL(FedAvg):
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """FedAvg, and the means of each class's clusters of this round's prototypes."""
-        names, said = ("prototypes", "classes"), [m.report for m in messages]
+        names, said = ("prototypes", "classes"), [m.upload for m in messages]
         rows = (torch.cat([report[name] for report in said]) for name in names)
         told = dict(zip(names, means_by_group(*rows), strict=True))
         return replace(super().aggregate(server, messages), shared=told)

@@ -9,13 +9,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect, expect_fractions, expect_not_negative
-from ..federation import Batch
-from ..messages import Message, Server, Tensors, expect_alike, weighted_mean
-from ..models.amplitude import AmplitudeNorm
+from ..core.checks import expect, expect_fractions, expect_not_negative
+from ..core.messages import Message, Server, Tensors, expect_alike, weighted_mean
+from ..federation.federation import Batch
+from ..models.layers.amplitude import AmplitudeNorm
 from ..models.stages import insert_entry
-from ..optimisers import SAM
-from ..training import LocalTraining, Visit
+from ..training.local import ClientContext, LocalTraining
+from ..training.optimisers import SAM
 from .fedavg import FedAvg
 
 LAYER = "entry.harmony"
@@ -64,38 +64,38 @@ class HarmoFL(FedAvg):
         """The layer's state, which travels on its own."""
         return {name for name in model.state_dict() if name.startswith(f"{LAYER}.")}
 
-    def brief(self, server: Server, client_id: int) -> Tensors:
+    def client_broadcast(self, server: Server, client_id: int) -> Tensors:
         """The common amplitude, if there is one that this client has not got yet."""
         memory = server.memory
         if "amplitude" not in memory or client_id in memory["told"]:
             return server.shared
         return server.shared | {"amplitude": memory["amplitude"]}
 
-    def arrive(self, model: nn.Module, visit: Visit) -> Tensors:
+    def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """Use the amplitude that was told, for good."""
-        if "amplitude" in visit.received.shared:
-            model.get_submodule(LAYER).fix(visit.received.shared["amplitude"])
+        if "amplitude" in context.received.shared:
+            model.get_submodule(LAYER).fix(context.received.shared["amplitude"])
         return {}
 
     def optimiser(self, named_params, training: LocalTraining) -> SAM:
         """SAM of radius alpha."""
         return SAM(super().optimiser(named_params, training), self.alpha)
 
-    def loss(self, model: nn.Module, batch: Batch, visit: Visit) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """The task's loss; until the amplitude is fixed it follows the batch first."""
-        if self.window != "none" and not visit.is_replaying:
+        if self.window != "none" and not context.is_replaying:
             layer = model.get_submodule(LAYER)
             if not layer.is_fixed:
                 layer.observe(batch.x, self.decay)
-        return super().loss(model, batch, visit)
+        return super().loss(model, batch, context)
 
-    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+    def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The client's own amplitude, as long as there is no common one."""
         if self.window == "none" or (layer := model.get_submodule(LAYER)).is_fixed:
             return {}
         return {"amplitude": layer.amplitude}
 
-    def check(self, tensors: Tensors, model: nn.Module) -> None:
+    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """An amplitude is like the layer's, and not negative; ValueError otherwise."""
         if tensors:
             own = model.get_buffer(f"{LAYER}.amplitude")
@@ -109,8 +109,10 @@ class HarmoFL(FedAvg):
         if "amplitude" in memory:
             now = memory["told"].new_tensor([m.client for m in messages])
             memory["told"] = torch.cat([memory["told"], now]).unique()
-        elif said := [m for m in messages if m.report]:
-            memory = weighted_mean([m.report for m in said], self.weigh(server, said))
+        elif said := [m for m in messages if m.upload]:
+            memory = weighted_mean(
+                [m.upload for m in said], self.aggregation_weights(server, said)
+            )
             memory["told"] = torch.tensor([], dtype=torch.int64)
         return replace(after, memory=memory)
 

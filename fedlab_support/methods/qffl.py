@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from ..checks import expect, expect_not_negative
-from ..messages import Message, Server, Tensors
-from ..training import Visit
+from ..core.checks import expect, expect_not_negative
+from ..core.messages import Message, Server, Tensors
+from ..training.local import ClientContext
 from .fedavg import FedAvg
-from .received_loss import ReceivedLoss, numbers
+from .shared.received_loss import ReceivedLoss, numbers
 
 
 @dataclass(frozen=True)
@@ -47,29 +47,34 @@ class QFFL(ReceivedLoss, FedAvg):
         expect_not_negative(self, "q")
         expect(self, "epsilon", "> 0 and finite", 0 < self.epsilon < math.inf)
 
-    def report(self, model: nn.Module, visit: Visit) -> Tensors:
+    def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """||w - w_k||² / lr over all parameters, which is ||g_k||² / L; 8 bytes."""
-        start, lr = visit.received.weights, visit.training.lr
+        start, lr = context.received.weights, context.training.lr
         steps = [p - start[n] for n, p in model.named_parameters() if n in start]
         square = sum(step.detach().double().square().sum() for step in steps)
         return {"walk": square / (lr or 1.0)}  # at rate 0 nobody walked
 
-    def report_form(self, model: nn.Module) -> Tensors:
+    def upload_spec(self, model: nn.Module) -> Tensors:
         """Two numbers: the loss, and the length of the walk."""
-        form = super().report_form(model)
+        form = super().upload_spec(model)
         return form | {"walk": form["loss"]}
 
-    def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
+    def aggregation_weights(
+        self, server: Server, messages: Sequence[Message]
+    ) -> Tensor:
         """a_k = p_k F_k^q / Σ_j p_j F_j^q, float64 (m,)."""
         log = (numbers(messages, "loss") + self.epsilon).log()
         # p_k (F_k / F_max)^q: no power overflows
-        pull = super().weigh(server, messages) * (self.q * (log - log.max())).exp()
+        pull = (
+            super().aggregation_weights(server, messages)
+            * (self.q * (log - log.max())).exp()
+        )
         return pull / pull.sum()
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """Go from w towards the mean, by a share in 0…1."""
         losses = numbers(messages, "loss") + self.epsilon
-        a, walk = self.weigh(server, messages), numbers(messages, "walk")
+        a, walk = self.aggregation_weights(server, messages), numbers(messages, "walk")
         # Σ p_k L F_k^q / Σ p_k h_k = 1 / (1 + q Σ a_k ||g_k||² / (L F_k))
         share = float(1 / (1 + (self.q * a * walk / losses).sum()))
         old, after = server.weights, super().aggregate(server, messages)

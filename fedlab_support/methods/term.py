@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..checks import expect
-from ..messages import Message, Server
+from ..core.checks import expect
+from ..core.messages import Message, Server
 from .fedavg import FedAvg
-from .received_loss import ReceivedLoss, numbers
+from .shared.received_loss import ReceivedLoss, numbers
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,11 @@ class TERM(ReceivedLoss, FedAvg):
         super().__post_init__()
         expect(self, "tilt", "finite", math.isfinite(self.tilt))
 
-    def weigh(self, server: Server, messages: Sequence[Message]) -> Tensor:
+    def aggregation_weights(
+        self, server: Server, messages: Sequence[Message]
+    ) -> Tensor:
         """p_k exp(t F_k) / Σ_j p_j exp(t F_j), float64 (m,)."""
-        shares = super().weigh(server, messages)
+        shares = super().aggregation_weights(server, messages)
         losses = numbers(messages, "loss")
         # t (F_k - F_max) ≤ 0, or with F_min where t < 0: no power overflows
         far = losses.max() if self.tilt > 0 else losses.min()

@@ -9,10 +9,10 @@ from typing import ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
-from ..checks import expect, expect_count
+from ..core.checks import expect, expect_count
 from ..models.prompted_vit import INITS, PromptedViT, Prompts
-from ..optimisers import FusedSGD
-from ..training import LocalTraining, build_optimiser
+from ..training.local import LocalTraining, build_optimiser
+from ..training.optimisers import FusedSGD
 from .fedavg import FedAvg
 
 

@@ -1,14 +1,19 @@
 """Networks that keep the contract ``stages``, ``encode``, ``head``."""
 
+from fedlab_course.inversion_network import (
+    StyleInverter,
+    perceptual_distance,
+    style_inverter,
+)
+
 from .alexnet import AlexNet, alexnet, small_alexnet
-from .augmentation import FeatureAugmentation, modulation
 from .cnn import CNN, report_cnn, small_cnn
 from .densenet import DenseNet, densenet100
-from .gaussian import GaussianHead
-from .histogram import soft_bins, soft_histogram, symmetric_kl
-from .inversion import StyleInverter, perceptual_distance, style_inverter
+from .layers.augmentation import FeatureAugmentation, modulation
+from .layers.gaussian import GaussianHead
+from .layers.histogram import soft_bins, soft_histogram, symmetric_kl
+from .layers.noise import Dropout
 from .mobilenet import MobileNet, mobilenet
-from .noise import Dropout
 from .prompted_vit import PromptedViT, deit_tiny, tiny_vit, vit_b16
 from .resnet import ResNet, resnet18, resnet50
 from .squeezenet import SqueezeNet, squeezenet

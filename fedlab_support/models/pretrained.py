@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from ..vision import import_torchvision
+from ..core.torchvision_compat import import_torchvision
 
 SUFFIXES = {".safetensors", ".pth", ".pt", ".bin"}
 """Of files with weights; no tag of timm ends in one of them."""

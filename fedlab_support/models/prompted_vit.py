@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..messages import Tensors
+from ..core.messages import Tensors
 from .pretrained import Units, timm_network
 
 TINY_VIT = Path(__file__).parent / "assets" / "tiny_vit.safetensors"
-"""Made by ``python -m fedlab_support.pretraining.tiny_vit``."""
+"""Made by ``python -m fedlab_course.making.tiny_vit``."""
 DEIT_TINY = "deit_tiny_patch16_224.fp16.safetensors"
 VIT_B16 = "vit_base_patch16_224.augreg2_in21k_ft_in1k"
 TINY = {"patch_size": 4, "embed_dim": 96, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0}
@@ -173,7 +173,7 @@ def tiny_vit(
 ) -> PromptedViT:
     """A transformer that this project trained on drawn letters: D = 96, patches of 4.
 
-    At 28x28 pixels, by ``python -m fedlab_support.pretraining.tiny_vit``, which may
+    At 28x28 pixels, by ``python -m fedlab_course.making.tiny_vit``, which may
     make other ``weights``, too; None is one that was never trained. Otherwise as
     :func:`deit_tiny`.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..vision import import_torchvision
+from ..core.torchvision_compat import import_torchvision
 from .pretrained import entry, read_into
 from .stages import Staged, is_small, refuse_small
 

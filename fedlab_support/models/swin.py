@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from ..vision import import_torchvision
+from ..core.torchvision_compat import import_torchvision
 from .pretrained import at_first, timm_network
 from .stages import Staged
 

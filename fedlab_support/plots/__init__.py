@@ -1,50 +1,42 @@
 """Tables in, figures out: one style for every chapter."""
 
-from fedlab_support.plots.charts import compare_bars, grid_heatmap
-from fedlab_support.plots.curves import learning_curves
-from fedlab_support.plots.domains import accuracy_by_domain
-from fedlab_support.plots.drift import drift_picture
-from fedlab_support.plots.export import save_figure, save_table
-from fedlab_support.plots.features import bins_picture, scatter_panels
-from fedlab_support.plots.federation import clients_by_classes, contact_sheet
-from fedlab_support.plots.frequency import gaussian_picture, restyle_picture
-from fedlab_support.plots.groups import (
+from fedlab_course.figures.drift import drift_picture
+from fedlab_course.figures.features import bins_picture, scatter_panels
+from fedlab_course.figures.frequency import gaussian_picture, restyle_picture
+from fedlab_course.figures.groups import (
     accuracy_by_type,
     clusters_picture,
     weights_picture,
 )
-from fedlab_support.plots.landscape import loss_planes
-from fedlab_support.plots.leaks import leak_curves
-from fedlab_support.plots.methods import method_map
-from fedlab_support.plots.participation import (
+from fedlab_course.figures.landscape import loss_planes
+from fedlab_course.figures.leaks import leak_curves
+from fedlab_course.figures.methods import method_map
+from fedlab_course.figures.participation import (
     accuracy_by_client,
     participation_picture,
 )
-from fedlab_support.plots.scaling import (
+from fedlab_course.figures.scaling import (
     budget_picture,
     cost_curves,
     price_of_privacy,
     seconds_by_engine,
 )
-from fedlab_support.plots.segmentation import (
+from fedlab_course.figures.segmentation import (
     brightness_by_site,
     outline_sheet,
     score_by_amount,
     threshold_picture,
 )
-from fedlab_support.plots.settings import accuracy_by_setting
-from fedlab_support.plots.standings import orders_picture, rank_picture
-from fedlab_support.plots.style import (
-    COLOURS,
-    DOUBLE,
-    SINGLE,
-    SIZES,
-    SLIDE,
-    Picture,
-    png,
-    style,
-)
-from fedlab_support.plots.wire import wire_picture
+from fedlab_course.figures.settings import accuracy_by_setting
+from fedlab_course.figures.standings import orders_picture, rank_picture
+
+from .charts import compare_bars, grid_heatmap
+from .curves import learning_curves
+from .domains import accuracy_by_domain
+from .export import save_figure, save_table
+from .federation import clients_by_classes, contact_sheet
+from .style import COLOURS, DOUBLE, SINGLE, SIZES, SLIDE, Picture, png, style
+from .wire import wire_picture
 
 __all__ = [
     "COLOURS",

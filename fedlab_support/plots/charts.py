@@ -10,8 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import CenteredNorm, Normalize
 
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
+from .drawing import drawing
+from .style import (
     COLOURS,
     DOUBLE,
     SMALL,

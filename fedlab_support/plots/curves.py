@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from fedlab_support.history import ALL_CLIENTS, ALL_DOMAINS, summarise
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
+from ..core.history import ALL_CLIENTS, ALL_DOMAINS, summarise
+from .drawing import drawing
+from .style import (
     COLOURS,
     DOUBLE,
     MARKERS,

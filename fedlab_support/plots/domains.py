@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedlab_support.history import columns_of
-from fedlab_support.plots.curves import seeds_note
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
+from ..core.history import columns_of
+from .curves import seeds_note
+from .drawing import drawing
+from .style import (
     COLOURS,
     MARKERS,
     Picture,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fedlab_support.plots.style import Picture
+from .style import Picture
 
 DRAWINGS: dict[str, Callable[..., Picture]] = {}
 """Every function that draws tables, by its name; filled by `drawing`."""

@@ -15,9 +15,9 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedlab_support.plots.stored import portable, write_call, write_table
-from fedlab_support.plots.style import style
-from fedlab_support.plots.written import as_latex, as_markdown
+from .stored import portable, write_call, write_table
+from .style import style
+from .written import as_latex, as_markdown
 
 PACKAGES = ("fedlab_support", "matplotlib", "numpy", "pandas", "torch")
 PRINT_DPI = 300

@@ -11,16 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
-    COLOURS,
-    DOUBLE,
-    NORMAL,
-    SMALL,
-    Picture,
-    new_picture,
-    style,
-)
+from .drawing import drawing
+from .style import COLOURS, DOUBLE, NORMAL, SMALL, Picture, new_picture, style
 
 LABEL_INCHES = 0.145  # what one line of small text needs
 CAPTION = {"fontsize": SMALL, "ha": "center", "va": "bottom"}

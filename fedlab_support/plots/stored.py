@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from fedlab_support.plots.drawing import DRAWINGS, Drawing
-from fedlab_support.plots.style import Picture
+from .drawing import DRAWINGS, Drawing
+from .style import Picture
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

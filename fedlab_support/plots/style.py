@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from fedlab_support.plots.drawing import Drawing
+    from .drawing import Drawing
 
 SINGLE = (3.35, 2.4)  # inches: one column of a report
 DOUBLE = (6.9, 2.8)  # inches: the width of a page

@@ -6,24 +6,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
-    COLOURS,
-    DOUBLE,
-    NORMAL,
-    SMALL,
-    Picture,
-    new_picture,
-    style,
-)
+from .drawing import drawing
+from .style import COLOURS, DOUBLE, NORMAL, SMALL, Picture, new_picture, style
 
 PARTS = {  # name on the wire: colour, hatch
     "weights": (COLOURS["ours"], ""),
     "loss_query": (COLOURS["baseline"], "\\\\\\\\"),
     "shared": (COLOURS["other 2"], ""),
-    "welcome": (COLOURS["other 2"], "////"),
-    "report": (COLOURS["other 1"], ""),
-    "introduction": (COLOURS["other 1"], "////"),
+    "setup_reply": (COLOURS["other 2"], "////"),
+    "upload": (COLOURS["other 1"], ""),
+    "setup_upload": (COLOURS["other 1"], "////"),
     "num_examples": (COLOURS["other 3"], ""),
 }
 SHOWN = 10  # clients

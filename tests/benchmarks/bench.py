@@ -12,7 +12,7 @@ only. They are refused when the plain loop does not lie where it should: then th
 machine was busy, or the yardstick is broken. If it takes more than 2.1 times the
 arithmetic floor or 3.3 times the bare serial loop, its threads wait for a core, and
 everybody else looks fast; with less than 1.6 of the floor, the floor may be slow. The
-floor goes by the best kernels there are (`fedlab_support/engines/wide.py` says where
+floor goes by the best kernels there are (`fedlab_support/engines/onednn_linear.py` says where
 they are not PyTorch's); a second one, by PyTorch's own, is there to compare with.
 """
 
@@ -66,9 +66,9 @@ class Unknown(fl.FedAvg):
 
     stackable: ClassVar[bool] = True
 
-    def loss(self, model, batch, visit) -> torch.Tensor:
+    def loss(self, model, batch, context) -> torch.Tensor:
         """That of FedAvg."""
-        return super().loss(model, batch, visit)
+        return super().loss(model, batch, context)
 
 
 def centralised(job: Job, device: str) -> Iterator[None]:

@@ -24,14 +24,14 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import fedlab_support as fl
+from fedlab_support.core.metrics import task
+from fedlab_support.core.rng import numpy_stream
+from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.data import DomainData
 from fedlab_support.engines.batched import many_linear
 from fedlab_support.engines.local import one_intra_op_thread_here
-from fedlab_support.engines.wide import widened
-from fedlab_support.federation import Store
-from fedlab_support.metrics import task
-from fedlab_support.streams import numpy_stream
-from fedlab_support.vision import import_torchvision
+from fedlab_support.engines.onednn_linear import widened
+from fedlab_support.federation.federation import Store
 
 
 class MLP(nn.Module):

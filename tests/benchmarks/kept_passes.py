@@ -31,17 +31,17 @@ MARKS: list[float] = []
 class Kept(fl.FedGCR):
     """FedGCR, with a clock at both ends of each visit and of its training."""
 
-    def arrive(self, model, visit):
+    def before_training(self, model, context):
         """As FedGCR."""
         MARKS.append(time.process_time())
-        said = super().arrive(model, visit)
+        said = super().before_training(model, context)
         MARKS.append(time.process_time())
         return said
 
-    def report(self, model, visit):
+    def after_training(self, model, context):
         """As FedGCR."""
         MARKS.append(time.process_time())
-        said = super().report(model, visit)
+        said = super().after_training(model, context)
         MARKS.append(time.process_time())
         return said
 
@@ -50,11 +50,11 @@ class Kept(fl.FedGCR):
 class Anew(Kept):
     """The first pass is made whenever it is asked for."""
 
-    def first_pass(self, model, visit, batch=None):
+    def first_pass(self, model, context, batch=None):
         """The frozen features, from the pictures."""
         if batch is not None:
             return model.look(batch.x)
-        batches = visit.client.train.batches(visit.training.batch_size)
+        batches = context.client.train.batches(context.training.batch_size)
         return torch.cat([model.look(each.x) for each in batches])
 
 

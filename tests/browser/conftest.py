@@ -11,7 +11,7 @@ import pytest
 from papermill.iorw import load_notebook_node, write_ipynb
 from papermill.parameterize import parameterize_notebook
 
-from fedlab_support.chapters import NOTEBOOKS, profile
+from fedlab_course.runner import NOTEBOOKS, profile
 from tests.browser.lab import CHROMIUM, Lab, Notebook, browser_page, jupyter_lab
 
 PICTURES = NOTEBOOKS.parent / "build" / "screenshots"

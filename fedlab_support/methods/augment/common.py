@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from torch import Tensor, nn
 
-from ...federation import Batch
-from ...models.mixing import PairLayer, Pairs
+from ...federation.federation import Batch
+from ...models.layers.mixing import PairLayer, Pairs
 from ...models.stages import insert, stage_numbers
-from ...training import Visit, frozen_modules
+from ...training.local import ClientContext, frozen_modules
 
 NAME = "augment"
 """Of an augmentation's layer among those that were added to a stage."""
@@ -21,12 +21,12 @@ def happens(p: float, rng: np.random.Generator) -> bool:
     return p > 0 and (p == 1 or rng.random() < p)
 
 
-def mixed_labels(batch: Batch, pairs: Pairs, visit: Visit) -> Tensor:
+def mixed_labels(batch: Batch, pairs: Pairs, context: ClientContext) -> Tensor:
     """The batch's labels as class probabilities, mixed by ``pairs``: float (B, M, …).
 
     Cross-entropy is linear in them: lambda CE(y) + (1 - lambda) CE(y_pi).
     """
-    return pairs.mix(visit.task.soft(batch.y, visit.num_classes))
+    return pairs.mix(context.task.soft(batch.y, context.num_classes))
 
 
 def place(

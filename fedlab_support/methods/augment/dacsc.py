@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ...checks import expect, expect_flags
-from ...models.frequency import CCNorm, SCNorm
+from ...core.checks import expect, expect_flags
+from ...models.layers.frequency import CCNorm, SCNorm
 from ...models.stages import stage_numbers
-from ...training import Augmentation
+from ...training.local import Augmentation
 from .common import are_stages, place
 
 SHALLOW = 3

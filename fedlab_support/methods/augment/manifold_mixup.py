@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from ...checks import expect, expect_not_negative
-from ...federation import Batch
-from ...models.mixing import FeatureMixing, Pairs
-from ...training import Augmentation, Visit
+from ...core.checks import expect, expect_not_negative
+from ...federation.federation import Batch
+from ...models.layers.mixing import FeatureMixing, Pairs
+from ...training.local import Augmentation, ClientContext
 from .common import NAME, are_stages, mixed_labels, pair, place
 
 
@@ -55,7 +55,11 @@ class ManifoldMixup(Augmentation):
         return place(model, self.hidden, lambda _: FeatureMixing())
 
     def apply(
-        self, model: nn.Module, batch: Batch, visit: Visit, rng: np.random.Generator
+        self,
+        model: nn.Module,
+        batch: Batch,
+        context: ClientContext,
+        rng: np.random.Generator,
     ) -> Batch:
         """h~_i = lambda h_i + (1 - lambda) h_pi(i) at stage k, and y~ alike."""
         if not self.mixes_labels:
@@ -68,7 +72,7 @@ class ManifoldMixup(Augmentation):
         for number, way in enumerate(self._ways_past(model), 1):
             way.get_submodule(NAME).pairs = pairs if number <= k else None
         x = pairs.mix(batch.x) if k == 0 else batch.x
-        return batch._replace(x=x, y=mixed_labels(batch, pairs, visit))
+        return batch._replace(x=x, y=mixed_labels(batch, pairs, context))
 
     def _ways_past(self, model: nn.Module) -> Sequence[nn.Sequential]:
         """Where skip connections leave, up to the deepest stage that may be drawn."""

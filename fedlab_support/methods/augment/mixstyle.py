@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from ...checks import expect, expect_fractions, expect_not_negative
-from ...federation import Batch
-from ...models.mixing import Pairs, StyleMixing
-from ...training import Augmentation, Visit
+from ...core.checks import expect, expect_fractions, expect_not_negative
+from ...federation.federation import Batch
+from ...models.layers.mixing import Pairs, StyleMixing
+from ...training.local import Augmentation, ClientContext
 from .common import are_stages, happens, pair, place
 
 
@@ -41,7 +41,11 @@ class MixStyle(Augmentation):
         return place(model, self.stages, lambda _: StyleMixing())
 
     def apply(
-        self, model: nn.Module, batch: Batch, visit: Visit, rng: np.random.Generator
+        self,
+        model: nn.Module,
+        batch: Batch,
+        context: ClientContext,
+        rng: np.random.Generator,
     ) -> Batch:
         """Draw for each stage; pictures and labels stay."""
         for stage in self.stages:

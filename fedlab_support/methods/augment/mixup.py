@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from ...checks import expect_fractions, expect_not_negative
-from ...federation import Batch
-from ...models.mixing import Pairs
-from ...training import Augmentation, Visit
+from ...core.checks import expect_fractions, expect_not_negative
+from ...federation.federation import Batch
+from ...models.layers.mixing import Pairs
+from ...training.local import Augmentation, ClientContext
 from .common import happens, mixed_labels
 
 
@@ -37,11 +37,17 @@ class Mixup(Augmentation):
         return self.alpha > 0 and self.p > 0
 
     def apply(
-        self, model: nn.Module, batch: Batch, visit: Visit, rng: np.random.Generator
+        self,
+        model: nn.Module,
+        batch: Batch,
+        context: ClientContext,
+        rng: np.random.Generator,
     ) -> Batch:
         """x~_i = lambda x_i + (1 - lambda) x_pi(i), and y~ alike."""
         if not self.mixes_labels or not happens(self.p, rng):
             return batch
         share = rng.beta(self.alpha, self.alpha)
         pairs = Pairs.draw(batch.x, share, rng)
-        return batch._replace(x=pairs.mix(batch.x), y=mixed_labels(batch, pairs, visit))
+        return batch._replace(
+            x=pairs.mix(batch.x), y=mixed_labels(batch, pairs, context)
+        )

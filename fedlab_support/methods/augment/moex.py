@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from ...checks import expect, expect_flags, expect_fractions
-from ...federation import Batch
-from ...models.mixing import MOMENTS, MomentExchange, Pairs
-from ...training import Augmentation, Visit
+from ...core.checks import expect, expect_flags, expect_fractions
+from ...federation.federation import Batch
+from ...models.layers.mixing import MOMENTS, MomentExchange, Pairs
+from ...training.local import Augmentation, ClientContext
 from .common import happens, mixed_labels, pair, place
 
 
@@ -50,7 +50,11 @@ class MoEx(Augmentation):
         return place(model, (self.stage,), lambda _: layer)
 
     def apply(
-        self, model: nn.Module, batch: Batch, visit: Visit, rng: np.random.Generator
+        self,
+        model: nn.Module,
+        batch: Batch,
+        context: ClientContext,
+        rng: np.random.Generator,
     ) -> Batch:
         """h~_i = sigma_pi(i) (h_i - mu_i) / sigma_i + mu_pi(i), labels by share."""
         pairs = None
@@ -59,4 +63,4 @@ class MoEx(Augmentation):
         pair(model, self.stage, pairs)
         if pairs is None or not self.mixes_labels:
             return batch
-        return batch._replace(y=mixed_labels(batch, pairs, visit))
+        return batch._replace(y=mixed_labels(batch, pairs, context))

@@ -1,0 +1,1 @@
+"""What makes the package a course: exercises, figures, comparisons, and commands."""

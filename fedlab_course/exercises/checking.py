@@ -1,0 +1,167 @@
+"""What an exercise is, and how an answer is run without showing the solution."""
+
+from __future__ import annotations
+
+import html
+import inspect
+import linecache
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import EllipsisType, FrameType
+
+import numpy as np
+
+from .patience import TooLong, within
+
+SECONDS = 10
+"""The longest that a check may take, with all its calls of the learner's code."""
+
+MARKS = {True: "✔", False: "✘", None: "…"}
+COLOURS = {
+    True: "var(--jp-success-color0,#1b5e20)",
+    False: "var(--jp-error-color1,#b00020)",
+    None: "var(--jp-content-font-color2,#555)",
+}
+
+
+class Wrong(Exception):  # noqa: N818 - it is an answer, not an error
+    """The answer is wrong; the message helps without giving the solution."""
+
+
+class NotAttempted(Exception):  # noqa: N818
+    """The stub still holds `...`."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a check; shows itself as one sentence.
+
+    passed: True, False, or None when the exercise was not attempted.
+    """
+
+    name: str
+    passed: bool | None
+    message: str
+
+    def __repr__(self) -> str:
+        return f"{MARKS[self.passed]} {self.name}: {self.message}"
+
+    def _repr_html_(self) -> str:
+        text = html.escape(self.message).replace("\n", "<br>")
+        return (
+            "<p class='fl-exercise' role='status' "
+            f"style='color:{COLOURS[self.passed]}'><strong>{MARKS[self.passed]} "
+            f"{html.escape(self.name)}</strong>: {text}</p>"
+        )
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A named task with its check.
+
+    check: takes the answer and raises Wrong with a helpful message, or NotAttempted.
+           What it returns is the message for a right answer.
+    """
+
+    name: str
+    check: Callable[..., str]
+
+    def grade(self, answer: object, **given: object) -> Result:
+        """Check an answer. Raises TypeError if `given` does not fit the check."""
+        inspect.signature(self.check).bind(answer, **given)
+        try:
+            if is_stub(answer):
+                raise NotAttempted("not attempted")
+            message = within(SECONDS, lambda: self.check(answer, **given))
+            return Result(self.name, True, message)
+        except NotAttempted as stub:
+            return Result(self.name, None, str(stub))
+        except Wrong as wrong:
+            return Result(self.name, False, str(wrong))
+        except TooLong as late:
+            return Result(self.name, False, _explain_delay(late, answer))
+        except (Exception, SystemExit) as error:
+            # Only the kind of the error: its text may show what was expected.
+            kind = type(error).__name__
+            message = f"the answer does not have the form that is asked for ({kind})"
+            return Result(self.name, False, message)
+
+
+def is_stub(value: object) -> bool:
+    """Tell whether a value is, or still contains, the `...` of the stub."""
+    if value is None or isinstance(value, EllipsisType):
+        return True
+    if isinstance(value, Mapping):
+        return any(isinstance(entry, EllipsisType) for entry in value.values())
+    if isinstance(value, np.ndarray) and value.dtype == object:  # np.where(…, ..., ...)
+        value = value.ravel().tolist()
+    if isinstance(value, (list, tuple)):
+        return any(isinstance(entry, EllipsisType) for entry in value)
+    return False
+
+
+def name_mistake(
+    found: object,
+    mistakes: Iterable[tuple[object, str]],
+    is_close: Callable[[object, object], bool],
+) -> None:
+    """Raise Wrong with the hint of the first mistake that gives what was found.
+
+    mistakes: what each typical mistake gives, and its hint.
+    """
+    for mistake, hint in mistakes:
+        if is_close(found, mistake):
+            raise Wrong(hint)
+
+
+def call(answer: object, *inputs: object, given: str) -> object:
+    """Run the learner's function.
+
+    given: the inputs in words, for the message.
+    Raises NotAttempted for a stub, and Wrong when the function raises: with the error,
+    and the line of the learner's own code in which it arose.
+    """
+    if not callable(answer):
+        raise Wrong(f"expected a function, found {type(answer).__name__}")
+    try:
+        value = answer(*inputs)
+    except NotImplementedError:
+        raise NotAttempted("not attempted") from None
+    except (Exception, SystemExit) as error:
+        if isinstance(error, TypeError) and "ellipsis" in str(error).lower():
+            raise NotAttempted("not attempted") from None
+        raise Wrong(_explain(error, answer, given)) from None
+    if value is None:
+        raise NotAttempted("not attempted (or is `return` missing?)")
+    if is_stub(value):
+        raise NotAttempted("not attempted")
+    return value
+
+
+def _explain(error: BaseException, answer: object, given: str) -> str:
+    """Say which error arose in which line of the learner's code, and for what."""
+    walk = traceback.walk_tb(error.__traceback__)
+    where = _place(reversed(list(walk)), answer)
+    what = f"your code raised {type(error).__name__}: {error}{where}"
+    return f"{what}\nIt was called with {given}."
+
+
+def _explain_delay(late: TooLong, answer: object) -> str:
+    """Say in which line of the learner's code the time ran out."""
+    where = _place([(frame, frame.f_lineno) for frame in late.frames], answer)
+    return f"stopped: no result after {SECONDS} seconds{where}\nWhat ends the loop?"
+
+
+def _place(stack: Iterable[tuple[FrameType, int]], answer: object) -> str:
+    """The innermost line of the learner's own code, in words; empty without one.
+
+    stack: frames with line numbers, the innermost first.
+    """
+    code = getattr(answer, "__code__", None)
+    for frame, number in stack:
+        if code is not None and frame.f_code.co_filename == code.co_filename:
+            name, line = frame.f_code.co_name, number - frame.f_code.co_firstlineno + 1
+            text = linecache.getline(code.co_filename, number).strip()
+            return f"\nin line {line} of {name}" + (f": {text}" if text else "")
+    return ""

@@ -1,0 +1,1 @@
+"""Figures that only chapters of this course need."""

@@ -1,0 +1,197 @@
+"""Client types, from the majority to the minority: accuracy, weights, and clusters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.ticker import MaxNLocator
+
+from fedlab_support.core.history import columns_of
+from fedlab_support.plots.domains import accuracy_by_domain
+from fedlab_support.plots.drawing import drawing
+from fedlab_support.plots.style import (
+    COLOURS,
+    DOUBLE,
+    MARKERS,
+    SMALL,
+    Picture,
+    Size,
+    colours_for,
+    label_of,
+    new_picture,
+    one_row_per,
+    style,
+)
+
+MOST_PANELS = 3  # side by side
+SHAPES = (*MARKERS, "p", "h", "8")
+"""Markers with room for a letter inside, one per cluster."""
+
+
+@drawing
+def accuracy_by_type(
+    table: pd.DataFrame,
+    by: str = "name",
+    title: str = "",
+    unit: str = "Accuracy (%)",
+    size: Size = None,
+) -> Picture:
+    """Draw mean ± s.d. of every client type, the type with most clients first.
+
+    table: columns type, num_clients (of that type), `by`, mean, sd, num_seeds.
+    size:  "single", "double", "slide" or inches.
+    Raises ValueError for a type with two counts, and as `accuracy_by_domain`.
+    """
+    columns_of(table, ["type", "num_clients"])
+    counts = _counts(table)
+    names = {t: f"{t}\n{n} client{'s' * (n > 1)}" for t, n in counts.items()}
+    named = table.assign(type=table["type"].map(names))
+    order = list(names.values())
+    return accuracy_by_domain(named, "type", by, title, unit, order, size)
+
+
+def _counts(table: pd.DataFrame) -> dict[object, int]:
+    """Clients of each type, the largest type first."""
+    pairs = table[["type", "num_clients"]].drop_duplicates()
+    if (twice := pairs["type"][pairs["type"].duplicated()]).any():
+        raise ValueError(
+            f"expected one number of clients per type, found several of "
+            f"{twice.iloc[0]!r}; draw one federation at a time"
+        )
+    pairs = pairs.sort_values("num_clients", ascending=False, kind="stable")
+    return dict(zip(pairs["type"], pairs["num_clients"], strict=True))
+
+
+@drawing
+def weights_picture(
+    table: pd.DataFrame, panels: str = "name", title: str = ""
+) -> Picture:
+    """Draw what each client counts in every round: a row per client, type by type.
+
+    table:  columns client, type, round, weight (share in 0…1) and `panels`; of one
+            run for each panel, at most three. Who was absent in a round has no row.
+    All panels share one scale, from 0.
+    Raises ValueError for repeated rows, other columns, or too many panels.
+    """
+    columns_of(table, [panels, "client", "type", "round", "weight"])
+    one_row_per(table, [panels, "client", "round"], "draw one run in each panel")
+    shown = _few(table[panels])
+    clients = _in_rows(table)
+    rounds = range(table["round"].min(), table["round"].max() + 1)
+    norm = Normalize(0, 100 * table["weight"].max())
+    with style():
+        note = "A row is a client. Grey: it did not take part in that round."
+        size = (DOUBLE[0], 1.3 + max(1.2, 0.125 * len(clients)))
+        figure = new_picture(size, title, note)
+        axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        for axis, panel in zip(axes, shown, strict=True):
+            part = table[table[panels] == panel]
+            cells = part.pivot(index="client", columns="round", values="weight")
+            cells = 100 * cells.reindex(index=clients["client"], columns=rounds)
+            edges = (rounds[0] - 0.5, rounds[-1] + 0.5, len(clients) - 0.5, -0.5)
+            axis.set_facecolor(COLOURS["pale"])
+            look = {"norm": norm, "cmap": "viridis", "interpolation": "nearest"}
+            axis.imshow(cells, aspect="auto", extent=edges, **look)
+            axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            axis.set_title(str(panel), loc="left")
+            axis.set_xlabel("Round")
+            _part_types(axis, list(clients["type"]))
+        scale = ScalarMappable(norm, "viridis")
+        bar = figure.colorbar(scale, ax=axes, label="Weight (%)", pad=0.02)
+        bar.outline.set_visible(False)
+    return figure
+
+
+def _in_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The clients, each once, with their types, the largest type first."""
+    clients = table[["client", "type"]].drop_duplicates()
+    sizes = clients.groupby("type", sort=False)["client"].transform("size")
+    keys, falls = ["size", "type", "client"], [False, True, True]
+    return clients.assign(size=sizes).sort_values(keys, ascending=falls)
+
+
+def _few(column: pd.Series) -> list[object]:
+    """The panels, in their order; ValueError for too many."""
+    shown = list(column.unique())
+    if len(shown) > MOST_PANELS:
+        raise ValueError(f"expected at most {MOST_PANELS} panels, found {len(shown)}")
+    return shown
+
+
+def _part_types(axis: Axes, types: list[object]) -> None:
+    """A name at the middle of each type's rows, and white lines between types."""
+    names = list(dict.fromkeys(types))
+    middles = [np.flatnonzero([t == name for t in types]).mean() for name in names]
+    axis.set_yticks(middles, [str(name) for name in names])
+    axis.tick_params(axis="y", length=0)
+    for name in names[1:]:
+        axis.axhline(types.index(name) - 0.5, color="white", linewidth=2)
+    axis.spines[:].set_visible(False)
+
+
+@drawing
+def clusters_picture(
+    table: pd.DataFrame,
+    x: str = "x",
+    y: str = "y",
+    panels: str | None = None,
+    title: str = "",
+) -> Picture:
+    """Draw clients as points: colour and letter for the type, shape for the cluster.
+
+    table:  columns type, cluster, `x` and `y`, a row per client; at most five types
+            and eight clusters.
+    panels: column with one axis per value, at most three; every axis has its own range.
+    Raises ValueError for other columns or too many panels, types or clusters.
+    """
+    columns_of(table, ["type", "cluster", x, y, *([panels] if panels else [])])
+    shown = _few(table[panels]) if panels else [None]
+    types, clusters = list(table["type"].unique()), sorted(table["cluster"].unique())
+    if len(clusters) > len(SHAPES):
+        raise ValueError(
+            f"expected at most {len(SHAPES)} clusters, found {len(clusters)}: more "
+            "shapes are hard to tell apart"
+        )
+    letters = dict(zip(types, "ABCDE", strict=False))
+    shapes = dict(zip(clusters, SHAPES, strict=False))
+    with style():
+        colours = colours_for(types)
+        figure = new_picture((DOUBLE[0], 3.4), title)
+        axes = figure.subplots(1, len(shown), squeeze=False)[0]
+        for axis, panel in zip(axes, shown, strict=True):
+            part = table[table[panels] == panel] if panels else table
+            for place, row in enumerate(part.to_dict("records")):
+                kind, shape = row["type"], shapes[row["cluster"]]
+                look = {"color": colours[kind], "marker": shape}
+                _client(axis, (row[x], row[y]), letters[kind], look, 2 + place)
+            axis.set(xlabel=label_of(x), ylabel=label_of(y))
+            axis.set_title("" if panel is None else str(panel), loc="left")
+            axis.margins(0.1)
+        _name_looks(figure, letters, colours, shapes)
+    return figure
+
+
+def _client(
+    axis: Axes, place: tuple[float, float], letter: str, look: dict, zorder: int
+) -> None:
+    """A marker with a letter inside; what is drawn later covers both."""
+    size = 190 if look["marker"] in "^v" else 120  # triangles have less room
+    edge = {"edgecolor": "white", "linewidth": 0.6}
+    axis.scatter(*place, s=size, zorder=zorder, **look, **edge)
+    inside = {"ha": "center", "va": "center_baseline", "color": "white"}
+    axis.text(*place, letter, fontsize=SMALL, clip_on=True, zorder=zorder, **inside)
+
+
+def _name_looks(figure: Picture, letters: dict, colours: dict, shapes: dict) -> None:
+    """Beside the panels: the types in their colours, and the clusters in grey."""
+    axis, looks = figure.axes[0], {"linestyle": "none", "markersize": 6}
+    for kind, letter in letters.items():
+        name = {"label": f"{letter}  {kind}", "color": colours[kind]}
+        axis.plot([], [], marker="o", **name, **looks)
+    for cluster, shape in shapes.items():
+        name = {"label": f"cluster {cluster}", "color": COLOURS["quiet"]}
+        axis.plot([], [], marker=shape, **name, **looks)
+    figure.legend(loc="outside right upper", handletextpad=0.2)

@@ -1,0 +1,59 @@
+"""The loss over a plane through networks: valleys, and who stands where in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from fedlab_support.core.history import columns_of
+from fedlab_support.plots.drawing import drawing
+from fedlab_support.plots.style import COLOURS, DOUBLE, Picture, new_picture, style
+
+MARKS = {"client": ("o", "other 1"), "mean": ("D", "ours"), "start": ("s", "baseline")}
+LEVELS = 14
+
+
+@drawing
+def loss_planes(
+    table: pd.DataFrame, marks: pd.DataFrame, panels: str = "network", title: str = ""
+) -> Picture:
+    """Draw the loss on a plane of weights, one axis per value of `panels`.
+
+    table: columns `panels`, x, y, loss; every pair of x and y of a panel once.
+    marks: columns `panels`, x, y, what: "client", "mean" or "start".
+    All panels share colours and the range of the axes. Raises ValueError for an
+    incomplete grid, or other marks.
+    """
+    columns_of(table, [panels, "x", "y", "loss"])
+    if unknown := set(marks["what"]) - set(MARKS):
+        raise ValueError(f"marks must be of {list(MARKS)}, found {sorted(unknown)}")
+    shown = list(table[panels].unique())
+    low, high = table["loss"].min(), table["loss"].quantile(0.97)
+    levels = np.linspace(low, max(high, low + 1e-6), LEVELS)
+    with style():
+        figure = new_picture(DOUBLE, title)
+        look = {"sharex": True, "sharey": True, "squeeze": False}
+        axes = figure.subplots(1, len(shown), **look)[0]
+        for axis, panel in zip(axes, shown, strict=True):
+            part = table[table[panels] == panel]
+            grid = part.pivot(index="y", columns="x", values="loss")
+            if grid.isna().any(axis=None):
+                raise ValueError(f"expected a full grid of x and y for {panel!r}")
+            values = (grid.columns, grid.index, grid)
+            hills = axis.contourf(*values, levels, cmap="viridis_r", extend="max")
+            _stand(axis, marks[marks[panels] == panel])
+            axis.set(xlabel="First direction of weights", aspect="equal")
+            axis.set_title(str(panel), loc="left")
+        axes[0].set_ylabel("Second direction")
+        handles, names = axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower left", ncols=len(names))
+        figure.colorbar(hills, ax=list(axes), label="Loss", format="%.2f")
+    return figure
+
+
+def _stand(axis, marks: pd.DataFrame) -> None:
+    for what, (marker, role) in MARKS.items():
+        mine = marks[marks["what"] == what]
+        if len(mine):
+            look = {"marker": marker, "color": COLOURS[role], "edgecolors": "white"}
+            axis.scatter(mine["x"], mine["y"], s=34, label=what, zorder=3, **look)

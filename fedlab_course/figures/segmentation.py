@@ -1,0 +1,250 @@
+"""Slices with outlines, drawn by hand and found, and how well the two agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from fedlab_support.core.history import columns_of
+from fedlab_support.plots.curves import label_ends, seeds_note
+from fedlab_support.plots.drawing import drawing
+from fedlab_support.plots.federation import contact_sheet
+from fedlab_support.plots.style import (
+    COLOURS,
+    DOUBLE,
+    MARKERS,
+    SMALL,
+    Picture,
+    Size,
+    colours_for,
+    inches,
+    label_of,
+    new_picture,
+    one_row_per,
+    style,
+)
+
+TRUE = {"colors": COLOURS["other 1"], "linewidths": 1.1}
+FOUND = {"colors": "#8FD3FF", "linewidths": 1.1, "linestyles": "--"}
+"""Our blue is too dark on a dark picture; a predicted outline is also dashed."""
+
+BINS = np.linspace(0, 255, 33)
+
+
+@drawing
+def outline_sheet(
+    images: np.ndarray,
+    true: np.ndarray,
+    found: np.ndarray | None = None,
+    *,
+    columns: int,
+    titles: Sequence[str] | None = None,
+    row_labels: Sequence[str] | None = None,
+    notes: Sequence[str] | None = None,
+    title: str = "",
+    width: float = DOUBLE[0],
+) -> Picture:
+    """Lay slices out in rows, the true outline solid, the predicted one dashed.
+
+    images:      uint8 (N, C, H, W); the middle one of three channels is shown.
+    true, found: masks, 1 is foreground, (N, H, W); an empty mask has no outline.
+    notes:       one per image, in its lower left corner; by default the Dice of what
+                 was found.
+    columns, titles, row_labels, title, width: as for ``contact_sheet``.
+    Raises ValueError for masks or notes that do not fit the images.
+    """
+    masks = [true] if found is None else [true, found]
+    shape = (len(images), *images.shape[2:])
+    if any(np.shape(mask) != shape for mask in masks):
+        found_shapes = ", ".join(str(np.shape(mask)) for mask in masks)
+        raise ValueError(
+            f"expected masks of the pictures' shape {shape}, found {found_shapes}; "
+            "logits (N, 2, H, W) become a mask by argmax(1)"
+        )
+    if notes is not None and len(notes) != len(images):
+        raise ValueError(f"expected {len(images)} notes, found {len(notes)}")
+    if notes is None and found is not None:
+        pairs = zip(found, true, strict=True)
+        notes = [f"{100 * _dice(f == 1, t == 1):.0f} %" for f, t in pairs]
+    middle = images.shape[1] // 2
+    shown = images[:, middle : middle + 1]
+    figure = contact_sheet(shown, columns, titles, row_labels, title=title, width=width)
+    axis = figure.axes[0]
+    with style():
+        for number, image in enumerate(list(axis.get_images())):
+            for mask, look in zip(masks, (TRUE, FOUND), strict=False):
+                _outline(axis, mask[number], image.get_extent(), look)
+            if notes is not None:
+                _note(axis, notes[number], image.get_extent())
+    return figure
+
+
+def _outline(axis: Axes, mask: np.ndarray, extent, look: dict) -> None:
+    """The edge of a mask that lies in (left, right, bottom, top)."""
+    mask = np.pad(np.asarray(mask, float), 1)  # so that outlines close at the border
+    if mask.any():
+        left, right, bottom, top = extent
+        height, width = mask.shape
+        x = left + (np.arange(width) - 0.5) / (width - 2) * (right - left)
+        y = top + (np.arange(height) - 0.5) / (height - 2) * (bottom - top)
+        axis.contour(x, y, mask, levels=[0.5], **look)
+
+
+def _note(axis: Axes, text: str, extent) -> None:
+    left, _, bottom, _ = extent
+    box = {"boxstyle": "square,pad=0.15", "facecolor": "black", "alpha": 0.65}
+    look = {"fontsize": SMALL, "color": "white", "bbox": box | {"linewidth": 0}}
+    axis.text(left + 0.04, bottom - 0.05, text, va="bottom", **look)
+
+
+def brightness_by_site(
+    images: np.ndarray,
+    masks: np.ndarray,
+    domain: np.ndarray,
+    names: Sequence[str],
+    title: str = "",
+) -> Picture:
+    """Draw how bright the foreground and the rest are, one small panel per site.
+
+    images: uint8 (N, C, H, W), the middle channel counts; masks: (N, H, W); domain: int
+    (N,), positions in names. The data hold one row per site, part and bin; shares sum
+    to 1 for each part of a site.
+    """
+    middle = images[:, images.shape[1] // 2]
+    rows = []
+    for number, name in enumerate(names):
+        mine = domain == number
+        for part, is_part in (("foreground", masks == 1), ("the rest", masks != 1)):
+            counts, _ = np.histogram(middle[mine][is_part[mine]], BINS)
+            share = counts / max(1, counts.sum())
+            rows += [(name, part, *row) for row in zip(BINS[:-1], share, strict=True)]
+    table = pd.DataFrame(rows, columns=["site", "part", "brightness", "share"])
+    return draw_brightness(table, title)
+
+
+@drawing
+def draw_brightness(table: pd.DataFrame, title: str = "") -> Picture:
+    """Draw the histograms that `brightness_by_site` has counted."""
+    names = list(table["site"].unique())
+    num_rows = -(-len(names) // 3)
+    with style():
+        figure = new_picture((DOUBLE[0], 0.9 + 1.15 * num_rows), title)
+        axes = figure.subplots(num_rows, 3, sharex=True, sharey=True, squeeze=False)
+        for place, name in enumerate(names):
+            _brightness(axes.flat[place], table[table["site"] == name])
+            axes.flat[place].set_title(name, loc="left")
+        for axis in axes.flat[len(names) :]:
+            axis.remove()
+        axes[0, 0].legend(loc="upper right")
+        axes[0, 0].set_ylim(0, min(0.45, 1.2 * table["share"].max()))
+        figure.supxlabel("Brightness (0 to 255)", fontsize=SMALL)
+        figure.supylabel("Share of pixels", fontsize=SMALL)
+    return figure
+
+
+def _brightness(axis: Axes, table: pd.DataFrame) -> None:
+    fill = table[table["part"] == "the rest"]["share"]
+    line = table[table["part"] == "foreground"]["share"]
+    axis.stairs(fill, BINS, fill=True, color="#B8BEC4", label="the rest")
+    look = {"color": COLOURS["ours"], "linewidth": 1.6, "label": "foreground"}
+    axis.stairs(line, BINS, **look)
+    axis.xaxis.set_major_locator(MaxNLocator(4))
+
+
+@drawing
+def threshold_picture(
+    image: np.ndarray,
+    true: np.ndarray,
+    probability: np.ndarray,
+    threshold: float,
+    title: str = "",
+) -> Picture:
+    """Show where a network sees the foreground, and Dice over the threshold.
+
+    image: uint8 (H, W); true: mask (H, W); probability: of the foreground, (H, W).
+    Returns the slice with both outlines, the probabilities, and the curve; its data
+    hold one row per threshold. Raises ValueError for shapes that differ, or a threshold
+    outside [0, 1].
+    """
+    if not image.shape == true.shape == probability.shape or not 0 <= threshold <= 1:
+        raise ValueError(
+            "expected slice, mask and probability of one shape and a threshold in "
+            f"[0, 1], found {image.shape}, {true.shape}, {probability.shape} and "
+            f"{threshold}"
+        )
+    levels = np.linspace(0, 1, 41)
+    curve = [_dice(probability > level, true == 1) for level in levels]
+    table = pd.DataFrame({"threshold": levels, "dice": curve})
+    found = probability > threshold
+    value = 100 * _dice(found, true == 1)
+    with style():
+        figure = new_picture((DOUBLE[0], 2.4), title)
+        figure.data = table
+        slices, maps, lines = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
+        height, width = image.shape
+        extent = (0, width, height, 0)
+        slices.imshow(image, cmap="gray", vmin=0, vmax=255, extent=extent)
+        for mask, look in ((true, TRUE), (found, FOUND)):
+            _outline(slices, mask, extent, look)
+        slices.set_title("solid: true, dashed: found", fontsize=SMALL)
+        shown = maps.imshow(probability, cmap="cividis", vmin=0, vmax=1)
+        bar = figure.colorbar(shown, ax=maps, shrink=0.75, pad=0.03)
+        bar.outline.set_visible(False)
+        maps.set_title("probability of foreground", fontsize=SMALL)
+        for axis in (slices, maps):
+            axis.axis("off")
+        lines.plot(levels, 100 * table["dice"], color=COLOURS["ours"])
+        lines.plot([threshold], [value], "o", color=COLOURS["ours"])
+        lines.set_title(f"Dice {value:.1f} % at {threshold:g}", fontsize=SMALL)
+        lines.set(xlabel="Threshold", ylabel=label_of("dice"), ylim=(0, 103))
+        lines.grid(axis="y")
+    return figure
+
+
+def _dice(found: np.ndarray, true: np.ndarray) -> float:
+    total = found.sum() + true.sum()
+    return 2 * (found & true).sum() / total if total else 1.0
+
+
+@drawing
+def score_by_amount(
+    table: pd.DataFrame,
+    x: str = "slices",
+    by: str = "name",
+    title: str = "",
+    metric: str = "dice",
+    size: Size = None,
+) -> Picture:
+    """Draw mean ± s.d. over an amount of data, one line per value of `by`.
+
+    table: from `history.final` or `summarise`: columns `x` (a number), `by`, mean, sd,
+           num_seeds. Shares become per cent.
+    size:  "single", "double", "slide" or inches.
+    Raises ValueError for repeated rows, or more than five values of `by`.
+    """
+    columns_of(table, [x, by, "mean", "sd", "num_seeds"])
+    one_row_per(table, [x, by])
+    data = table.sort_values(x, ignore_index=True)
+    data[["mean", "sd"]] *= 100
+    names = list(table[by].unique())
+    with style():
+        note = seeds_note(data, "Points: mean, bars: ± s.d.")
+        figure = new_picture(inches(size), title, note)
+        axis = figure.subplots()
+        for (name, colour), marker in zip(
+            colours_for(names).items(), MARKERS, strict=False
+        ):
+            line = data[data[by] == name]
+            look = {"color": colour, "marker": marker}
+            axis.plot(line[x], line["mean"], label=name, **look)
+            bars = {"fmt": "none", "ecolor": colour, "capsize": 2.5, "elinewidth": 1.2}
+            axis.errorbar(line[x], line["mean"], line["sd"].fillna(0.0), **bars)
+        axis.set_xticks(sorted(data[x].unique()))
+        axis.set(xlabel=label_of(x), ylabel=label_of(metric))
+        axis.grid(axis="y")
+        label_ends(figure, axis, "")
+    return figure

@@ -1,0 +1,90 @@
+"""Many settings of one method: a dot each, against the same yardstick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from fedlab_support.core.history import columns_of
+from fedlab_support.plots.curves import seeds_note
+from fedlab_support.plots.drawing import drawing
+from fedlab_support.plots.style import (
+    COLOURS,
+    DOUBLE,
+    SMALL,
+    Picture,
+    Size,
+    inches,
+    new_picture,
+    one_row_per,
+    scale_of,
+    style,
+)
+
+NARROWEST = 6.0
+"""Least range of an axis in per cent, so that luck does not look like a finding."""
+
+OURS = ("FedFA", "FedFA+", "FISC", "FedGCR")
+ROLES = {"FedAvg": "baseline"} | dict.fromkeys(OURS, "ours")
+
+
+@drawing
+def accuracy_by_setting(
+    table: pd.DataFrame,
+    by: str = "name",
+    yardsticks: Sequence[str] = ("FedAvg",),
+    unit: str = "Accuracy (%)",
+    title: str = "",
+    size: Size = None,
+) -> Picture:
+    """Draw a row per setting: a dot for the mean, a bar for ± s.d., and its number.
+
+    table:      columns `by`, mean, sd, num_seeds, in the order of the rows.
+    yardsticks: settings whose mean is drawn as a line through all rows.
+    size:       "single", "double", "slide" or inches.
+    The axis need not start at zero: dots, unlike bars, do not ask for it.
+    Raises ValueError for a setting that stands twice.
+    """
+    columns_of(table, [by, "mean", "sd", "num_seeds"])
+    one_row_per(table, [by])
+    scaled = table[["mean", "sd"]] * scale_of(unit)
+    data = table.assign(mean=scaled["mean"], sd=scaled["sd"]).reset_index(drop=True)
+    with style():
+        size = inches(size, (DOUBLE[0], 1.15 + 0.24 * len(data)))
+        figure = new_picture(size, title, _note(data))
+        axis = figure.subplots()
+        for row in data.to_dict("records"):
+            if row[by] in yardsticks:
+                line = {"linestyle": ":", "linewidth": 1, "zorder": 0}
+                axis.axvline(row["mean"], color=colour_of(row[by]), **line)
+        for place, row in data.iterrows():
+            spread = 0.0 if pd.isna(row["sd"]) else row["sd"]
+            look = {"fmt": "o", "color": colour_of(row[by]), "capsize": 2.5}
+            axis.errorbar(row["mean"], place, xerr=spread, **look)
+            number = f"{row['mean']:.1f}" + (f" ± {spread:.1f}" if spread else "")
+            beside = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
+            axis.annotate(number, (1.02, place), va="center", fontsize=SMALL, **beside)
+        axis.set_yticks(range(len(data)), data[by].astype(str))
+        axis.set(ylim=(len(data) - 0.5, -0.5), xlabel=unit)
+        axis.margins(x=0.1)
+        if unit.endswith("(%)"):
+            low, high = axis.get_xlim()
+            more = max(0.0, NARROWEST - (high - low)) / 2
+            axis.set_xlim(low - more, high + more)
+        axis.tick_params(axis="y", length=0)
+        axis.grid(axis="x")
+    return figure
+
+
+def colour_of(name: object) -> str:
+    """Of a method: the baseline's, that of the course's own four, or a quiet one."""
+    return COLOURS[ROLES.get(str(name), "quiet")]
+
+
+def _note(data: pd.DataFrame) -> str:
+    """How many seeds stand behind the dots; several settings may have one only."""
+    counts = data["num_seeds"].unique()
+    if len(counts) > 1 and 1 in counts:
+        return "Dot: mean, bar: ± s.d. over seeds; a dot without a bar is one seed."
+    return seeds_note(data, "Dot: mean, bar: ± s.d.")

@@ -1,0 +1,140 @@
+"""The leaderboard in pictures: ranks with intervals, papers' orders beside ours."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import ScalarFormatter
+
+from fedlab_support.core.history import columns_of
+from fedlab_support.plots.drawing import drawing
+from fedlab_support.plots.style import (
+    COLOURS,
+    DOUBLE,
+    MARKERS,
+    SMALL,
+    Picture,
+    Size,
+    inches,
+    new_picture,
+    one_row_per,
+    panels_across,
+    style,
+)
+
+from .settings import colour_of
+
+
+@drawing
+def rank_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Picture:
+    """Draw a row per method: the share of opponents that it beats, and its interval.
+
+    table: columns method, beats, low, high (shares in [0, 1]) and num_protocols, in the
+           order of the rows, as `leaderboard.ranks` returns it.
+    size:  "single", "double", "slide" or inches.
+    Raises ValueError for a method that stands twice.
+    """
+    columns_of(table, ["method", "beats", "low", "high", "num_protocols"])
+    one_row_per(table, ["method"])
+    data = table.assign(**{n: 100 * table[n] for n in ("beats", "low", "high")})
+    data = data.reset_index(drop=True)
+    note = "Dot: mean over data sets; bar: 95 % bootstrap interval over data sets and "
+    note += "seeds. Right: data sets that it ran on. Dotted: as good as the others."
+    with style():
+        size = inches(size, (DOUBLE[0], 1.3 + 0.22 * len(data)))
+        figure = new_picture(size, title, note)
+        axis = figure.subplots()
+        axis.axvline(50, color=COLOURS["quiet"], linestyle=":", linewidth=1, zorder=0)
+        for place, row in data.iterrows():
+            colour = colour_of(row["method"])
+            axis.plot([row["low"], row["high"]], [place, place], color=colour)
+            axis.plot(row["beats"], place, "o", color=colour)
+            beside = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
+            text = f"{row['beats']:.0f}   on {row['num_protocols']}"
+            axis.annotate(text, (1.02, place), va="center", fontsize=SMALL, **beside)
+        axis.set_yticks(range(len(data)), data["method"].astype(str))
+        axis.set(ylim=(max(1, len(data)) - 0.5, -0.5), xlim=(-2, 102))
+        axis.set_xlabel("Opponents beaten (%)")
+        axis.tick_params(axis="y", length=0)
+        axis.grid(axis="x")
+    return figure
+
+
+@drawing
+def orders_picture(
+    table: pd.DataFrame, panels: str = "paper", title: str = "", size: Size = None
+) -> Picture:
+    """Draw what papers print and what we found: points ahead of the reference.
+
+    table:  columns method, protocol, printed, ours, sd, holds ("yes", "no", "unclear")
+            and `panels`, as `leaderboard.orders` returns it; one small axis per value.
+    size:   "single", "double", "slide" or inches.
+    A row per method, a mark per protocol; on its grey side ours has another sign than
+    the paper's. The axis is linear up to one point, logarithmic beyond.
+    """
+    columns_of(table, ["method", "protocol", "printed", "ours", "sd", "holds", panels])
+    parts = [part for _, part in table.groupby(panels, sort=False)]
+    width = DOUBLE[0] if size is None else inches(size)[0]
+    columns = min(2, panels_across(len(parts), width))
+    heights = [0.5 + part.groupby("method").size().map(_height).sum() for part in parts]
+    rows = [max(heights[i : i + columns]) for i in range(0, len(parts), columns)]
+    note = "Thick bar: the paper. Marks: ours; filled, our sign is clear (95 %); "
+    note += "lines, ± s.d. over blocks. Grey: another sign than the paper's. Beyond "
+    note += "one point the axis is logarithmic."
+    with style():
+        size = inches(size, (DOUBLE[0], 1.0 + sum(0.5 + 0.2 * row for row in rows)))
+        figure = new_picture(size, title, note)
+        look = {"squeeze": False, "height_ratios": rows or None}
+        axes = figure.subplots(max(1, len(rows)), columns, **look)
+        for axis in axes.flat[len(parts) :]:
+            axis.remove()
+        for axis, part in zip(axes.flat, parts, strict=False):
+            _signs(axis, part)
+            axis.set_title(str(part[panels].iloc[0]), loc="left", pad=16)
+        for axis in axes.flat[max(0, len(parts) - columns) : len(parts)]:
+            axis.set_xlabel("Points ahead")
+    return figure
+
+
+def _height(marks: int) -> float:
+    """Of a method's row with so many marks; 1 with one."""
+    return 0.55 + 0.45 * marks
+
+
+def _signs(axis: Axes, table: pd.DataFrame) -> None:
+    """One panel: the paper's number as a bar across the row, ours as marks on it."""
+    table = table.fillna({"sd": 0.0})
+    marks = dict(zip(table["protocol"].unique(), cycle(MARKERS), strict=False))
+    reach = max(table["printed"].abs().max(), (table["ours"].abs() + table["sd"]).max())
+    reach, top, middles = 1.6 * max(1.0, reach), 0.0, {}
+    for method, mine in table.groupby("method", sort=False):
+        step, printed = _height(len(mine)), mine["printed"].iloc[0]
+        colour = colour_of(method)
+        other = (-reach, 0) if printed > 0 else (0, reach)
+        axis.fill_between(other, top, top + step, color=COLOURS["pale"], linewidth=0)
+        axis.vlines(printed, top + 0.12, top + step - 0.12, color=colour, linewidth=3)
+        for place, row in enumerate(mine.to_dict("records")):
+            face = "white" if row["holds"] == "unclear" else colour
+            look = {"fmt": marks[row["protocol"]], "color": colour, "mfc": face}
+            height = top + (place + 0.5) * step / len(mine)
+            spread = {"xerr": row["sd"], "elinewidth": 0.8}
+            axis.errorbar(row["ours"], height, **spread, **look)
+        middles[method] = top + step / 2
+        top += step
+        axis.axhline(top, color="white", linewidth=1.5)
+    axis.axvline(0, color=COLOURS["quiet"], linewidth=0.8)
+    axis.set_xscale("symlog", linthresh=1, linscale=0.6)
+    ticks = [t for t in (1, 3, 10, 30) if t < reach]
+    axis.set_xticks([*(-t for t in reversed(ticks)), 0, *ticks])
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.minorticks_off()
+    axis.set(xlim=(-reach, reach), ylim=(top, 0))
+    axis.set_yticks(list(middles.values()), middles)
+    axis.tick_params(axis="y", length=0)
+    look = {"color": COLOURS["quiet"], "linestyle": "", "mfc": "white"}
+    for name, mark in marks.items():
+        axis.plot([], [], mark, label=name, **look)
+    place = {"loc": "lower left", "bbox_to_anchor": (-0.03, 0.99), "borderpad": 0}
+    axis.legend(ncols=3, handletextpad=0, columnspacing=1, **place)

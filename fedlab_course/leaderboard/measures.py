@@ -1,0 +1,98 @@
+"""One row per run: how good, how even, how dear."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedlab_support.core.history import History, as_participants, last
+from fedlab_support.core.metrics import TASKS, fairness, task
+from fedlab_support.federation.federation import Federation
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MEASURES = {
+    "score": "higher",
+    "worst_domain": "higher",
+    "held_out": "higher",
+    "sigma_domain": "lower",
+    "sigma_type": "lower",
+    "sigma_client": "lower",
+    "kilobytes": "lower",
+    "seconds": "lower",
+}
+"""What a run is measured by, and what is better."""
+
+
+def measured(
+    history: History, federation: Federation, last_rounds: int
+) -> dict[str, float]:
+    """The measures of one run, shares in [0, 1]; NaN where a thing is not defined.
+
+    - ``score``, what ranks are made of: on the domains that nobody has where there are
+      some, else on test samples of those that clients have, by their own layers where
+      they have such; each domain counts once.
+    - ``worst_domain``, ``sigma_domain``: the lowest of all domains, and the deviation
+      between them (dividing by their number). ``held_out``: on what nobody has.
+    - ``sigma_type``, ``sigma_client``: where each client holds one domain, between the
+      types of clients and between clients, tested on their domains, as FedGCR's paper
+      does; ``sigma_client`` elsewhere on samples that clients keep back.
+    - ``kilobytes``: per round, down and up, all clients together, without round 0 (what
+      is said once). ``seconds``: of a round, the median, by the clock of the machine
+      that trained.
+
+    Every score is the mean of the last ``last_rounds`` evaluations.
+    """
+    table = as_participants(history.table())
+    metric = task(federation.data.task).metric
+    ends = last(table[table["metric"].str.endswith(metric)], last_rounds)
+    whole = ends[ends["client"] == -1]
+    domains = whole[whole["domain"] != ""].groupby("split")["value"]
+    means = domains.mean()
+    every = whole[whole["domain"] != ""].groupby("domain")["value"].mean()
+    return {
+        "held_out_domain": history.held_out,
+        "score": float(means.get("held_out", means.get("test"))),
+        "worst_domain": float(every.min()),
+        "held_out": float(means.get("held_out", np.nan)),
+        "sigma_domain": float(every.std(ddof=0)),
+        **_evenness(ends, every, federation),
+        **_cost(table, history.wire()),
+    }
+
+
+def _evenness(
+    ends: pd.DataFrame, every: pd.Series, federation: Federation
+) -> dict[str, float]:
+    """Deviations between types of clients and between clients."""
+    names = federation.data.domain_names
+    held = [
+        np.unique(federation.client(i).train.domain) for i in range(len(federation))
+    ]
+    if len(names) > 1 and all(len(own) == 1 for own in held):
+        types = np.array([names[own[0]] for own in held])
+        found = fairness(every.reindex(types).to_numpy(), types)
+        return {name: found[name] for name in ("sigma_type", "sigma_client")}
+    clients = ends[(ends["client"] != -1) & (ends["split"] == "val")]["value"]
+    spread = float(clients.std(ddof=0)) if len(clients) else np.nan
+    return {"sigma_type": np.nan, "sigma_client": spread}
+
+
+def _cost(table: pd.DataFrame, wire: pd.DataFrame) -> dict[str, float]:
+    seconds = table[table["metric"] == "seconds"]["value"]
+    in_rounds = wire[wire["round"] > 0].groupby("round")["bytes"].sum()
+    return {"kilobytes": in_rounds.mean() / 1000, "seconds": seconds.median()}
+
+
+def by_round(curves: pd.DataFrame) -> pd.DataFrame:
+    """What ``score`` averages, after every evaluation: tidy, with split "score"."""
+    curves = as_participants(curves)
+    score = curves["metric"].isin([each.metric for each in TASKS.values()])
+    domains = curves[score & (curves["domain"] != "") & (curves["client"] == -1)]
+    has_unseen = domains["held_out"] != ""
+    chosen = domains[(domains["split"] == "held_out") == has_unseen]
+    keys = ["protocol", "method", "seed", "held_out", "round"]
+    means = chosen.groupby(keys, sort=False)["value"].mean().reset_index()
+    return means.assign(split="score", metric="accuracy", domain="", client=-1)

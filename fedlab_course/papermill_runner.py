@@ -1,0 +1,189 @@
+"""Execute one notebook with papermill: parameters checked, no error left hidden.
+
+A notebook declares the figures it exports in its metadata,
+``{"fedlab": {"figures": ["accuracy", …]}}``, and exports them into the folder that its
+parameter ``figures_dir`` names, relative to the notebook's own folder.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+import yaml
+
+from .html_export import WIDGET_STATE
+
+Parameters = dict[str, Any]
+FOLDERS = ("FEDLAB_DATA", "FEDLAB_WEIGHTS")  # may be relative to where one stands
+FIGURE_ENDINGS = (".png", ".pdf", ".svg", ".json")  # as save_figure writes them
+
+
+class ChapterError(Exception):
+    """A chapter stopped, hid an error, or did not write what it declares."""
+
+
+def check(notebook: Path, params: Parameters) -> None:
+    """Refuse parameters that a chapter does not have, before anything runs.
+
+    Papermill only warns about an unknown name and then runs with the default.
+    Raises ValueError when the chapter has not exactly one cell tagged ``parameters``,
+    for an unknown name, and for a value of another type than the chapter annotates.
+    """
+    cells = nbformat.read(notebook, as_version=4).cells
+    tags = [cell.metadata.get("tags", []) for cell in cells]
+    if (tagged := sum("parameters" in names for names in tags)) != 1:
+        raise ValueError(
+            f"{notebook.name}: expected one cell tagged 'parameters', found {tagged}; "
+            "set the tag in JupyterLab's property inspector"
+        )
+    known = papermill.inspect_notebook(str(notebook))
+    if unknown := sorted(set(params) - set(known)):
+        raise ValueError(
+            f"{notebook.name}: expected parameters out of {sorted(known)}, found "
+            f"{unknown}; check the spelling in the profile or after --set"
+        )
+    for name, value in params.items():
+        _check_type(notebook.name, name, value, known[name]["inferred_type_name"])
+
+
+def own_folders(notebook: Path, cwd: Path, **wanted: Path) -> Parameters:
+    """Folders for what a notebook writes, relative to where it runs.
+
+    wanted:  ``figures_dir`` and ``runs_dir``; left out where it has no such parameter.
+    """
+    known = papermill.inspect_notebook(str(notebook))
+    return {n: os.path.relpath(path, cwd) for n, path in wanted.items() if n in known}
+
+
+def _check_type(where: str, name: str, value: Any, annotation: str) -> None:
+    """Compare a value with a plain annotation; longer annotations are not read."""
+    types = {"bool": bool, "float": (int, float), "int": int, "list": list, "str": str}
+    expected = types.get(annotation.partition("[")[0])
+    is_flag = isinstance(value, bool) and annotation in ("int", "float")
+    if expected and (is_flag or not isinstance(value, expected)):
+        raise ValueError(
+            f"{where}: expected {name} to be {annotation}, found {value!r}; "
+            "YAML reads 1e-3 as text (write 1.0e-3) and yes as true"
+        )
+
+
+def execute(
+    notebook: Path,
+    out: Path,
+    params: Parameters,
+    cell_seconds: int | None = None,
+    cwd: Path | None = None,
+) -> None:
+    """Execute a copy of a chapter in a process of its own and save it as ``out``.
+
+    params:        checked first; nothing runs when one is wrong (ValueError).
+    cell_seconds:  the longest a single cell may take; None is no limit.
+    cwd:           where it runs; None: where it lies.
+    Raises ChapterError when a cell fails or an error was hidden in a widget or a
+    thread; the copy then lies at ``<name>.failed.ipynb``, and ``out`` is untouched.
+    """
+    check(notebook, params)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    failed = out.with_suffix(".failed.ipynb")
+    with tempfile.TemporaryDirectory(prefix=".running-", dir=out.parent) as home:
+        copy = Path(home) / out.name
+        command = [sys.executable, "-m", "papermill", str(notebook.resolve())]
+        command += [str(copy.resolve()), "--kernel", "python3"]
+        command += ["--cwd", str((cwd or notebook.parent).resolve())]
+        command += ["--parameters_yaml", yaml.safe_dump(params)]
+        command += ["--no-progress-bar", "--log-level", "WARNING"]
+        if cell_seconds is not None:
+            command += ["--execution-timeout", str(cell_seconds)]
+        done = subprocess.run(
+            command, env=_environment(Path(home)), capture_output=True, text=True
+        )
+        errors = hidden_errors(copy) if copy.exists() else []
+        if done.returncode and not errors:
+            errors = done.stderr.strip().splitlines()[-1:] or ["papermill stopped"]
+        if errors and copy.exists():
+            os.replace(copy, failed)
+        if errors:
+            raise ChapterError("; ".join(errors))
+        os.replace(copy, out)
+        failed.unlink(missing_ok=True)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """The surroundings of one run: own Jupyter folders, this Python's kernel."""
+    env = os.environ | {
+        "IPYTHONDIR": str((home / "ipython").resolve()),
+        "JUPYTER_PREFER_ENV_PATH": "1",
+        "JUPYTER_RUNTIME_DIR": str((home / "runtime").resolve()),
+    }
+    env.pop("MPLBACKEND", None)  # else figures would not appear in the notebook
+    given = {name: env[name] for name in FOLDERS if env.get(name)}
+    # the chapter runs elsewhere
+    return env | {name: str(Path(path).resolve()) for name, path in given.items()}
+
+
+def read_yaml(text: str, where: str) -> Any:
+    """The value of a YAML text; ValueError, which says where, if it is none."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise ValueError(
+            f"{where}: expected YAML, as 3, 0.1, true or [1, 5]: {problem}"
+        ) from None
+
+
+def hidden_errors(path: Path) -> list[str]:
+    """Errors that an executed notebook shows, those that did not stop it included.
+
+    An exception in a widget's callback or in a thread leaves the run successful; its
+    trace is in the saved widget state or in a cell's stderr.
+    Returns one line per error, empty when there is none.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    found = []
+    for index, cell in enumerate(notebook.cells):
+        lines = _errors_among(cell.get("outputs", []))
+        found += [f"cell {index}: {line}" for line in lines]
+    saved = notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
+    for widget in saved.values():
+        lines = list(_errors_among(widget["state"].get("outputs", [])))
+        value = str(widget["state"].get("value", ""))
+        if "fl-error" in value:  # the class of the course's error banner
+            lines.append(value[-80:])
+        found += [f"widget: {line}" for line in lines]
+    return found
+
+
+def _errors_among(outputs: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """One line for each exception and each printed traceback."""
+    for output in outputs:
+        if output.get("ename") == "KeyboardInterrupt":
+            yield "interrupted, as a cell is that takes longer than it may"
+        elif output["output_type"] == "error":
+            yield f"{output['ename']}: {output['evalue']}"
+        elif "Traceback (most recent call last)" in output.get("text", ""):
+            yield output["text"].strip().splitlines()[-1]
+
+
+def declared_figures(notebook: Path) -> list[str]:
+    """The names of the figures that a chapter's metadata promises."""
+    metadata = nbformat.read(notebook, as_version=4).metadata
+    return list(metadata.get("fedlab", {}).get("figures", []))
+
+
+def missing_figures(notebook: Path, folder: Path, since: float = 0.0) -> list[str]:
+    """Declared files that are not in ``folder``, or are older than ``since``.
+
+    since:  seconds since the epoch, as ``time.time()`` gives them.
+    """
+    names = [n + end for n in declared_figures(notebook) for end in FIGURE_ENDINGS]
+    files = [folder / name for name in names]
+    return [f.name for f in files if not f.exists() or f.stat().st_mtime < since]

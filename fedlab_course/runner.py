@@ -1,0 +1,225 @@
+"""Run the chapters from outside Jupyter, each at most once.
+
+    python -m fedlab_course.runner --profile laptop --chapters 00 --set seed=3
+
+Every chapter runs in a process of its own and leaves, under ``build``:
+
+    figures/<chapter>/         what its cells exported
+    notebooks/<chapter>.ipynb  the executed copy, or <chapter>.failed.ipynb
+    html/<chapter>.html        the same as one page that needs no network
+    stamps/<chapter>.json      what was run; an unchanged chapter is not run again
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from fedlab_support.core.history import replacing
+
+from .html_export import export_html
+from .papermill_runner import (
+    FOLDERS,
+    ChapterError,
+    Parameters,
+    check,
+    declared_figures,
+    execute,
+    missing_figures,
+    own_folders,
+    read_yaml,
+)
+
+PACKAGE = Path(__file__).resolve().parent
+NOTEBOOKS = PACKAGE.parent / "notebooks"
+BUILD = PACKAGE.parent / "build"
+
+
+def find_chapters(wanted: Sequence[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
+    """The chapters in ``folder`` in reading order, or those whose names are wanted.
+
+    wanted:  names or their beginnings: ``01``, ``01_fedavg``; none means all.
+    Raises ValueError when there is no chapter, or none with a wanted name.
+    """
+    chapters = sorted(folder.glob("[0-9][0-9]*_*.ipynb"))  # 04b comes after 04
+    names = [chapter.stem for chapter in chapters]
+    if not chapters:
+        raise ValueError(
+            f"expected chapters like 00_tour.ipynb in {folder}, found none; "
+            "run this from a clone of the course"
+        )
+    for name in wanted:
+        if not any(known.startswith(name) for known in names):
+            raise ValueError(
+                f"expected the beginning of one of {names}, found {name!r}; "
+                "name a chapter like 01 or 01_fedavg"
+            )
+    wanted = tuple(wanted) or ("",)
+    return [chapter for chapter in chapters if chapter.stem.startswith(wanted)]
+
+
+def profile(name: str, chapter: str, folder: Path = NOTEBOOKS) -> Parameters:
+    """The parameters of one chapter in ``<folder>/profiles/<name>.yaml``.
+
+    Raises ValueError for an unknown profile and for a chapter without a section: a
+    forgotten section would run the chapter at a size nobody chose.
+    """
+    file = folder / "profiles" / f"{name}.yaml"
+    if not file.exists():
+        known = sorted(path.stem for path in file.parent.glob("*.yaml"))
+        raise ValueError(
+            f"expected a profile out of {known}, found {name!r}; "
+            f"check the spelling or write {file.name}"
+        )
+    sections = read_yaml(file.read_text(encoding="utf-8"), file.name) or {}
+    if chapter not in sections:
+        raise ValueError(
+            f"{file.name}: expected a section {chapter!r}, found {sorted(sections)}; "
+            "add one ({} keeps the chapter's own parameters)"
+        )
+    return dict(sections[chapter] or {})
+
+
+def run_chapter(notebook: Path, params: Parameters, build: Path = BUILD) -> float:
+    """Execute a chapter, check what it wrote, make its page; return the seconds.
+
+    Raises ChapterError, or ValueError for a parameter or a formula that cannot be read;
+    then it leaves no stamp.
+    """
+    name, began = notebook.stem, time.time()
+    stamp = build / "stamps" / f"{name}.json"
+    stamp.unlink(missing_ok=True)
+    params = _with_figures_dir(notebook, params, build)
+    mark = fingerprint(notebook, params)
+    executed = build / "notebooks" / notebook.name
+    execute(notebook, executed, params)
+    if "figures_dir" in params:
+        folder = notebook.parent / params["figures_dir"]
+        if missing := missing_figures(notebook, folder, since=began - 1):
+            raise ChapterError(f"expected the declared figures, missing {missing}")
+    export_html(executed, build / "html" / f"{name}.html", links_from=notebook.parent)
+    seconds = time.time() - began
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    record = {"mark": mark, "parameters": params, "seconds": round(seconds, 1)}
+    with replacing(stamp) as part:
+        part.write_text(json.dumps(record, indent=1), encoding="utf-8")
+    return seconds
+
+
+def is_current(notebook: Path, params: Parameters, build: Path = BUILD) -> bool:
+    """Whether the last successful run was this one and all it wrote is still there."""
+    name = notebook.stem
+    stamp = build / "stamps" / f"{name}.json"
+    pages = (build / "notebooks" / f"{name}.ipynb", build / "html" / f"{name}.html")
+    if not all(file.exists() for file in (stamp, *pages)):
+        return False
+    params = _with_figures_dir(notebook, params, build)
+    try:
+        record = json.loads(stamp.read_text(encoding="utf-8"))
+    except json.JSONDecodeError:
+        return False
+    folder = notebook.parent / params.get("figures_dir", ".")
+    same = record["mark"] == fingerprint(notebook, params)
+    return same and not missing_figures(notebook, folder)
+
+
+def _with_figures_dir(notebook: Path, params: Parameters, build: Path) -> Parameters:
+    """Point a chapter that exports figures at ``build``, unless told otherwise."""
+    figures = build / "figures" / notebook.stem
+    return own_folders(notebook, notebook.parent, figures_dir=figures) | params
+
+
+def fingerprint(notebook: Path, params: Parameters, package: Path = PACKAGE) -> str:
+    """A hash of what a run depends on: cells, parameters, package, names of folders.
+
+    The package is its code and the files that it ships; the folders are those of data
+    and weights, in which nobody looks.
+    """
+    content = nbformat.read(notebook, as_version=4)
+    cells = [(cell.cell_type, cell.source) for cell in content.cells]
+    folders = [os.environ.get(name) for name in FOLDERS]
+    parts = [cells, declared_figures(notebook), params, *folders]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
+    shipped = (package.rglob(f"*.{end}") for end in ("py", "safetensors", "csv"))
+    for file in sorted(chain(*shipped)):
+        digest.update(file.relative_to(package).as_posix().encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the chapters that the command line names; return 1 when one failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fedlab_course.runner",
+        description="Run the course's chapters.",
+    )
+    parser.add_argument("--profile", default="laptop", help="smoke, laptop or paper")
+    parser.add_argument("--chapters", nargs="+", default=(), metavar="01")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--again", action="store_true", help="run unchanged ones too")
+    parser.add_argument("--notebooks", type=Path, default=NOTEBOOKS, metavar="FOLDER")
+    parser.add_argument("--build", type=Path, default=BUILD, metavar="FOLDER")
+    chosen = parser.parse_args(arguments)
+    try:
+        given = each_once(map(assignment, chosen.set))
+        plan = {
+            chapter: profile(chosen.profile, chapter.stem, chosen.notebooks) | given
+            for chapter in find_chapters(chosen.chapters, chosen.notebooks)
+        }
+        for chapter, params in plan.items():
+            check(chapter, params)
+    except ValueError as error:
+        parser.error(str(error))
+    return _run_all(plan, chosen.build, chosen.again)
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """Read ``name=value``, the value as YAML: 3, 0.1, true, [1, 5], femnist."""
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise ValueError(f"expected --set name=value, found {text!r}; add the '='")
+    return name, read_yaml(value, f"--set {text}")
+
+
+def each_once(pairs: Iterable[tuple[str, Any]]) -> Parameters:
+    """Names and values as a dictionary; ValueError for a name that comes twice."""
+    found: Parameters = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"expected {name} once, found it twice; leave one out")
+        found[name] = value
+    return found
+
+
+def _run_all(plan: dict[Path, Parameters], build: Path, again: bool) -> int:
+    """Run chapter by chapter with one line each; a failure does not stop the rest."""
+    num_failed = 0
+    for chapter, params in plan.items():
+        print(f"{chapter.stem:<24}", end="", flush=True)
+        began = time.time()
+        try:
+            if not again and is_current(chapter, params, build):
+                print("        ok, unchanged since its last run", flush=True)
+                continue
+            seconds = run_chapter(chapter, params, build)
+            print(f"{seconds:5.0f} s  ok", flush=True)
+        except (ChapterError, ValueError, OSError) as error:
+            num_failed += 1
+            print(f"{time.time() - began:5.0f} s  FAILED  {error}", flush=True)
+    num_ok = len(plan) - num_failed
+    print(f"{num_ok} of {len(plan)} chapters ok, results in {os.path.relpath(build)}")
+    return 1 if num_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

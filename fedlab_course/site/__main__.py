@@ -1,0 +1,63 @@
+"""Build the executed course as a static site.
+
+    python -m fedlab_course.site --profile laptop
+
+Chapters that are not current are run first, as ``python -m fedlab_course.runner``
+does. The site lands in ``build/site``; it needs no network, to build or to read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sphinx.cmd.build import main as sphinx
+
+from ..runner import BUILD
+from ..runner import main as run_chapters
+from .links import findings
+from .sources import REPOSITORY, gather
+
+
+def build(executed: Path, out: Path, work: Path) -> list[str]:
+    """Build the site from executed chapters; what is wrong with it, one line each.
+
+    executed:  folder of executed chapters. A warning of Sphinx is an error.
+    out:       folder of the site.
+    work:      folder for what lies between; may be deleted afterwards.
+    """
+    gather(executed, work / "pages")
+    shutil.rmtree(out, ignore_errors=True)  # Sphinx would keep pages of old sources
+    settings = ["-c", str(REPOSITORY / "docs"), "-d", str(work / "doctrees")]
+    strict = ["-W", "--keep-going", "-n", "-q", "-E", "-b", "html"]
+    failed = sphinx([*strict, *settings, str(work / "pages"), str(out)])
+    return ["Sphinx warned, see above"] * bool(failed) + findings(out)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what must be run, build the site; return 1 when something is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m fedlab_course.site")
+    parser.add_argument("--profile", default="laptop", help="size of the chapters")
+    parser.add_argument("--executed", type=Path, help="where chapters lie, as executed")
+    parser.add_argument("--build", type=Path, default=BUILD, metavar="FOLDER")
+    chosen = parser.parse_args(arguments)
+    folder = str(chosen.build)
+    if chosen.executed is None:
+        if failed := run_chapters(["--profile", chosen.profile, "--build", folder]):
+            return failed
+        chosen.executed = chosen.build / "notebooks"
+    out = chosen.build / "site"
+    try:
+        wrong = build(chosen.executed, out, chosen.build / "site_work")
+    except FileNotFoundError as error:
+        parser.error(str(error))
+    print("\n".join(wrong) or f"the site: {os.path.relpath(out / 'index.html')}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

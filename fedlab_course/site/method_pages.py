@@ -1,0 +1,75 @@
+"""The map of methods and a page for each, from nothing but the methods' own files."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import re
+import tokenize
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+from fedlab_support.methods import HOOKS, FedAvg, catalogue, changed_hooks
+
+
+def write_method_pages(out: Path) -> None:
+    """Write ``methods/<class>.md`` for every method, and the map as ``methods/map``."""
+    folder = out / "methods"
+    folder.mkdir()
+    methods = catalogue()
+    for label, kind in methods.items():
+        page = folder / f"{kind.__name__.lower()}.md"
+        page.write_text(method_page(label, kind), encoding="utf-8")
+    (folder / "map.txt").write_text(method_map(methods), encoding="utf-8")
+
+
+def method_map(methods: dict[str, type[FedAvg]]) -> str:
+    """A Markdown table: one row per method, a dot under every hook that it changes."""
+    changed = {label: set(changed_hooks(kind)) for label, kind in methods.items()}
+    used = [hook for hook in HOOKS if any(hook in hooks for hooks in changed.values())]
+    lines = [_row("method", *(f"`{hook}`" for hook in used))]
+    lines += [_row("---", *(":-:" for _ in used))]
+    for label, kind in methods.items():
+        name = f"[{label}](methods/{kind.__name__.lower()}.md)"
+        lines.append(_row(name, *("●" if h in changed[label] else "" for h in used)))
+    return "\n".join(lines) + "\n"
+
+
+def method_page(label: str, kind: type[FedAvg]) -> str:
+    """A page in Markdown: what the class says, its settings, the hooks it changes."""
+    where = f"{kind.__module__}.{kind.__qualname__}"
+    hooks = HOOKS if kind is FedAvg else changed_hooks(kind)
+    members = "\n".join(f"   .. automethod:: {where}.{hook}" for hook in hooks)
+    return (
+        f"# {label}\n\n```{{eval-rst}}\n.. autoclass:: {where}\n\n"
+        f"{members}\n```\n\n## Settings\n\n{settings_table(kind)}"
+    )
+
+
+def settings_table(kind: type[FedAvg]) -> str:
+    """A Markdown table of a method's fields: default, and the comment beside each."""
+    rows = [_row("setting", "default", "meaning"), _row("---", "---", "---")]
+    comments = field_comments(kind)
+    for field in fields(kind):
+        default = "" if field.default is MISSING else f"`{field.default!r}`"
+        rows.append(_row(f"`{field.name}`", default, comments.get(field.name, "")))
+    return "\n".join(rows) + "\n"
+
+
+def field_comments(kind: type) -> dict[str, str]:
+    """The comment at the end of each field's line, a child's before its parent's."""
+    found: dict[str, str] = {}
+    for owner in reversed(kind.__mro__[:-1]):
+        source = inspect.getsource(owner)
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        said = {t.start[0]: t.string for t in tokens if t.type == tokenize.COMMENT}
+        for node in ast.parse(source).body[0].body:
+            if isinstance(node, ast.AnnAssign) and node.end_lineno in said:
+                found[node.target.id] = said[node.end_lineno].lstrip("# ")
+    return found
+
+
+def _row(*cells: str) -> str:
+    """A row of a Markdown table; bars inside a cell are not its ends."""
+    return "| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", c) for c in cells) + " |"

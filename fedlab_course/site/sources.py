@@ -1,0 +1,87 @@
+"""Gather what the site shows: pages, executed chapters and every file they name."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+
+from ..editions import student
+from ..html_export import without_widgets
+from ..runner import PACKAGE, find_chapters
+from .method_pages import write_method_pages
+from .reference import write_reference
+
+REPOSITORY = PACKAGE.parent
+LINK = re.compile(r"(?:(?<=\]\()|(?<=src=\"))(?!\w+:|#)([^)\s#\"]+)")  # to a file
+ORPHAN = "---\norphan: true\n---\n"  # what a page that stands in no menu begins with
+
+
+def gather(executed: Path, out: Path) -> None:
+    """Write the sources of the site into the folder ``out``, emptied before.
+
+    executed:  the folder of executed chapters, as `chapters` leaves them.
+    Raises FileNotFoundError when a chapter was not executed.
+    """
+    shutil.rmtree(out, ignore_errors=True)
+    (out / "notebooks").mkdir(parents=True)
+    for page in [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "README.md"]:
+        text = settle(page.read_text(encoding="utf-8"), page, out)
+        (out / page.name).write_text(text, encoding="utf-8")
+    for chapter in find_chapters():
+        _write_chapter(chapter, executed / chapter.name, out)
+    write_method_pages(out)
+    write_reference(out)
+
+
+def _write_chapter(chapter: Path, executed: Path, out: Path) -> None:
+    """A chapter as students see it: its outputs, no solutions, widgets as pictures."""
+    if not executed.exists():
+        raise FileNotFoundError(
+            f"expected the executed chapter {executed}, found none; "
+            f'run it: make run RUN_ARGS="--chapters {chapter.stem}"'
+        )
+    notebook = without_widgets(student(nbformat.read(executed, as_version=4)))
+    notebook.metadata.pop("widgets", None)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = settle(cell.source, chapter, out)
+    nbformat.write(notebook, out / "notebooks" / chapter.name)
+
+
+def settle(text: str, origin: Path, out: Path) -> str:
+    """Point the relative links of a page to places in the site; bring their files.
+
+    A link to what is no file stays as it is, for Sphinx to complain about.
+    """
+    here = (out / _place(origin)).parent
+
+    def point(match: re.Match) -> str:
+        """The place of one link's target."""
+        target = Path(os.path.normpath(origin.parent / match[1]))
+        if not target.is_file():
+            return match[1]
+        copy = out / _place(target)
+        if target.suffix != ".ipynb" and not copy.exists():
+            _bring(target, copy)
+        return Path(os.path.relpath(copy, here)).as_posix()
+
+    return LINK.sub(point, text)
+
+
+def _place(file: Path) -> Path:
+    """Where a file of the repository lies in the site: what is in docs, at the top."""
+    inside = file.relative_to(REPOSITORY)
+    return inside.relative_to("docs") if inside.parts[0] == "docs" else inside
+
+
+def _bring(file: Path, copy: Path) -> None:
+    """Copy a file that a page names; a table in Markdown becomes a page."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix == ".md":
+        copy.write_text(ORPHAN + file.read_text(encoding="utf-8"), encoding="utf-8")
+    else:
+        shutil.copy(file, copy)

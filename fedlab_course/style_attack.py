@@ -1,0 +1,74 @@
+"""The attack on styles: an attacker is a run whose one client holds public pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedlab_support.core.checks import expect
+from fedlab_support.core.messages import Tensors
+from fedlab_support.data import DomainData
+from fedlab_support.federation.federation import Batch, Federation
+from fedlab_support.methods import FedAvg
+from fedlab_support.training.local import ClientContext
+
+from .inversion_network import perceptual_distance
+
+DISTANCES = ("mse", "perceptual")
+
+
+@dataclass(frozen=True)
+class StyleInversion(FedAvg):
+    """Learn to rebuild pictures from their styles, on pictures that anyone may have.
+
+    Trains a ``models.StyleInverter`` on colours (see :func:`public`). Pictures whose
+    styles are asked for later take no part.
+
+    Source: Chen et al. (CCST), WACV 2023, supplement; Nguyen et al. (FISC), 2024,
+    section "Security Analysis". The paper speaks of a GAN; the code behind it trains a
+    generator by regression, without a discriminator, and so do we.
+    """
+
+    distance: str = "mse"  # to the true picture; or "perceptual", of the style network
+    jointly: bool = True  # styles are made white; False: each number scaled by itself
+
+    stackable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = self.distance in DISTANCES
+        expect(self, "distance", f"one of {DISTANCES}", known)
+
+    def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
+        """Look at all styles once; they do not change."""
+        model.look_at(self._styles(model, context), self.jointly)
+        return {}
+
+    def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
+        """E d(R(S(x)), x)."""
+        rebuilt = model.rebuild(self._styles(model, context, batch))
+        if self.distance == "mse":
+            return F.mse_loss(rebuilt, batch.x)
+        return perceptual_distance(model.levels(rebuilt), model.levels(batch.x)).mean()
+
+    def _styles(
+        self, model: nn.Module, context: ClientContext, batch: Batch | None = None
+    ):
+        """Those of a batch, or of all training pictures, (N, 2, C)."""
+        return context.kept("styles", lambda each: model.styles(each.x), batch)
+
+
+def public(data: DomainData, rows: np.ndarray | None = None) -> Federation:
+    """One client with the pictures at ``rows``, all by default, given as colours.
+
+    Nothing is set aside for testing: the attacker has no use for it.
+    """
+    data = data if rows is None else data.select(rows)
+    nothing, plain = (0.0,) * len(data.mean), (1.0,) * len(data.std)
+    none = np.zeros(len(data), dtype=bool)
+    data = replace(data, mean=nothing, std=plain, is_test=none)
+    return Federation.build(data, [np.arange(len(data))])

@@ -1,0 +1,1 @@
+"""What every room stands on: messages, metrics, history, random streams, checks."""

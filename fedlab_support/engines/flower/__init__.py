@@ -1,0 +1,1 @@
+"""Run a federation on Flower: every client its own process or machine."""

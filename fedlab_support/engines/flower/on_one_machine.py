@@ -1,0 +1,327 @@
+"""All processes of a Flower federation on this machine: started, used, ended."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from ...core.history import History
+from ...core.messages import Tensors
+from . import leftovers
+
+LOOPBACK, NO_PROXY = "127.0.0.1", ("no_proxy", "NO_PROXY")
+START_SECONDS = 60.0
+"""How long a SuperLink may take until it can be reached."""
+
+
+PROJECT = """\
+[project]
+name = "fedlab"
+version = "1.0.0"
+description = "A run of fedlab_support as a Flower app"
+license = "Apache-2.0"
+
+[tool.flwr.app]
+publisher = "fedlab"
+
+[tool.flwr.app.components]
+serverapp = "fedlab_app:server_app"
+clientapp = "fedlab_app:client_app"
+
+[tool.flwr.app.config]
+recipe = ""
+settings = "{}"
+rounds = 1
+output = "output"
+timeout = 600.0
+patience = 120.0
+"""
+
+MODULE = """\
+\"\"\"The two apps of a federation, by the names that Flower looks for.\"\"\"
+
+from fedlab_support.engines.flower.engine import server_app
+from fedlab_support.engines.flower.node import client_app
+
+__all__ = ["client_app", "server_app"]
+"""
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Files (PEM) for encrypted connections; the certificate must name 127.0.0.1."""
+
+    ca: str | Path
+    certificate: str | Path
+    key: str | Path
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a run brought home: its history, and the server's weights."""
+
+    history: History
+    weights: Tensors = field(repr=False)
+
+
+class LocalFlower:
+    """A SuperLink and its SuperNodes on this machine, for the length of a ``with``.
+
+    - ``nodes``: number of SuperNodes; client i lives on node i modulo ``nodes``.
+    - ``simulation``: no SuperNodes, but Flower's simulation runtime (Ray).
+    - ``port``: of the SuperLink; None: one that is free.
+    - ``certificates``: TLS. ``node_keys``: a private key per node (OpenSSH, elliptic
+      curve), the public one beside it in a file that ends in ``.pub``; needs TLS.
+
+    ::
+
+        with LocalFlower(nodes=3) as flower:
+            outcome = flower.run("recipes:fedavg", {"seed": 1}, rounds=2)
+
+    Raises ImportError when Flower is not installed, ValueError for impossible settings,
+    RuntimeError when the port is in use or a process does not start: the message ends
+    with what its log says. Whatever happens, nothing is left running.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        simulation: bool = False,
+        port: int | None = None,
+        certificates: Certificates | None = None,
+        node_keys: Sequence[str | Path] = (),
+    ):
+        if find_spec("flwr") is None:
+            raise ImportError(
+                "expected Flower, found none; pip install 'fedlab_support[flower]'"
+            )
+        if nodes < 1:
+            raise ValueError(f"nodes must be at least 1, found {nodes}")
+        if node_keys and (certificates is None or len(node_keys) != nodes):
+            raise ValueError(
+                "node_keys must be one private key per node, and needs certificates; "
+                f"found {len(node_keys)} keys, {nodes} nodes, {certificates}"
+            )
+        self.nodes, self.simulation, self.port = nodes, simulation, port
+        self.certificates, self.node_keys = certificates, list(node_keys)
+        self.folder: Path | None = None
+        self.processes: dict[str, subprocess.Popen] = {}
+
+    def __enter__(self) -> LocalFlower:
+        self.folder = Path(tempfile.mkdtemp(prefix="fedlab_flower_"))
+        atexit.register(self.close)
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def run(
+        self,
+        recipe: str,
+        settings: dict | None = None,
+        rounds: int = 1,
+        *,
+        timeout: float = 600.0,
+        patience: float = 120.0,
+    ) -> Outcome:
+        """Run a recipe, "module:function", for ``rounds`` rounds.
+
+        - ``settings``: keyword arguments of the recipe, JSON values.
+        - ``timeout``, ``patience``: seconds, see ``FlowerEngine``.
+
+        Raises RuntimeError, with the end of the log, when there is no outcome, and
+        outside the ``with``.
+        """
+        if self.folder is None or not self.folder.exists():
+            raise RuntimeError(
+                "expected a federation that has started, found none; use "
+                "`with LocalFlower(…) as flower: flower.run(…)`"
+            )
+        name = f"run{sum(each.startswith('run') for each in self.processes)}"
+        output = self.folder / name / "output"
+        config = {
+            "recipe": recipe,
+            "settings": json.dumps(settings or {}),
+            "rounds": rounds,
+            "output": str(output),
+            "timeout": float(timeout),
+            "patience": float(patience),
+        }
+        file = self.folder / f"{name}.toml"
+        lines = [f"{key} = {_toml(value)}\n" for key, value in config.items()]
+        file.write_text("".join(lines), encoding="utf-8")
+        command = ["run", self.folder / "app", "local", "--stream", "-c", file]
+        if self.simulation:
+            one_each = f"num-supernodes={self.nodes} client-resources-num-cpus=1"
+            command += ["--federation-config", one_each]
+        self._flwr(name, *command)
+        try:
+            weights = load_file(output / "weights.safetensors")
+            return Outcome(History.load(output), weights)
+        except FileNotFoundError:
+            raise RuntimeError(self._report(name, "the run came to no end")) from None
+
+    def close(self) -> None:
+        """End every process that was started here, and remove the folder."""
+        atexit.unregister(self.close)
+        if self.folder is None:
+            return
+        leftovers.end(str(self.folder))
+        for process in self.processes.values():
+            process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ---- processes ------------------------------------------------------------------
+    def _start(self) -> None:
+        write_app(self.folder / "app")
+        script = [leftovers.__file__, str(self.folder)]
+        self._spawn("watch", sys.executable, *script, stdin=subprocess.PIPE)
+        port = self._port()
+        self.address = f"{LOOPBACK}:{port}"
+        options = ["--insecure"]
+        if (tls := self.certificates) is not None:
+            options = ["--ssl-ca-certfile", tls.ca, "--ssl-certfile", tls.certificate]
+            options += ["--ssl-keyfile", tls.key]
+        if self.node_keys:
+            options.append("--enable-supernode-auth")
+        if self.simulation:
+            options.append("--simulation")
+        options += ["--disable-runtime-dependency-installation", "--port", str(port)]
+        self._spawn("superlink", "flower-superlink", *options)
+        self._await_superlink(port)
+        for number in range(0 if self.simulation else self.nodes):
+            self._start_node(number)
+
+    def _start_node(self, number: int) -> None:
+        options = ["--insecure"]
+        if self.certificates is not None:
+            options = ["--root-certificates", self.certificates.ca]
+        if self.node_keys:
+            key = Path(self.node_keys[number])
+            self._flwr(f"key{number}", "supernode", "register", f"{key}.pub", "local")
+            options += ["--auth-supernode-private-key", key]
+        place = f"partition-id={number} num-partitions={self.nodes}"
+        options += ["--superlink", self.address, "--node-config", place]
+        options += ["--port", str(free_port())]
+        self._spawn(f"node{number}", "flower-supernode", *options)
+
+    def _port(self) -> int:
+        if self.port is None:
+            return free_port()
+        try:
+            return free_port(self.port)
+        except OSError as error:
+            raise RuntimeError(
+                f"expected port {self.port} to be free, found it in use ({error}); "
+                "leave port out to get one that is free"
+            ) from error
+
+    def _await_superlink(self, port: int) -> None:
+        process, end = self.processes["superlink"], time.monotonic() + START_SECONDS
+        while time.monotonic() < end and process.poll() is None:
+            try:
+                socket.create_connection((LOOPBACK, port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.1)
+        raise RuntimeError(self._report("superlink", "the SuperLink did not come up"))
+
+    def _flwr(self, name: str, *arguments) -> None:
+        """Run Flower's command line to its end, and only while the SuperLink lives."""
+        home = self.folder / name
+        home.mkdir()
+        root = "insecure = true"
+        if self.certificates is not None:
+            full = str(Path(self.certificates.ca).resolve())
+            root = f"root-certificates = {_toml(full)}"
+        lines = ["[superlink.local]", f"address = {_toml(self.address)}", root, ""]
+        (home / "config.toml").write_text("\n".join(lines), encoding="utf-8")
+        process = self._spawn(name, "flwr", *arguments)
+        try:
+            while process.poll() is None:
+                if self.processes["superlink"].poll() is not None:
+                    what = "the SuperLink ended before the run"
+                    raise RuntimeError(self._report("superlink", what))
+                time.sleep(0.1)
+        except BaseException:
+            self.close()
+            raise
+        if process.returncode:
+            raise RuntimeError(self._report(name, "Flower refused the command"))
+
+    def _spawn(
+        self, name: str, program: str, *arguments, stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen:
+        """Start a process in a session of its own; what it says goes to its log."""
+        scripts = sysconfig.get_path("scripts")
+        direct = [os.environ.get(name, "") for name in NO_PROXY]
+        environment = os.environ | {
+            leftovers.MARK: str(self.folder),
+            "FLWR_HOME": str(self.folder / name),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            **dict.fromkeys(NO_PROXY, ",".join([LOOPBACK, *filter(None, direct)])),
+            "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
+            "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path),
+        }
+        command = [os.path.join(scripts, program), *map(str, arguments)]
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self.processes[name] = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=stdin,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return self.processes[name]
+
+    def _report(self, name: str, what: str) -> str:
+        """What happened, and the ends of the logs of all that ended early."""
+        lasting = [n for n in self.processes if n.startswith(("superlink", "node"))]
+        early = [each for each in lasting if self.processes[each].poll() is not None]
+        logs = [f"expected another end: {what}"]
+        for each in dict.fromkeys([name, *early]):
+            text = (self.folder / f"{each}.log").read_text("utf-8", "replace")
+            logs.append(f"---- log of {each}\n" + "\n".join(text.splitlines()[-60:]))
+        return "\n".join(logs)
+
+
+def write_app(folder: str | Path) -> None:
+    """Write the Flower app, which is the same for every recipe, to ``folder``."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    (folder / "fedlab_app.py").write_text(MODULE, encoding="utf-8")
+
+
+def free_port(port: int = 0) -> int:
+    """A free port of this machine, or ``port`` itself; OSError when it is in use."""
+    with socket.create_server((LOOPBACK, port)) as server:
+        return server.getsockname()[1]
+
+
+def _toml(value: str | int | float) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,133 @@
+"""What both sides of a Flower federation share: its names, records, and the run."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+
+import torch
+from torch import nn
+
+from ...core.messages import Tensors
+from ...core.naming import architecture, name_of
+from ...training.local import trained_names
+from ..contract import Engine, Job
+
+try:
+    from flwr.app import (
+        Array,
+        ArrayRecord,
+        ConfigRecord,
+        Context,
+        MetricRecord,
+        RecordDict,
+    )
+    from flwr.app import Message as Envelope
+    from flwr.clientapp import ClientApp
+    from flwr.common.constant import ErrorCode
+    from flwr.serverapp import Grid, ServerApp
+except ImportError as error:
+    raise ImportError(
+        f"expected Flower, found none ({error}); pip install 'fedlab_support[flower]'"
+    ) from error
+
+ASK = "ask"
+"""The record that says what a message asks for; others are named ``client.part``."""
+
+__all__ = [
+    "ASK",
+    "ArrayRecord",
+    "ClientApp",
+    "ConfigRecord",
+    "Context",
+    "Envelope",
+    "ErrorCode",
+    "Grid",
+    "MetricRecord",
+    "RecordDict",
+    "ServerApp",
+    "build",
+    "identity",
+    "pack",
+    "question",
+    "unpack",
+]
+
+
+def pack(tensors: Tensors) -> ArrayRecord:
+    """Named tensors as Flower's arrays: same bits, types and shapes.
+
+    Raises TypeError for a type that NumPy does not know, such as bfloat16.
+    """
+    arrays = {
+        name: Array(value.detach().cpu().contiguous().numpy())
+        for name, value in tensors.items()
+    }
+    return ArrayRecord(arrays)
+
+
+def unpack(content: RecordDict, name: str, device: str | torch.device) -> Tensors:
+    """The named tensors that lie in ``content`` under ``name``, on ``device``.
+
+    Raises KeyError when there is no such record, ValueError when it is none of arrays.
+    """
+    record = content[name]
+    if not isinstance(record, ArrayRecord):
+        raise ValueError(f"{name!r} must be arrays, found {type(record).__name__}")
+    return {
+        key: torch.from_numpy(array.numpy()).to(device) for key, array in record.items()
+    }
+
+
+def question(**values: int | str | list) -> RecordDict:
+    """The content of a message that asks for something; tensors may be added."""
+    return RecordDict({ASK: ConfigRecord(values)})
+
+
+def build(config: dict, engine: Engine):
+    """The run that the recipe makes, with ``engine`` in it.
+
+    ``config``: ``recipe`` is "module:function", ``settings`` its keyword arguments as
+    JSON. Raises ValueError when there is no such function, or it leaves the engine
+    aside, and whatever it raises itself.
+    """
+    recipe, settings = str(config["recipe"]), json.loads(config["settings"])
+    module, _, name = recipe.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            "expected a recipe 'module:function' that Python can import on every "
+            f"machine of the federation, found {recipe!r}: {error}"
+        ) from error
+    run = function(engine=engine, **settings)
+    if getattr(engine, "job", None) is None or engine.job is not run.job:
+        raise ValueError(
+            f"expected {recipe} to return Run(…, engine=engine) with the engine that "
+            f"it was given, found {run!r}"
+        )
+    return run
+
+
+def identity(job: Job) -> dict[str, str]:
+    """What must be the same on the server and on every node."""
+    return {
+        "method": name_of(job.method),
+        "federation": job.federation.fingerprint(),
+        "architecture": architecture(job.model),
+        "training": repr(job.training),
+        "seed": str(job.seed),
+        "deadline": repr(job.deadline),
+        "privacy": repr(job.privacy),
+        "frozen": _frozen(job.model),
+    }
+
+
+def _frozen(model: nn.Module) -> str:
+    """A short hash of the state that never travels, as of a pretrained backbone."""
+    digest, moving = hashlib.sha256(), set(trained_names(model))
+    for name, value in sorted(model.state_dict().items()):
+        if name not in moving:
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Clients, how data is dealt to them, who is held out, who is selected."""

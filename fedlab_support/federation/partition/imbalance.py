@@ -1,0 +1,152 @@
+"""Client types: many clients of one domain, few of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ...data import DomainData
+from .dealing import Parts, dealt, domain_ids
+
+RATIOS = {
+    (5, 5): 1.5,  # Digit-Five
+    (5, 10): 1.8,
+    (6, 5): 1.4,  # DomainNet
+    (6, 10): 1.6,
+    (4, 5): 1.7,  # PACS
+    (4, 10): 2.16,
+}
+"""(Types, imbalance) → ratio of neighbours in the series, as the authors ran it."""
+
+BALANCED_CLIENTS, BALANCED_STEP = 2, 3.0
+"""Clients of each type, and the ratio of their sizes, where nothing is imbalanced."""
+
+
+def client_types(
+    data: DomainData,
+    imbalance: float,
+    rng,
+    order: Iterable[str] | None = None,
+    among=None,
+    *,
+    share: float = 1.0,
+    inside: float | None = None,
+    equal_sizes: bool = False,
+) -> Parts:
+    """Clients of one domain each, whose number falls from domain to domain.
+
+    - ``imbalance``: clients of the first domain over those of the last, ≥ 1; 1 gives
+      two clients of each.
+    - ``order``: names of domains, majority first; None: all, in the data set's order.
+    - ``share``: of what is available, in (0, 1]. The authors deal 0.6, or 0.3.
+    - ``inside``: a domain's largest client over its smallest, ≥ 1; None: as the series
+      of counts would go on. The authors have ``imbalance`` here on PACS.
+    - ``equal_sizes``: every client has as many samples as any other, so that nothing
+      but the counts is imbalanced.
+
+    As in the authors' code imbalance goes further than in the paper: each domain has at
+    most 1/ratio of the samples of the one before it, and clients of a domain grow by a
+    constant ratio. Samples that do not fit are left out. Clients are sorted by domain,
+    then by size.
+
+    Raises ValueError for a single domain, or a client without a sample.
+
+    Source: Cheng et al., AAAI 2024 (FedGCR), "Experiment settings", and their code; the
+    balanced split, 1 : 3 for two clients, is the code's.
+    """
+    _check_shares(share, inside)
+    among, names = dealt(data, among, 1), order
+    if order is None:
+        names = [data.domain_names[d] for d in np.unique(data.domain[among])]
+    ids, rng = list(dict.fromkeys(domain_ids(data, names))), np.random.default_rng(rng)
+    members = [rng.permutation(among[data.domain[among] == d]) for d in ids]
+    num = type_counts(len(ids), imbalance)
+    if equal_sizes:
+        least = min(int(share * len(m)) // n for m, n in zip(members, num, strict=True))
+        sizes = [np.full(n, least) for n in num]
+    else:
+        sizes = type_sizes([len(m) for m in members], imbalance, share, inside)
+    _refuse_empty(sizes, [data.domain_names[d] for d in ids])
+    return [
+        part
+        for each, own in zip(members, sizes, strict=True)
+        for part in np.split(each, np.cumsum(own))[:-1]
+    ]
+
+
+def type_counts(num_types: int, imbalance: float) -> np.ndarray:
+    """Clients of each type, int (T,), majority first; the last has one if imbalanced.
+
+    Raises ValueError for fewer than two types or an ``imbalance`` below 1.
+    """
+    if not 1 <= imbalance < float("inf"):
+        raise ValueError(
+            f"imbalance must be ≥ 1 and finite, found {imbalance}; it is the number of "
+            "clients of the first domain over that of the last: 1, 5 or 10"
+        )
+    if num_types < 2:
+        raise ValueError(
+            f"client types need at least two domains, found {num_types}; name several "
+            "in order=, or make domains of writers with rotated(data)"
+        )
+    if imbalance == 1:
+        return np.full(num_types, BALANCED_CLIENTS)
+    # N_i = ρ^(T - 1 - i), halves to the even neighbour
+    powers = np.arange(num_types)[::-1]
+    return np.rint(ratio(num_types, imbalance) ** powers).astype(np.int64)
+
+
+def ratio(num_types: int, imbalance: float) -> float:
+    """ρ of the series: as the authors ran it, or imbalance^(1 / (T - 1)), the paper."""
+    return RATIOS.get((num_types, imbalance), imbalance ** (1 / (num_types - 1)))
+
+
+def type_sizes(
+    available, imbalance: float, share: float = 1.0, inside: float | None = None
+) -> list[np.ndarray]:
+    """Samples of each client of each type, ascending in a type.
+
+    ``available``: samples of the T types, majority first; the rest as
+    :func:`client_types`.
+    """
+    _check_shares(share, inside)
+    num, step = type_counts(len(available), imbalance), BALANCED_STEP
+    used = [min(available)] * len(available)
+    if imbalance > 1:
+        step, used = ratio(len(available), imbalance), [available[0]]
+        for own in available[1:]:
+            used.append(min(own, int(used[-1] / step)))
+    return [
+        _growing(int(share * u), n, _step(n, step, inside))
+        for u, n in zip(used, num, strict=True)
+    ]
+
+
+def _step(num: int, step: float, inside: float | None) -> float:
+    is_alone = inside is None or num == 1
+    return step if is_alone else inside ** (1 / (num - 1))
+
+
+def _growing(pool: int, num: int, step: float) -> np.ndarray:
+    """``pool`` samples for ``num`` clients, each with ``step`` times the one before."""
+    # n_j = pool r^j / Σ_k r^k, rounded down
+    weights = step ** np.arange(num)
+    return np.floor(pool * weights / weights.sum()).astype(np.int64)
+
+
+def _check_shares(share: float, inside: float | None) -> None:
+    if not 0 < share <= 1:
+        raise ValueError(f"share must lie in (0, 1], found {share}")
+    if inside is not None and not 1 <= inside < float("inf"):
+        raise ValueError(f"inside must be ≥ 1 and finite, or None, found {inside}")
+
+
+def _refuse_empty(sizes: list[np.ndarray], names: list[str]) -> None:
+    for name, own in zip(names, sizes, strict=True):
+        if not own.all():
+            raise ValueError(
+                f"expected a sample for each of the {len(own)} clients of {name!r}, "
+                f"found sizes {own.tolist()}; lower imbalance, raise share, or set "
+                "equal_sizes=True"
+            )

@@ -1,0 +1,135 @@
+"""Groups of clients: who is like whom, and what a group counts."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ...core.messages import Tensors
+from .clustering import cluster_means, finch
+
+ALGORITHMS = ("gmm", "kmeans", "finch")
+
+SMALLEST_LOSS = 1e-10
+"""Added to losses whose logarithm is taken."""
+
+STARTS = 10
+"""How often a clustering begins anew; the best is taken."""
+
+
+def grouped(points: Tensor, num: int, algorithm: str = "gmm") -> Tensor:
+    """Groups of points (n, D), numbered in order of their first member: int64 (n,).
+
+    - ``num``: how many are looked for, ≥ 1; no more than there are different points. A
+      group without a point is left out, so that there may be fewer.
+    - ``algorithm``: 'gmm', a mixture of Gaussians with a variance per dimension, or
+      k-means where none can be fitted; 'kmeans'; 'finch', the coarsest partition of at
+      least ``num`` groups, or else the finest.
+
+    The same points always give the same groups: all draws have a fixed seed. Points are
+    centred and scaled to a mean variance of 1 first.
+    """
+    device, points = points.device, points.detach().cpu().double()
+    num = min(num, len(points.unique(dim=0)))
+    if num == 1:
+        return torch.zeros(len(points), dtype=torch.int64, device=device)
+    centred = points - points.mean(0)
+    scaled = (centred / centred.square().mean().sqrt()).numpy()
+    if algorithm == "finch":
+        partitions = finch(points).numpy()
+        found = [p for p in partitions if p.max() + 1 >= num] or partitions[:1]
+        labels = found[-1]
+    else:
+        labels = (_mixture if algorithm == "gmm" else _means)(scaled, num)
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return torch.from_numpy(first.argsort().argsort()[inverse]).to(device)
+
+
+def _mixture(points: np.ndarray, num: int) -> np.ndarray:
+    from sklearn.mixture import GaussianMixture
+
+    settings = {"covariance_type": "diag", "reg_covar": 1e-3}
+    mixture = GaussianMixture(num, **settings, n_init=STARTS, random_state=0)
+    try:
+        return _quietly(mixture, points)
+    except ValueError:
+        return _means(points, num)
+
+
+def _means(points: np.ndarray, num: int) -> np.ndarray:
+    from sklearn.cluster import KMeans
+
+    return _quietly(KMeans(num, n_init=STARTS, random_state=0), points)
+
+
+def _quietly(model, points: np.ndarray) -> np.ndarray:
+    """Labels, without a warning that nobody can act on: of a late convergence."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit_predict(points)
+
+
+def regrouped(
+    memory: Tensors, said: dict[int, Tensor], num: int, algorithm: str
+) -> Tensors:
+    """All clients' groups after some have said anew what they are like.
+
+    ``memory``: what this function gave last time, or nothing; ``said``: (D,) by client.
+    Returns ``clients`` (K,), rising, their ``representations`` (K, D), and ``groups``
+    (K,).
+    """
+    known = (memory["clients"].tolist(), memory["representations"]) if memory else ()
+    last = dict(zip(*known, strict=True)) | said
+    points = torch.stack([last[client] for client in sorted(last)])
+    groups = grouped(points, num, algorithm)
+    clients = torch.tensor(sorted(last))
+    return {"clients": clients, "representations": points, "groups": groups}
+
+
+def groups_of(memory: Tensors, clients: Sequence[int]) -> Tensor:
+    """The groups, (k,), of some clients that :func:`regrouped` knows."""
+    return memory["groups"][
+        torch.searchsorted(memory["clients"], torch.tensor(clients))
+    ]
+
+
+def centres(memory: Tensors) -> Tensor:
+    """The mean representation of each group, (T', D)."""
+    return cluster_means(memory["representations"], memory["groups"])
+
+
+def group_weights(
+    shares: Tensor, losses: Tensor, groups: Tensor, beta: float, q: float
+) -> Tensor:
+    """What each client counts, float64 (K,), summing to 1: more if its loss is high.
+
+    - ``shares``: of the data, (K,). ``losses``: (K,), ≥ 0. ``groups``: int64 (K,).
+    - ``beta``: in [0, 1], what the group's mean loss counts beside the own. ``q``: the
+      power less one; -1 gives the shares.
+
+    Source: Cheng et al., AAAI 2024, equations 3 and 5, divided by the sum.
+    """
+    losses = losses.cpu().double() + SMALLEST_LOSS
+    _, groups = groups.cpu().unique(return_inverse=True)
+    mean = cluster_means(losses[:, None], groups)[groups, 0]
+    # u = w (L^(1-beta) Lg^beta)^(q+1), by logarithms
+    power = (q + 1) * ((1 - beta) * losses.log() + beta * mean.log())
+    weights = shares.double() * (power - power.max()).exp()
+    return weights / weights.sum()
+
+
+def contrast(x: Tensor, known: Tensor, right: Tensor, temperature: float) -> Tensor:
+    """How far points are from the right one of several, by angle: a mean, ≥ 0.
+
+    - ``x``: (B, D). ``known``: (C, D), or (B, C, D) if every point has its own.
+    - ``right``: int64 (1,), which of the C is the right one. A vector of length 0 is at
+      a cosine of 0 to all.
+    """
+    # -log (exp(s(x, k_right)/tau) / sum_k exp(s(x, k)/tau))
+    likeness = F.cosine_similarity(x[:, None], known, dim=-1)
+    return F.cross_entropy(likeness / temperature, right.expand(len(x)))

@@ -1,0 +1,86 @@
+"""A bank: what all clients said once, given back to each without its own part.
+
+Amplitudes, styles and averaged batches are shared this way. Entries lie group after
+group (clients, or classes), so that a draw needs only the groups' sizes beside them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...core.messages import Tensors
+
+
+def gather(
+    introductions: dict[int, Tensors],
+    entries: str,
+    groups: str | None = None,
+    beside: tuple[str, ...] = (),
+) -> Tensors:
+    """The server's bank out of what every client said.
+
+    - ``entries``: name of the tensors that form the bank, (n_k, …) each.
+    - ``groups``: name of the group of each entry, int64 (n_k,); where nobody said any,
+      each client is one.
+    - ``beside``: names of what else belongs to each entry, (n_k, …) each.
+
+    All else that was said describes the entries and must be the same everywhere.
+    Returns ``entries`` (N, …), ``owner`` and ``group`` (N,), and ``beside`` by its
+    names. Raises ValueError when entries differ in shape or description.
+    """
+    said, rows = list(introductions.values()), (entries, *beside)
+    for name in sorted(said[0].keys() - {groups}):
+        if name in rows:
+            kinds = {tuple(each[name].shape[1:]) for each in said}
+        else:
+            kinds = {tuple(each[name].tolist()) for each in said}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"the entries of a bank must be of one {name}, found {sorted(kinds)}; "
+                "load the data with size="
+            )
+    sizes = torch.tensor([len(each[entries]) for each in said])
+    owner = torch.tensor(list(introductions)).repeat_interleave(sizes)
+    group = owner
+    if groups in said[0]:
+        group = torch.cat([each[groups] for each in said]).to(owner)
+    bank = {name: torch.cat([each[name] for each in said]) for name in rows}
+    return {"entries": bank.pop(entries), **bank, "owner": owner, "group": group}
+
+
+def others(bank: Tensors, client_id: int) -> Tensors:
+    """The entries of everybody else, by group, what lies beside, and the groups' sizes.
+
+    The last size is 0 and stands for any group that nobody here has. Raises ValueError
+    when nobody else has an entry.
+    """
+    theirs = (bank["owner"] != client_id).nonzero()[:, 0]
+    if not len(theirs):
+        raise ValueError(
+            "a bank needs entries of at least two clients, found one; deal the data to "
+            "more"
+        )
+    group = bank["group"][theirs]
+    sizes = group.bincount(minlength=int(bank["group"].max()) + 2)
+    order = theirs[group.argsort(stable=True)]
+    said = bank.keys() - {"owner", "group"}
+    rows = {name: bank[name][order.to(bank[name].device)] for name in sorted(said)}
+    return {**rows, "sizes": sizes}
+
+
+def draw(
+    sizes: Tensor, num: int, rng: torch.Generator, group: Tensor | None = None
+) -> Tensor:
+    """Positions of ``num`` entries: a group that has any, then one of its entries.
+
+    ``group``: (num,), the wanted groups; where one is empty, any entry may come.
+    """
+    sizes = sizes.cpu()
+    if group is None:
+        group = torch.multinomial((sizes > 0).double(), num, True, generator=rng)
+    group = group.cpu().clamp(max=len(sizes) - 1)
+    size = sizes[group]
+    first = torch.where(size > 0, sizes.cumsum(0)[group] - size, 0)
+    place = torch.rand(num, generator=rng, dtype=torch.float64)
+    return first + (place * torch.where(size > 0, size, sizes.sum())).long()

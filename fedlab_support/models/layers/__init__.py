@@ -1,0 +1,1 @@
+"""Layers that methods insert into a network."""

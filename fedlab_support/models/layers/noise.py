@@ -1,0 +1,82 @@
+"""Layers that draw noise, from the visit's own stream instead of a global generator."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from ...core.rng import current_layer_noise, layer_noise
+
+
+class Dropout(nn.Module):
+    """Sets each value to 0 with probability ``p`` in training; 0 does nothing.
+
+    With ``whole_samples`` the same draw holds for all values of a sample, which is
+    what residual networks call drop-path. Raises ValueError for p outside [0, 1].
+    """
+
+    def __init__(self, p: float, whole_samples: bool = False):
+        super().__init__()
+        if not 0 <= p <= 1:
+            raise ValueError(f"p is a probability, in [0, 1], found {p}")
+        self.p, self.whole_samples = p, whole_samples
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same shape as ``x``, scaled so that the expectation is ``x``."""
+        if not self.training or self.p == 0:
+            return x
+        shape = (len(x),) + (1,) * (x.ndim - 1) if self.whole_samples else x.shape
+        draw = torch.rand(shape, generator=current_layer_noise()).to(x.device)
+        return x * (draw >= self.p) / max(1 - self.p, torch.finfo(x.dtype).tiny)
+
+    def extra_repr(self) -> str:
+        """What ``print(model)`` shows inside the brackets."""
+        return f"p={self.p}, whole_samples={self.whole_samples}"
+
+
+def own_noise(model: nn.Module) -> nn.Module:
+    """Replace torch's dropout and timm's drop-path by ours, by type, in place."""
+    for module in list(model.modules()):
+        for name, child in list(module._modules.items()):
+            if type(child) is nn.Dropout:
+                ours = Dropout(child.p)
+            elif type(child).__name__ == "DropPath" and child.scale_by_keep:
+                ours = Dropout(child.drop_prob or 0.0, whole_samples=True)
+            else:
+                continue
+            setattr(module, name, ours.train(child.training))
+    return model
+
+
+def refuse_global_noise(model: nn.Module, example: Tensor) -> None:
+    """Show a copy of the model one batch in training mode and watch who draws.
+
+    ``example``: a batch that the model takes. Raises ValueError, naming the layer, when
+    it draws from PyTorch's global generator: with threads, results would then depend
+    on the workers.
+    """
+    with torch.random.fork_rng(devices=[]):
+        if culprit := _first_global_draw(copy.deepcopy(model).train(), example):
+            raise ValueError(
+                f"the model must draw noise from its visit's stream, found that "
+                f"{culprit} draws from PyTorch's global generator in training; use "
+                "fedlab_support.models.Dropout there, or set its probability to 0"
+            )
+
+
+def _first_global_draw(model: nn.Module, example: Tensor) -> str:
+    """Name and type of the innermost module that draws globally; "" if none does."""
+    state, found = torch.get_rng_state(), []
+
+    def look(module: nn.Module, inputs: tuple, output: object) -> None:
+        if not found and not torch.equal(torch.get_rng_state(), state):
+            found.append(module)
+
+    for module in model.modules():
+        module.register_forward_hook(look)
+    with torch.no_grad(), layer_noise(torch.Generator()):
+        model(example)
+    names = {id(module): name for name, module in model.named_modules()}
+    return f"{names[id(found[0])]!r} ({type(found[0]).__name__})" if found else ""

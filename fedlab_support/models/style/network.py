@@ -1,0 +1,121 @@
+"""Encoder and decoder that give pictures another style, frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .statistics import adain
+
+POOL = 0  # among the widths of an encoder: halve height and width here
+
+
+class StyleNetwork(nn.Module):
+    """A frozen encoder and decoder: never trained, never sent, always evaluating.
+
+    ``channels``: C, of features and styles; ``stride``: pixels of a picture per place
+    of its features. Gradients reach the pictures, should somebody ask for them.
+    """
+
+    def __init__(self, parts: dict[str, nn.Module], channels: int, stride: int):
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+        self.channels, self.stride = channels, stride
+        self.requires_grad_(False).train(False)
+
+    def train(self, mode: bool = True) -> StyleNetwork:
+        """Stay in evaluation mode, whatever is asked for."""
+        return super().train(False)
+
+    def encode(self, colours: Tensor) -> Tensor:
+        """Features (B, C, h, w) of colours in 0…1, (B, 1 or 3, H, W).
+
+        Raises ValueError for other channels, values outside by more than 0.001 or NaN,
+        and a side that is not above ``stride``.
+        """
+        return self.encoder(self.checked(colours))
+
+    def decode(self, features: Tensor, size: Sequence[int]) -> Tensor:
+        """Colours in 0…1, (B, 3, H, W), of features; ``size`` is (H, W)."""
+        return fitted(self.decoder(features), size)
+
+    def transfer(self, colours: Tensor, style: Tensor, strength: float = 1.0) -> Tensor:
+        """Colours in another style, of the same shape; grey ones stay grey.
+
+        - ``style``: (2, C), or (B, 2, C) with one for each picture.
+        - ``strength``: from 0, encoded and decoded only, to 1.
+        """
+        features = self.encode(colours)
+        # t = α AdaIN(F, S) + (1 - α) F
+        mixed = features.lerp(adain(features, style), checked_share(strength))
+        return fitted_like(colours, self.decoder(mixed))
+
+    def checked(self, colours: Tensor) -> Tensor:
+        """The colours with three channels, after a look at them."""
+        if colours.ndim != 4 or colours.shape[1] not in (1, 3):
+            raise ValueError(
+                f"expected colours (B, 1 or 3, H, W), found {tuple(colours.shape)}"
+            )
+        if min(colours.shape[2:]) <= self.stride:
+            raise ValueError(
+                f"expected pictures of more than {self.stride} pixels a side, found "
+                f"{colours.shape[2]}x{colours.shape[3]}; load the data with size="
+            )
+        if not ((colours >= -1e-3) & (colours <= 1 + 1e-3)).all():
+            low, high = colours.min().item(), colours.max().item()
+            raise ValueError(
+                f"expected colours in 0…1, found {low:.3g}…{high:.3g}; a normalised "
+                "batch becomes colours by store.shown(x)"
+            )
+        return colours.expand(-1, 3, -1, -1)
+
+
+def checked_share(strength: float) -> float:
+    """A strength of transfer; ValueError outside 0…1."""
+    if not 0 <= strength <= 1:
+        raise ValueError(f"strength must lie in 0…1, found {strength}")
+    return strength
+
+
+def fitted(colours: Tensor, size: Sequence[int]) -> Tensor:
+    """Colours (B, 3, H, W) of the wanted size (H, W), cut to 0…1."""
+    if colours.shape[-2:] != tuple(size):
+        colours = F.interpolate(colours, tuple(size), mode="bilinear")
+    return colours.clamp(0, 1)
+
+
+def fitted_like(colours: Tensor, styled: Tensor) -> Tensor:
+    """Styled colours of the size of ``colours``, grey where these are."""
+    styled = fitted(styled, colours.shape[-2:])
+    return styled.mean(1, keepdim=True) if colours.shape[1] == 1 else styled
+
+
+def mirrored(
+    widths: Sequence[int], has_stem: bool
+) -> tuple[nn.Sequential, nn.Sequential]:
+    """An encoder of 3x3 convolutions, and the decoder that is its mirror image.
+
+    widths: channels behind each convolution, with POOL in between. ``has_stem``: a 1x1
+    convolution ahead, which brings colours to what the encoder was trained on.
+    """
+    convolved = [3, *(width for width in widths if width != POOL)]
+    pairs = list(pairwise(convolved))
+    forward, back = iter(pairs), reversed(pairs)
+    encoder: list[nn.Module] = [nn.Conv2d(3, 3, 1)] if has_stem else []
+    for width in widths:
+        if width == POOL:
+            encoder.append(nn.MaxPool2d(2, ceil_mode=True))
+        else:
+            encoder += [nn.ReflectionPad2d(1), nn.Conv2d(*next(forward), 3), nn.ReLU()]
+    decoder: list[nn.Module] = []
+    for width in reversed(widths):
+        if width == POOL:
+            decoder.append(nn.Upsample(scale_factor=2))
+        else:
+            pair = next(back)
+            decoder += [nn.ReflectionPad2d(1), nn.Conv2d(*pair[::-1], 3), nn.ReLU()]
+    return nn.Sequential(*encoder), nn.Sequential(*decoder[:-1])  # colours are not cut

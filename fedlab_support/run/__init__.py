@@ -1,0 +1,1 @@
+"""A run, its evaluation, its checkpoints, and studies of many runs."""

@@ -1,0 +1,389 @@
+"""A run: the fixed order in which a round calls its method's hooks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import nn
+from tqdm.auto import tqdm
+
+from ..core.history import ALL_CLIENTS, History
+from ..core.messages import (
+    Broadcast,
+    Message,
+    Server,
+    Tensors,
+    copies,
+    nbytes,
+    refuse_nan,
+)
+from ..core.metrics import Scores
+from ..core.naming import name_of
+from ..core.rng import numpy_stream, sequence
+from ..engines import Engine, Failure, Faults, Job, Question, open_engine
+from ..engines.local import one_intra_op_thread
+from ..federation.federation import Federation, Samples
+from ..federation.selection import Roster, check_selection, everyone
+from ..methods import FedAvg
+from ..models.layers.noise import own_noise, refuse_global_noise
+from ..training.local import Learner, LocalTraining, PrivateState, trained_names
+from ..training.privacy import Privacy
+from .checkpoint import keeping
+from .evaluation import measure
+from .summary import describe, headline, in_words
+from .traffic import record_query
+from .upload_validation import accepted_messages, accepted_setup_uploads
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_BUILDING = threading.Lock()
+"""Initial weights come from PyTorch's global generator, forked; one run at a time."""
+
+
+class Run:
+    """One method on one federation, round by round.
+
+    - ``method``: a :class:`FedAvg` or one of its children.
+    - ``model``: a factory, called with (image shape (C, H, W), number of classes).
+    - ``select``: who takes part, ``(roster, rng) -> client numbers``; all by default.
+    - ``seed``: with it, every number is the same again, on one kind of CPU.
+    - ``evaluate_every``: rounds between evaluations; the last of a fit is always one.
+    - ``engine``: how clients are visited (see ``engines.open_engine``).
+    - ``min_clients``: with fewer messages that can be used, the weights stay.
+    - ``deadline``: seconds that a visit may train; who takes longer is left out.
+    - ``faults``: clients that fail on purpose. ``privacy``: noise on every message.
+
+    Everything that can be checked is checked here, before any training: ValueError
+    says what was expected, what came, and what to do.
+
+    After each round look at ``messages`` (what clients said), ``wire``, ``history``,
+    ``server`` and ``model``.
+    """
+
+    def __init__(
+        self,
+        method: FedAvg,
+        federation: Federation,
+        model: Callable[[tuple[int, int, int], int], nn.Module],
+        training: LocalTraining | None = None,
+        select: Callable | None = None,
+        seed: int = 0,
+        *,
+        workers: int | None = None,
+        device: str = "cpu",
+        evaluate_every: int = 1,
+        name: str = "",
+        engine: str | Engine = "local",
+        min_clients: int = 1,
+        deadline: float | None = None,
+        faults: Faults | None = None,
+        privacy: Privacy | None = None,
+    ):
+        _check_pieces(method, model, select, seed, device)
+        self.method, self.training = method, training or LocalTraining()
+        if self.training.augment is not None:
+            self.training.augment.check(method)
+        method.check_federation(federation)
+        self.federation = federation.on(device)
+        self.select, self.seed = select or everyone(), int(seed)
+        self.evaluate_every = int(evaluate_every)
+        check_selection(self.select, len(federation))
+        _check_limits(len(federation), evaluate_every, min_clients, deadline, workers)
+        self.model_name = name_of(model)
+        self.model = self._build(model).to(device)
+        self._shown = Learner(self.model)
+        self.server, own = _initial_state(method, self.model)
+        if privacy is not None:
+            privacy.check(method, FedAvg, self.model, self.server)
+        self.job = Job(
+            method,
+            self.model,
+            self.federation,
+            self.training,
+            self.seed,
+            tuple(own),
+            own,
+            deadline,
+            privacy,
+        )
+        self.min_clients, self.faults = int(min_clients), faults
+        self.engine = open_engine(engine, self.job, workers, faults)
+        self.messages: list[Message] = []
+        self.private: dict[int, PrivateState] = {}
+        self.reports: dict[int, Tensors] = {}
+        self.clients = np.arange(len(federation))
+        self.times_chosen = np.zeros(len(federation), dtype=np.int64)
+        held_out = "+".join(federation.held_out_domains)
+        label = name or f"{method.label}, seed {seed}"
+        self.history = History(label, method.label, self.seed, held_out)
+        self.has_started, self.must_measure = False, True
+        self.rounds_restored = 0  # by a checkpoint, and not yet asked for by a fit
+
+    def _build(self, factory) -> nn.Module:
+        """The adapted model, drawn from the run's own stream for initial weights."""
+        data = self.federation.data
+        with _BUILDING, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(sequence(self.seed, "init").generate_state(1)[0]))
+            model = factory(data.image_shape, data.num_classes)
+            model.image_shape = data.image_shape  # for what the method may add
+            model.num_classes = data.num_classes
+            model = self.method.adapt(model)
+            if self.training.augment is not None:
+                model = self.training.augment.adapt(model)
+            example = self.federation.store.pictures(torch.tensor([0, 0])).cpu()
+            refuse_global_noise(own_noise(model), example)
+        return model.to(memory_format=torch.channels_last)
+
+    # ---- rounds ---------------------------------------------------------------------
+    def fit(
+        self,
+        rounds: int,
+        progress: bool = True,
+        checkpoint: str | Path | None = None,
+        every: int = 1,
+    ) -> History:
+        """Run ``rounds`` more rounds and measure after the last.
+
+        - ``checkpoint``: a folder of this run's own, written after every ``every``
+          rounds and after the last. A run without rounds begins where the newest in it
+          stands, and those rounds count as rounds of this ``fit``, then of later ones:
+          a script that was killed and is started again ends where it would have. With
+          fewer rounds than lie there nothing is trained, and the run stands at those.
+          A checkpoint holds the weights, the clients' memories and the whole history.
+
+        Stopped and continued, by an interrupt, by a second call or by a kill, a run
+        gives the same numbers as one that was not. For checkpoints that are refused see
+        ``checkpoint.keeping``.
+        """
+        if rounds < 1:
+            raise ValueError(f"rounds must be at least 1, found {rounds}")
+        with keeping(self, checkpoint, every) as keep:
+            past = min(rounds, self.rounds_restored)
+            self.rounds_restored -= past
+            shown = {"disable": not progress, "desc": self.history.run}
+            with tqdm(total=rounds, initial=past, **shown) as bar:
+                for done in range(past + 1, rounds + 1):
+                    self.step(evaluate=done == rounds or None)
+                    keep(done == rounds)
+                    bar.set_postfix_str(headline(self))
+                    bar.update()
+        return self.history
+
+    @one_intra_op_thread()
+    def step(self, evaluate: bool | None = None) -> Run:
+        """One round. If it is interrupted, the run stays as it was before it.
+
+        ``evaluate``: measure afterwards; None decides by ``evaluate_every``. If that is
+        interrupted, it is made up for before the next round.
+        """
+        if self.engine.job is not self.job:
+            raise RuntimeError("the engine has another run's job; make one for each")
+        if not self.has_started:
+            self._start()
+        if self.must_measure:
+            self.evaluate()
+        began, record = time.perf_counter(), self.history.empty()
+        rng = numpy_stream(self.seed, "select", self.server.round + 1)
+        cohort = self._cohort(self.select(self._roster(record), rng))
+        round, weights = self.server.round + 1, self.server.weights
+        if type(self.method).client_broadcast is FedAvg.client_broadcast:
+            told = Broadcast(round, weights, self.server.shared)
+            broadcasts = dict.fromkeys(cohort, told)
+        else:
+            client_broadcast = partial(self.method.client_broadcast, self.server)
+            broadcasts = {
+                i: Broadcast(round, weights, client_broadcast(i)) for i in cohort
+            }
+        self.messages = []
+        answers = self.engine.train(broadcasts, self.private)
+        messages = accepted_messages(self.job, broadcasts, answers, record, self.faults)
+        server = self._aggregate(messages, record)
+        private = {i: a[1] for i, a in answers.items() if not isinstance(a, Failure)}
+        record.add(server.round, "cost", "seconds", time.perf_counter() - began)
+
+        self.server, self.messages = server, messages
+        self.history.extend(record)
+        self.private.update({i: p for i, p in private.items() if p.weights or p.memory})
+        self.reports.update({m.client: m.upload for m in messages if m.upload})
+        self.times_chosen[cohort] += 1
+        is_due = server.round % self.evaluate_every == 0
+        self.must_measure = is_due if evaluate is None else evaluate
+        self.show_weights()
+        if self.must_measure:
+            self.evaluate()
+        return self
+
+    def show_weights(self) -> None:
+        """Let ``model`` hold the weights of a client never seen."""
+        self._shown.eval()
+        self._shown.load(self._state_of(None))
+
+    def _start(self) -> None:
+        """Once, before round 1: clients introduce themselves and are welcomed."""
+        method, record = self.method, self.history.empty()
+        said: dict[int, Tensors] = {int(i): {} for i in self.clients}
+        private: dict[int, PrivateState] = {}
+        if type(method).client_setup is not FedAvg.client_setup:
+            broadcast = Broadcast(0, self.server.weights)
+            answers = self.engine.client_setup(list(said), broadcast)
+            said = accepted_setup_uploads(self.job, answers, record)
+            private = {i: answers[i][1] for i in said}
+        if not said:
+            raise RuntimeError(
+                "expected at least one client in the run, every introduction was "
+                f"refused; the last: {record.absences[-1][-1]}"
+            )
+        pooled = method.server_setup(said)
+        if type(method).setup_reply is not FedAvg.setup_reply:
+            for i in said:
+                told = copies(method.setup_reply(pooled, i))
+                private.setdefault(i, PrivateState()).memory.update(told)
+                record.add_wire(0, i, "down", setup_reply=nbytes(told))
+        self.clients = np.array(sorted(said), dtype=np.int64)
+        self.server = replace(self.server, memory=pooled)
+        self.private, self.has_started = private, True
+        self.history.extend(record)
+
+    def _roster(self, record: History) -> Roster:
+        def ask_loss(ids: Sequence[int]) -> dict[int, float]:
+            """Mean training loss of the current weights, per client."""
+            if self.job.privacy is not None:
+                raise ValueError(
+                    f"a loss is not protected by {self.job.privacy}; choose a "
+                    "selection that asks clients nothing, as in uniform(10)"
+                )
+            ids, client = [int(i) for i in ids], self.federation.client
+            weights = self._state_of(None)
+            questions = [Question(weights, client(i).train, i, "train") for i in ids]
+            scores = self.engine.evaluate(questions, self.server.round)
+            losses = [float(s.loss.mean(dtype=np.float64)) for s in scores]
+            record_query(record, self.server, dict(zip(ids, losses, strict=True)))
+            return dict(zip(ids, losses, strict=True))
+
+        sizes = self._of_clients(self.federation.sizes)
+        chosen = self._of_clients(self.times_chosen)
+        lasting = partial(numpy_stream, self.seed, "select", 0)
+        return Roster(self.clients, sizes, chosen, self.reports, ask_loss, lasting)
+
+    def _of_clients(self, column: np.ndarray) -> np.ndarray:
+        """The entries of the run's clients, not to be written to."""
+        is_whole = len(self.clients) == len(column)
+        entries = column.view() if is_whole else column[self.clients]
+        entries.flags.writeable = False
+        return entries
+
+    def _cohort(self, chosen: Sequence[int]) -> list[int]:
+        cohort = sorted({int(i) for i in chosen})
+        place = np.searchsorted(self.clients, cohort).clip(max=len(self.clients) - 1)
+        if len(cohort) != len(chosen) or (self.clients[place] != cohort).any():
+            raise ValueError(
+                "a selection must return different clients of the roster, found "
+                f"{chosen}"
+            )
+        return cohort
+
+    def _aggregate(self, messages: list[Message], record: History) -> Server:
+        """The next server; with too few messages left it stays as it was."""
+        server = self.server
+        if len(messages) < self.min_clients:
+            found = f"{len(messages)} of at least {self.min_clients} messages"
+            record.add_event(server.round + 1, ALL_CLIENTS, "the weights stay", found)
+        else:
+            server = self.method.aggregate(server, messages)
+            refuse_nan(server.weights)
+            for name, values in self.method.server_metrics(server, messages).items():
+                for message, value in zip(messages, values.tolist(), strict=True):
+                    row = (server.round + 1, "server", name, value)
+                    record.add(*row, client=message.client)
+        return replace(server, round=self.server.round + 1)
+
+    # ---- measurement ----------------------------------------------------------------
+    def evaluate(self) -> None:
+        """Measure the server's weights on every split and note it in the history."""
+        round, method = self.server.round, self.method
+        is_personal = bool(self.job.private_names) and method.predicts_personally
+        parts = (self.engine, self.federation, self.clients, self._state_of)
+        for row in list(measure(*parts, round, is_personal)):
+            self.history.add(round, *row)
+        self.must_measure = False
+
+    def scores(self, samples: Samples, client_id: int | None = None) -> Scores:
+        """Loss and score of each of ``samples`` (N,), as client ``client_id`` predicts.
+
+        None is a client never seen.
+        """
+        state = self._state_of(client_id)
+        questions = [Question(state, samples)]
+        return self.engine.evaluate(questions, self.server.round)[0]
+
+    def _state_of(self, client_id: int | None) -> Tensors:
+        own = self.private.get(client_id, PrivateState()).weights
+        return self.method.evaluation_state(self.server, own, client_id)
+
+    # ---- looking --------------------------------------------------------------------
+    @property
+    def wire(self) -> pd.DataFrame:
+        """What crossed the wire: run, round, client, direction, part, bytes."""
+        return self.history.wire()
+
+    def describe(self) -> dict:
+        """What made this run, as JSON values: two runs with the same are the same."""
+        return describe(self)
+
+    def __repr__(self) -> str:
+        return in_words(self)
+
+
+def _initial_state(method: FedAvg, model: nn.Module) -> tuple[Server, Tensors]:
+    """The server before round 1, and what every client starts with and keeps."""
+    names, private = trained_names(model), set(method.private_names(model))
+    if unknown := private - set(names):
+        raise ValueError(
+            "private names must be trained state of the model, found "
+            f"{sorted(unknown)}; see model.state_dict()"
+        )
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    weights = {name: state[name] for name in names if name not in private}
+    server = Server(0, weights, parameters=frozenset(trained - private))
+    return server, {name: state[name] for name in names if name in private}
+
+
+def _check_limits(num_clients, evaluate_every, min_clients, deadline, workers) -> None:
+    """Refuse numbers that no run can keep to."""
+    if workers is not None and not (isinstance(workers, int) and workers >= 1):
+        raise ValueError(f"workers must be a whole number ≥ 1 or None, found {workers}")
+    if evaluate_every < 1:
+        raise ValueError(f"evaluate_every must be ≥ 1, found {evaluate_every}")
+    if not 1 <= min_clients <= num_clients:
+        raise ValueError(
+            f"min_clients must lie in 1…{num_clients}, found {min_clients}"
+        )
+    if deadline is not None and not deadline > 0:
+        raise ValueError(f"deadline must be > 0 seconds or None, found {deadline}")
+
+
+def _check_pieces(method, model, select, seed, device) -> None:
+    """Refuse what is easily mistaken for a method, a factory, a selection or a seed."""
+    mistakes = (
+        (not isinstance(method, FedAvg), "a method, as in FedAvg()", method),
+        (isinstance(model, nn.Module), "a factory of models, as in small_cnn", model),
+        (isinstance(select, type), "a selection, as in uniform(10)", select),
+        (seed != int(seed) or seed < 0, "a whole number ≥ 0 as seed", seed),
+    )
+    for is_wrong, expected, found in mistakes:
+        if is_wrong:
+            raise ValueError(f"expected {expected}, found {found!r}")
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"expected a device of this machine, found {device!r}; use cpu"
+        )

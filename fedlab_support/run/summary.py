@@ -1,0 +1,62 @@
+"""A run's card: what made it and where it stands, as JSON values and in words."""
+
+from __future__ import annotations
+
+import torch
+
+from ..core.metrics import task
+from ..core.naming import architecture, name_of
+from ..engines import FaultyEngine
+
+
+def describe(run) -> dict:
+    """What made ``run``, as JSON values: two runs with the same are the same."""
+    training, engine = dict(vars(run.training)), run.engine
+    if isinstance(engine, FaultyEngine):
+        engine = engine.engine
+    asked = {
+        "augment": training.pop("augment"),
+        "faults": run.faults,
+        "deadline": run.job.deadline,
+        "privacy": run.job.privacy,
+        "engine": None if engine.is_exact else type(engine).__name__,
+        "min_clients": run.min_clients if run.min_clients != 1 else None,
+    }
+    unusual = {name: repr(v) for name, v in asked.items() if v is not None}
+    return unusual | {
+        "method": name_of(run.method),
+        "data": run.federation.data.name,
+        "federation": run.federation.fingerprint(),
+        "num_clients": len(run.federation),
+        "held_out": list(run.federation.held_out_domains),
+        "model": run.model_name,
+        "architecture": architecture(run.model),
+        "training": training,
+        "select": name_of(run.select),
+        "seed": run.seed,
+        "device": run.federation.store.device.type,
+        "torch": torch.__version__,
+    }
+
+
+def headline(run) -> str:
+    """The latest score, as in ``accuracy 81.5%``; empty before the first."""
+    latest = [row for row in run.history.measured[-200:] if row[1] in ("test", "val")]
+    metric = task(run.federation.data.task).metric
+    values = [row[5] for row in latest if row[4].endswith(metric)]
+    return f"{metric} {values[-1]:.1%}" if values else ""
+
+
+def in_words(run) -> str:
+    """Method, model, training, selection and latest score, a line each."""
+    floats = sum(run.server.weights[n].numel() for n in run.server.parameters)
+    chosen = {n: v for n, v in vars(run.training).items() if v}
+    settings = ", ".join(f"{name} {value}" for name, value in chosen.items())
+    lines = [
+        f"Run of {run.method!r}, seed {run.seed}, round {run.server.round}",
+        f"  model     {run.model_name}, {floats:,} shared parameters",
+        f"  training  {settings}",
+        f"  select    {run.select!r} of {len(run.federation):,} clients",
+        f"  {headline(run)}",
+    ]
+    return "\n".join(lines).rstrip()

@@ -1,0 +1,1 @@
+"""Local training: settings, what a method sees of a client, and the only loop."""
