@@ -11,6 +11,8 @@ from fedlab_support.plots import SIZES
 from fedlab_support.plots.export import FORMATS, write_pictures
 from fedlab_support.plots.stored import draw_again, read_record, why_not
 
+from . import figures  # noqa: F401 - whose drawings are found by their names
+
 
 def find_figures(folder: Path) -> list[Path]:
     """The JSON files of figures below a folder, in order.

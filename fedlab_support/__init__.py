@@ -5,9 +5,6 @@ The names below are all that notebooks use; nothing else is promised.
 
 from importlib import import_module
 
-from fedlab_course import reconstruction_metrics as fidelity
-from fedlab_course import style_attack as attack
-
 from . import methods, models
 from .core import history, metrics
 from .core.messages import weighted_mean
@@ -68,14 +65,11 @@ from .training.local import LocalTraining
 from .training.privacy import Privacy
 
 _WHEN_USED = {
-    "exercises": "exercises",
-    "leaderboard": "leaderboard",
     "plots": "plots",
     "save_figure": "plots",
     "save_table": "plots",
     "LiveTraining": "widgets",
     "explore": "widgets",
-    "playground": "play",
     "show_source": "widgets",
 }
 """Names whose module is imported when they are: training needs no pictures."""
@@ -125,7 +119,6 @@ __all__ = [
     "LocalTraining",
     "Privacy",
     "Run",
-    "attack",
     "augment",
     "availability",
     "available",
@@ -136,14 +129,11 @@ __all__ = [
     "clustering",
     "dirichlet",
     "everyone",
-    "exercises",
     "explore",
-    "fidelity",
     "grouping",
     "heterogeneous",
     "history",
     "iid",
-    "leaderboard",
     "leave_one_domain_out",
     "leave_out",
     "leave_two_domains_out",
@@ -151,7 +141,6 @@ __all__ = [
     "methods",
     "metrics",
     "models",
-    "playground",
     "plots",
     "power_of_choice",
     "rehearse",

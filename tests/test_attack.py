@@ -7,11 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from fedlab_course.reconstruction_metrics import psnr, retrieval_rate
-from fedlab_course.style_attack import StyleInversion, public
+from fedlab_course.style_attack import (
+    StyleInversion,
+    StyleInverter,
+    perceptual_distance,
+    public,
+    style_inverter,
+)
+from fedlab_course.style_attack.metrics import psnr, retrieval_rate
 from fedlab_support import Federation, LocalTraining, Run
 from fedlab_support.data import DomainData
-from fedlab_support.models import StyleInverter, perceptual_distance, style_inverter
 from fedlab_support.models.style.adain import per_image, style_network
 from fedlab_support.training.local import trained_names
 from tests.runs import a_visit, same_to_the_bit

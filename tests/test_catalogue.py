@@ -33,8 +33,8 @@ def test_a_method_in_a_new_file_is_found_without_a_word_elsewhere(
 from fedlab_support.methods.fedavg import FedAvg
 
 class FedNew(FedAvg):
-    def weigh(self, server, messages):
-        return super().weigh(server, messages).flip(0)
+    def aggregation_weights(self, server, messages):
+        return super().aggregation_weights(server, messages).flip(0)
 """
     (tmp_path / "fednew.py").write_text(source)
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])

@@ -257,7 +257,7 @@ def test_a_wrong_report_leaves_its_client_out(federation, monkeypatch, wrong, re
             message = replace(message, upload=wrong(message.upload))
         return message, kept
 
-    monkeypatch.setattr("fedlab_support.engines.local.visit_client", spoilt)
+    monkeypatch.setattr("fedlab_support.engines.local.train_client", spoilt)
     run = new_run(FedGR(), federation)
     with pytest.warns(UserWarning, match="client 2"):
         run.step()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.linalg import sqrtm
 
-from fedlab_course.reconstruction_metrics import (
+from fedlab_course.style_attack.metrics import (
     class_score,
     frechet_distance,
     guess,

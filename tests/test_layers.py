@@ -22,9 +22,8 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
 def copy(tmp_path: Path) -> Path:
     """A copy of the package and its rules that may be broken."""
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(
-        ROOT / "fedlab_support", tmp_path / "fedlab_support", ignore=ignored
-    )
+    for package in ("fedlab_support", "fedlab_course"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
@@ -37,11 +36,12 @@ def test_the_layers_hold():
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("partition/dealing", "from fedlab_support.run.run import Run"),
-        ("streams", "import fedlab_support.core.messages"),
+        ("federation/selection", "from fedlab_support.run.run import Run"),
+        ("core/rng", "import fedlab_support.data.reading"),
         ("methods/fedavg", "from fedlab_support.engines import local"),
-        ("messages", "def late():\n    import fedlab_support.training.local"),
-        ("history", "import torch"),
+        ("core/messages", "def late():\n    import fedlab_support.training.local"),
+        ("run/study", "from fedlab_course import sweep"),
+        ("core/history", "import torch"),
         ("widgets", "from torch import Tensor"),
     ],
 )

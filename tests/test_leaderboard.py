@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedlab_course import leaderboard
+from fedlab_course import figures, leaderboard
 from fedlab_course.leaderboard import Keeping, Own, Protocol, settings
 from fedlab_course.runner import NOTEBOOKS
-from fedlab_support import methods, plots
+from fedlab_support import methods
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_domain, leave_out
 from fedlab_support.models import CNN
@@ -347,7 +347,7 @@ def test_one_new_file_is_on_the_board_and_on_the_map(board, tmp_path, monkeypatc
     assert table.loc["Halfway"].to_dict() == {
         h: h == "aggregate" for h in methods.HOOKS
     }
-    assert "Halfway" in plots.method_map(table).data["method"].tolist()
+    assert "Halfway" in figures.method_map(table).data["method"].tolist()
 
 
 # ---- ranks --------------------------------------------------------------------------

@@ -277,6 +277,6 @@ def test_bytes_are_those_of_the_raw_values():
 def test_a_message_shows_names_shapes_and_kilobytes():
     text = repr(message(upload={"loss": torch.zeros(250)}))
     assert text.splitlines()[0] == "Message from client 2, 9 examples"
-    for part in ("weights: 0.1 kB", "fc.weight", "(3, 4)", "report: 1.0 kB", "(250,)"):
+    for part in ("weights: 0.1 kB", "fc.weight", "(3, 4)", "upload: 1.0 kB", "(250,)"):
         assert part in text
     assert "tensor(" not in text

@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle, StepPatch
 from matplotlib.text import Text
 from PIL import Image
 
+from fedlab_course import figures
 from fedlab_support import plots
 from fedlab_support.core.history import History, compare, concat, last, summarise
 from fedlab_support.plots.curves import spread
@@ -126,7 +127,12 @@ def hooks() -> pd.DataFrame:
         "FedGCR, a rather long name": ["prompts on a frozen ViT", True, "its", "✎"],
         "FPL": ["", "client representation", True, ""],
     }
-    names = ["adapt", "introduce, pool, welcome", "evaluation", "aggregate"]
+    names = [
+        "adapt",
+        "client_setup, server_setup",
+        "evaluation",
+        "aggregate",
+    ]
     return pd.DataFrame.from_dict(rows, orient="index", columns=names)
 
 
@@ -164,7 +170,7 @@ def partition(num_clients: int, num_classes: int) -> plots.Picture:
 def drift() -> plots.Picture:
     average = np.mean([path[-1] for path in paths()], axis=0)
     best = np.array([1.6, 0.3])
-    return plots.drift_picture(paths(), np.zeros(2), average, best, title="Apart")
+    return figures.drift_picture(paths(), np.zeros(2), average, best, title="Apart")
 
 
 PICTURES = {
@@ -189,29 +195,31 @@ PICTURES = {
     "three clients": lambda: plots.wire_picture(traffic(3), title="Up and down"),
     "ten clients": lambda: plots.wire_picture(traffic(10)),
     "a question": lambda: plots.wire_picture(asking()),
-    "participation": lambda: plots.participation_picture(
+    "participation": lambda: figures.participation_picture(
         shares(["uniform", "by size, but with quite a long name", *"cdef"]), title="Six"
     ),
-    "participation, small": lambda: plots.participation_picture(
+    "participation, small": lambda: figures.participation_picture(
         shares(["uniform"]), size=plots.SINGLE, title="One"
     ),
-    "participation in groups": lambda: plots.participation_picture(
+    "participation in groups": lambda: figures.participation_picture(
         two_groups(), group="there", title="Groups"
     ),
-    "clients in order": lambda: plots.accuracy_by_client(each_client(), title="Served"),
+    "clients in order": lambda: figures.accuracy_by_client(
+        each_client(), title="Served"
+    ),
     "domains": lambda: plots.accuracy_by_domain(
         unseen([f"rotated by {angle}°" for angle in range(0, 90, 15)]), title="Six"
     ),
     "domains, long names": lambda: plots.accuracy_by_domain(
         unseen(names=[f"{name} with a suffix" for name in METHODS])
     ),
-    "restyled": lambda: plots.restyle_picture(*restyled(28, 28), 2, title="Borrowed"),
-    "restyled, in colour": lambda: plots.restyle_picture(*restyled(32, 32, 3), 2),
-    "densities": lambda: plots.gaussian_picture(0.8, 0.4, 0.0, 1.0, title="Apart"),
-    "densities, far out": lambda: plots.gaussian_picture(-9.0, 3.0, 4.0, 0.05),
+    "restyled": lambda: figures.restyle_picture(*restyled(28, 28), 2, title="Borrowed"),
+    "restyled, in colour": lambda: figures.restyle_picture(*restyled(32, 32, 3), 2),
+    "densities": lambda: figures.gaussian_picture(0.8, 0.4, 0.0, 1.0, title="Apart"),
+    "densities, far out": lambda: figures.gaussian_picture(-9.0, 3.0, 4.0, 0.05),
     "drift": drift,
-    "map": lambda: plots.method_map(hooks(), title="Differences"),
-    "narrow map": lambda: plots.method_map(hooks().map(bool), width=3.35),
+    "map": lambda: figures.method_map(hooks(), title="Differences"),
+    "narrow map": lambda: figures.method_map(hooks().map(bool), width=3.35),
 }
 
 
@@ -353,7 +361,7 @@ def test_a_question_for_the_loss_has_a_look_of_its_own():
 
 def test_participation_is_sorted_within_seeds_and_then_averaged():
     table = shares(num_clients=12)
-    figure = plots.participation_picture(table.sample(frac=1.0, random_state=0))
+    figure = figures.participation_picture(table.sample(frac=1.0, random_state=0))
     for axis, name in zip(figure.axes, figure.data["name"].unique(), strict=True):
         runs = table[table["name"] == name]
         each = [
@@ -376,7 +384,9 @@ def test_participation_is_sorted_within_seeds_and_then_averaged():
 
 def test_participation_says_once_what_equal_shares_would_be():
     def said(table):
-        found = [text.get_text() for text in texts(plots.participation_picture(table))]
+        found = [
+            text.get_text() for text in texts(figures.participation_picture(table))
+        ]
         return [text for text in found if text.startswith("equal")]
 
     level = shares(num_clients=5, names=["a", "b"]).assign(share=0.2)
@@ -388,14 +398,14 @@ def test_participation_says_once_what_equal_shares_would_be():
 def test_the_mean_number_of_clients_never_chosen_may_be_broken():
     table = shares(num_clients=6, names=["a"])
     table.loc[(table["seed"] == 1) & (table["client"] == 0), "share"] = 0.0
-    found = [text.get_text() for text in texts(plots.participation_picture(table))]
+    found = [text.get_text() for text in texts(figures.participation_picture(table))]
     assert "3.3 of 6 never chosen" in found
 
 
 def test_groups_of_clients_stand_side_by_side():
     table = two_groups(num_often=8)
     table.loc[table["there"] == "often", "share"] += 0.5
-    figure = plots.participation_picture(table, group="there")
+    figure = figures.participation_picture(table, group="there")
     part = figure.data[figure.data["name"] == "uniform"]
     assert part["there"].tolist() == ["often"] * 79 + ["rarely"] * 8
     for _, shown in part.groupby("there"):
@@ -406,24 +416,24 @@ def test_groups_of_clients_stand_side_by_side():
     with pytest.raises(
         ValueError, match=r"'uniform', there 'often', found \[79, 78, 79"
     ):
-        plots.participation_picture(table, group="there")
+        figures.participation_picture(table, group="there")
 
 
 def test_participation_refuses_what_it_cannot_show():
     table = shares(num_clients=5)
     with pytest.raises(ValueError, match="no 'share'"):
-        plots.participation_picture(table.drop(columns="share"))
+        figures.participation_picture(table.drop(columns="share"))
     with pytest.raises(ValueError, match="one row per name, seed and client"):
-        plots.participation_picture(pd.concat([table, table]))
+        figures.participation_picture(pd.concat([table, table]))
     with pytest.raises(ValueError, match=r"every seed of 'uniform', found \[5, 4, 5\]"):
-        plots.participation_picture(table.drop(index=10))
+        figures.participation_picture(table.drop(index=10))
     with pytest.raises(ValueError, match="at most 6 panels and 3 groups, found 7"):
-        plots.participation_picture(shares(list("abcdefg"), num_clients=5))
+        figures.participation_picture(shares(list("abcdefg"), num_clients=5))
 
 
 def test_clients_stand_from_worst_to_best():
     table = each_client(["FedAvg", "FedSR"], num_clients=4)
-    figure = plots.accuracy_by_client(table)
+    figure = figures.accuracy_by_client(table)
     for line, name in zip(figure.axes[0].get_lines(), ["FedAvg", "FedSR"], strict=True):
         expected = sorted(100 * table[table["name"] == name]["mean"])
         assert line.get_ydata().tolist() == pytest.approx(expected)
@@ -432,13 +442,13 @@ def test_clients_stand_from_worst_to_best():
     assert "● FedAvg" in found and "■ FedSR" in found
     assert "Each client's mean, 3 seeds." in found
     with pytest.raises(ValueError, match=r"several.*history\.by_client"):
-        plots.accuracy_by_client(pd.concat([table, table]))
+        figures.accuracy_by_client(pd.concat([table, table]))
     with pytest.raises(ValueError, match="at most five lines"):
-        plots.accuracy_by_client(each_client(list("abcdef")))
+        figures.accuracy_by_client(each_client(list("abcdef")))
 
 
 def test_labels_of_lines_that_all_end_at_the_top_do_not_touch():
-    figure = plots.accuracy_by_client(each_client())
+    figure = figures.accuracy_by_client(each_client())
     figure.draw_without_rendering()
     labels = [t for t in texts(figure) if t.get_text().endswith(METHODS)]
     boxes = [Text.get_window_extent(label) for label in labels]
@@ -499,7 +509,7 @@ def test_domains_refuse_what_they_cannot_show():
 @pytest.mark.parametrize("shape", [(28, 28), (31, 20), (32, 32, 3)])
 def test_restyled_pictures_show_spectrum_window_and_change(shape):
     own, foreign, mixed = restyled(*shape)
-    figure = plots.restyle_picture(own, foreign, mixed, 2)
+    figure = figures.restyle_picture(own, foreign, mixed, 2)
     shown = [axis.get_images()[0].get_array() for axis in figure.axes[:5]]
     assert np.array_equal(shown[0], own) and np.array_equal(shown[1], foreign)
     assert np.array_equal(shown[3], mixed.clip(0, 1))
@@ -537,7 +547,7 @@ def test_restyled_pictures_show_spectrum_window_and_change(shape):
 
 def test_bytes_are_shown_as_shares_and_nothing_as_no_change():
     own = images(1)[0, 0]
-    figure = plots.restyle_picture(own, own, own / 255 + 1e-9, 0)
+    figure = figures.restyle_picture(own, own, own / 255 + 1e-9, 0)
     assert figure.data["own"].tolist() == own.ravel().tolist()
     norm = figure.axes[4].get_images()[0].norm
     assert norm.vmax == -norm.vmin == 0.02  # rounding does not turn red
@@ -548,17 +558,17 @@ def test_restyled_pictures_must_have_one_shape_and_unit():
     own, foreign, mixed = restyled(9, 8)
     for half_width in (-1, 4):
         with pytest.raises(ValueError, match="0…3 for 9x8 pixels"):
-            plots.restyle_picture(own, foreign, mixed, half_width)
+            figures.restyle_picture(own, foreign, mixed, half_width)
     with pytest.raises(ValueError, match=r"one shape, found \(9, 8, 1\), \(8, 8, 1\)"):
-        plots.restyle_picture(own, foreign[1:], mixed, 1)
+        figures.restyle_picture(own, foreign[1:], mixed, 1)
     with pytest.raises(ValueError, match="channels first"):
-        plots.restyle_picture(own[None], foreign, mixed, 1)
+        figures.restyle_picture(own[None], foreign, mixed, 1)
     with pytest.raises(ValueError, match=r"own must be uint8.*normalisation"):
-        plots.restyle_picture(own * 4 - 2, foreign, mixed, 1)
+        figures.restyle_picture(own * 4 - 2, foreign, mixed, 1)
     with pytest.raises(ValueError, match=r"restyled must be.*divide by 255"):
-        plots.restyle_picture(own, foreign, mixed * 255, 1)
+        figures.restyle_picture(own, foreign, mixed * 255, 1)
     with pytest.raises(ValueError, match="nan"):
-        plots.restyle_picture(own, foreign, mixed * np.nan, 1)
+        figures.restyle_picture(own, foreign, mixed * np.nan, 1)
 
 
 @pytest.mark.parametrize("four", [(0.8, 0.4, 0.0, 1.0), (0, 1, 0, 1), (-3, 2, 1, 0.7)])
@@ -569,7 +579,7 @@ def test_the_divergence_of_two_densities_is_their_integral(four):
     log_r = -np.log(tau) - (z - m) ** 2 / (2 * tau**2)
     p = np.exp(log_p) / np.sqrt(2 * np.pi)
     nats = float(((log_p - log_r) * p).sum() * (z[1] - z[0]))
-    figure = plots.gaussian_picture(*four)
+    figure = figures.gaussian_picture(*four)
     assert f"KL(p ‖ r) = {abs(nats):.2f} nats" in [t.get_text() for t in texts(figure)]
     width = figure.data["z"].diff().mean()
     areas = figure.data[["posterior", "reference"]].sum() * width
@@ -583,7 +593,7 @@ def test_the_divergence_of_two_densities_is_their_integral(four):
 def test_densities_need_positive_deviations():
     for sigma, tau in ((0.0, 1.0), (1.0, -1.0), (np.nan, 1.0)):
         with pytest.raises(ValueError, match="standard deviations, > 0"):
-            plots.gaussian_picture(0.0, sigma, 0.0, tau)
+            figures.gaussian_picture(0.0, sigma, 0.0, tau)
 
 
 def test_saved_figures_are_complete_and_reproducible(tmp_path):
@@ -647,7 +657,8 @@ def test_neither_torch_nor_pyplot_is_imported():
         "import sys, types\n"
         "package = sys.modules['fedlab_support'] = types.ModuleType('fedlab_support')\n"
         f"package.__path__ = [{str(Path(plots.__file__).parents[1])!r}]\n"
-        "import fedlab_support.core.history, fedlab_support.plots, fedlab_support.widgets\n"
+        "from fedlab_support import plots, widgets\n"
+        "from fedlab_support.core import history\n"
         "print('torch' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
     )
     done = subprocess.run(

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.text import Text
 
-from fedlab_support import plots
+from fedlab_course import figures
 from tests.test_plots import assert_readable, texts
 
 CLIENTS = ("mnist", "mnistm", "usps", "svhn", "synthetic digits")
@@ -25,7 +25,7 @@ def statistics(channels=("channel 3", "channel 5", "channel 7")) -> pd.DataFrame
 
 def drawn(channels=("channel 3",), **how):
     names = {"x": "mean", "y": "deviation", "by": "client", "panels": "channel"}
-    return plots.scatter_panels(statistics(channels), **names, **how)
+    return figures.scatter_panels(statistics(channels), **names, **how)
 
 
 def bins(count=8):
@@ -34,7 +34,7 @@ def bins(count=8):
     numbers = np.arange(1, count + 1)
     table = pd.DataFrame({"bin": numbers, "soft": shares, "hard": shares})
     memberships = np.full((count, 50), 1 / count)
-    return plots.bins_picture(places, memberships, table, title="Soft bins")
+    return figures.bins_picture(places, memberships, table, title="Soft bins")
 
 
 def outcomes(names=SETTINGS, seeds=3) -> pd.DataFrame:
@@ -50,9 +50,9 @@ PICTURES = {
     "bins": bins,
     "many bins": lambda: bins(64),
     "two bins": lambda: bins(2),
-    "settings": lambda: plots.accuracy_by_setting(outcomes(), title="Parts"),
-    "two settings": lambda: plots.accuracy_by_setting(outcomes(SETTINGS[:2], 1)),
-    "fifteen": lambda: plots.accuracy_by_setting(outcomes([*"abcdefghijklmno"])),
+    "settings": lambda: figures.accuracy_by_setting(outcomes(), title="Parts"),
+    "two settings": lambda: figures.accuracy_by_setting(outcomes(SETTINGS[:2], 1)),
+    "fifteen": lambda: figures.accuracy_by_setting(outcomes([*"abcdefghijklmno"])),
 }
 
 
@@ -96,7 +96,7 @@ def test_the_picture_of_bins_shows_the_shares():
 
 
 def test_settings_show_mean_spread_and_yardstick():
-    figure = plots.accuracy_by_setting(outcomes(), yardsticks=("FedAvg", "FedFA"))
+    figure = figures.accuracy_by_setting(outcomes(), yardsticks=("FedAvg", "FedFA"))
     (axis,) = figure.axes
     dots = [bars.lines[0].get_xdata()[0] for bars in axis.containers]
     assert dots == pytest.approx([80, 81, 82, 83])
@@ -111,9 +111,9 @@ def test_settings_show_mean_spread_and_yardstick():
 
 def test_what_has_one_seed_is_said():
     mixed = pd.concat([outcomes(SETTINGS[:2]), outcomes(SETTINGS[2:], 1)])
-    note = plots.accuracy_by_setting(mixed).get_supxlabel()
+    note = figures.accuracy_by_setting(mixed).get_supxlabel()
     assert "without a bar is one seed" in note
-    alone = plots.accuracy_by_setting(outcomes(seeds=1)).get_supxlabel()
+    alone = figures.accuracy_by_setting(outcomes(seeds=1)).get_supxlabel()
     assert alone.startswith("One seed")
 
 
@@ -122,13 +122,13 @@ def test_what_cannot_be_shown_is_refused():
         drawn(tuple("abcd"))
     twice = pd.concat([outcomes(), outcomes()])
     with pytest.raises(ValueError, match="one row per"):
-        plots.accuracy_by_setting(twice)
+        figures.accuracy_by_setting(twice)
     shares = pd.DataFrame({"bin": [1, 2], "soft": 0.5, "hard": 0.5})
     with pytest.raises(ValueError, match=r"found \(3, 4\)"):
-        plots.bins_picture(np.zeros(4), np.zeros((3, 4)), shares)
+        figures.bins_picture(np.zeros(4), np.zeros((3, 4)), shares)
 
 
 def test_small_differences_do_not_fill_the_axis():
-    (axis,) = plots.accuracy_by_setting(outcomes(SETTINGS[:2], 1)).axes
+    (axis,) = figures.accuracy_by_setting(outcomes(SETTINGS[:2], 1)).axes
     low, high = axis.get_xlim()
     assert high - low >= 6

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlab_support import plots
+from fedlab_course import figures
 from tests.test_plots import assert_readable, texts
 
 COUNTS = {"svhn": 1, "mnist": 10, "usps": 3, "mnistm": 6, "synthetic digits": 2}
@@ -56,21 +56,21 @@ def representations(num_clusters: int = 5, panels=("round 1", "round 10")):
 
 
 PICTURES = {
-    "types": lambda: plots.accuracy_by_type(by_type(), title="Who is left behind"),
-    "two types": lambda: plots.accuracy_by_type(
+    "types": lambda: figures.accuracy_by_type(by_type(), title="Who is left behind"),
+    "two types": lambda: figures.accuracy_by_type(
         by_type(METHODS[:2], {"photo": 1, "a style with a long name": 1}, 1)
     ),
-    "weights": lambda: plots.weights_picture(
+    "weights": lambda: figures.weights_picture(
         over_rounds(), title="AFL settles on a few clients"
     ),
-    "weights of a part": lambda: plots.weights_picture(over_rounds(absent=0.5)),
-    "weights of three": lambda: plots.weights_picture(over_rounds(METHODS[:3], 50)),
-    "weights of one round": lambda: plots.weights_picture(over_rounds(("AFL",), 1)),
-    "clusters": lambda: plots.clusters_picture(
+    "weights of a part": lambda: figures.weights_picture(over_rounds(absent=0.5)),
+    "weights of three": lambda: figures.weights_picture(over_rounds(METHODS[:3], 50)),
+    "weights of one round": lambda: figures.weights_picture(over_rounds(("AFL",), 1)),
+    "clusters": lambda: figures.clusters_picture(
         representations(), panels="panel", title="Types come apart"
     ),
-    "one panel": lambda: plots.clusters_picture(representations(8, ("round 1",))),
-    "one cluster": lambda: plots.clusters_picture(representations(1, ("a",))),
+    "one panel": lambda: figures.clusters_picture(representations(8, ("round 1",))),
+    "one cluster": lambda: figures.clusters_picture(representations(1, ("a",))),
 }
 
 
@@ -84,7 +84,7 @@ def test_every_picture_is_readable_and_nothing_is_cut_off(name):
 # ---- accuracy by type ---------------------------------------------------------------
 def test_types_stand_from_the_majority_to_the_minority_with_their_counts():
     table = by_type()
-    figure = plots.accuracy_by_type(table)
+    figure = figures.accuracy_by_type(table)
     axis = figure.axes[0]
     labels = [label.get_text() for label in axis.get_xticklabels()]
     names = [" ".join(label.split()) for label in labels]
@@ -105,7 +105,7 @@ def test_types_stand_from_the_majority_to_the_minority_with_their_counts():
 
 def test_types_of_one_size_keep_the_order_of_the_table():
     counts = {"b": 2, "a": 2, "c": 5}
-    figure = plots.accuracy_by_type(by_type(METHODS[:1], counts))
+    figure = figures.accuracy_by_type(by_type(METHODS[:1], counts))
     labels = [label.get_text()[0] for label in figure.axes[0].get_xticklabels()]
     assert labels == ["c", "b", "a"]
 
@@ -114,15 +114,15 @@ def test_a_type_with_two_counts_is_refused():
     table = by_type()
     table.loc[0, "num_clients"] = 4
     with pytest.raises(ValueError, match=r"one number of clients per type.*'svhn'"):
-        plots.accuracy_by_type(table)
+        figures.accuracy_by_type(table)
     with pytest.raises(ValueError, match="num_clients"):
-        plots.accuracy_by_type(by_type().drop(columns="num_clients"))
+        figures.accuracy_by_type(by_type().drop(columns="num_clients"))
 
 
 # ---- weights ------------------------------------------------------------------------
 def test_every_weight_stands_in_the_row_of_its_client_and_the_column_of_its_round():
     table, types = over_rounds(absent=0.3), types_of()
-    figure = plots.weights_picture(table)
+    figure = figures.weights_picture(table)
     size = {t: types.count(t) for t in types}
     rows = sorted(range(22), key=lambda k: (-size[types[k]], types[k], k))
     for axis, name in zip(figure.axes, ("FedAvg", "AFL"), strict=False):
@@ -146,17 +146,17 @@ def test_every_weight_stands_in_the_row_of_its_client_and_the_column_of_its_roun
 def test_several_runs_in_a_panel_and_too_many_panels_are_refused():
     table = over_rounds()
     with pytest.raises(ValueError, match="draw one run in each panel"):
-        plots.weights_picture(pd.concat([table, table]))
+        figures.weights_picture(pd.concat([table, table]))
     with pytest.raises(ValueError, match="at most 3 panels, found 5"):
-        plots.weights_picture(over_rounds(METHODS))
+        figures.weights_picture(over_rounds(METHODS))
     with pytest.raises(ValueError, match="weight"):
-        plots.weights_picture(table.drop(columns="weight"))
+        figures.weights_picture(table.drop(columns="weight"))
 
 
 # ---- clusters -----------------------------------------------------------------------
 def test_colour_and_letter_tell_the_type_and_shape_the_cluster():
     table = representations()
-    figure = plots.clusters_picture(table, panels="panel")
+    figure = figures.clusters_picture(table, panels="panel")
     looks, outlines = {}, {}
     for axis, panel in zip(figure.axes, ("round 1", "round 10"), strict=True):
         part = table[table["panel"] == panel]
@@ -182,10 +182,10 @@ def test_more_than_can_be_told_apart_is_refused():
     table = representations(panels=("a",))
     many = table.assign(cluster=np.arange(22))
     with pytest.raises(ValueError, match="at most 8 clusters, found 22"):
-        plots.clusters_picture(many)
+        figures.clusters_picture(many)
     with pytest.raises(ValueError, match="at most five lines"):
-        plots.clusters_picture(table.assign(type=np.arange(22)))
+        figures.clusters_picture(table.assign(type=np.arange(22)))
     with pytest.raises(ValueError, match="at most 3 panels"):
-        plots.clusters_picture(table.assign(panel=np.arange(22)), panels="panel")
+        figures.clusters_picture(table.assign(panel=np.arange(22)), panels="panel")
     with pytest.raises(ValueError, match="cluster"):
-        plots.clusters_picture(table.drop(columns="cluster"))
+        figures.clusters_picture(table.drop(columns="cluster"))

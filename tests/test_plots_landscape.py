@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlab_support import plots
+from fedlab_course import figures
 from tests.test_plots import assert_readable, texts
 
 TICKS = np.linspace(-1, 1, 5)
@@ -31,7 +31,7 @@ def marks(*names: str, what: str = "client") -> pd.DataFrame:
 
 def test_each_network_has_its_plane_and_its_marks():
     names = ("FedAvg", "FISC")
-    figure = plots.loss_planes(planes(*names), marks(*names), title="Valleys")
+    figure = figures.loss_planes(planes(*names), marks(*names), title="Valleys")
     assert_readable(figure)
     shown = {text.get_text() for text in texts(figure)}
     assert {"FedAvg", "FISC", "client", "mean", "Loss"} <= shown
@@ -42,13 +42,13 @@ def test_each_network_has_its_plane_and_its_marks():
 
 def test_a_flat_loss_can_be_drawn():
     table = planes("FedAvg").assign(loss=1.0)
-    assert_readable(plots.loss_planes(table, marks("FedAvg")))
+    assert_readable(figures.loss_planes(table, marks("FedAvg")))
 
 
 def test_holes_and_unknown_marks_are_refused():
     with pytest.raises(ValueError, match="full grid"):
-        plots.loss_planes(planes("FedAvg").iloc[1:], marks("FedAvg"))
+        figures.loss_planes(planes("FedAvg").iloc[1:], marks("FedAvg"))
     with pytest.raises(ValueError, match="server"):
-        plots.loss_planes(planes("FedAvg"), marks("FedAvg", what="server"))
+        figures.loss_planes(planes("FedAvg"), marks("FedAvg", what="server"))
     with pytest.raises(ValueError, match="loss"):
-        plots.loss_planes(planes("FedAvg").drop(columns="loss"), marks("FedAvg"))
+        figures.loss_planes(planes("FedAvg").drop(columns="loss"), marks("FedAvg"))

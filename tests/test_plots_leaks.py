@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlab_support import plots
+from fedlab_course import figures
 from tests.test_plots import assert_readable, texts
 
 MEASURES = (
@@ -36,14 +36,14 @@ def table(measures=MEASURES, lines=("one picture", "eight pictures"), seeds=3):
 
 @pytest.mark.parametrize("num", [1, 2, 3, 4])
 def test_every_picture_is_readable(num):
-    figure = plots.leak_curves(table(MEASURES[:num]), "noise", title="Noise hides")
+    figure = figures.leak_curves(table(MEASURES[:num]), "noise", title="Noise hides")
     assert_readable(figure)
     assert len(figure.axes) == num
     assert len(figure.data) == num * 8
 
 
 def test_points_stand_at_equal_distances_with_their_numbers_below():
-    figure = plots.leak_curves(table(), "noise")
+    figure = figures.leak_curves(table(), "noise")
     for axis, measure in zip(figure.axes, MEASURES, strict=True):
         assert axis.get_title(loc="left") == measure
         lines = [line for line in axis.lines if line.get_label()[0] != "_"]
@@ -60,8 +60,8 @@ def test_points_stand_at_equal_distances_with_their_numbers_below():
 
 def test_what_cannot_be_shown_is_refused():
     with pytest.raises(ValueError, match="one row per"):
-        plots.leak_curves(pd.concat([table(), table()]), "noise")
+        figures.leak_curves(pd.concat([table(), table()]), "noise")
     with pytest.raises(ValueError, match="at most 4 measures, found 5"):
-        plots.leak_curves(table((*MEASURES, "more")), "noise")
+        figures.leak_curves(table((*MEASURES, "more")), "noise")
     with pytest.raises(ValueError, match="chance"):
-        plots.leak_curves(table().drop(columns="chance"), "noise")
+        figures.leak_curves(table().drop(columns="chance"), "noise")

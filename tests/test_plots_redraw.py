@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from fedlab_course import figures
 from fedlab_course.redraw import find_figures, main, redraw
 from fedlab_support import plots
 from fedlab_support.plots import export
@@ -95,7 +96,7 @@ def test_what_is_saved_is_drawn_again(name, tmp_path, monkeypatch):
 def test_names_that_look_like_numbers_stay_names(tmp_path):
     table = pd.DataFrame({"name": ["007", "1e3", "NA"], "mean": [0.1, 0.2, 0.3]})
     table = table.assign(sd=np.float32(0.1), num_seeds=[2, 2, 2])
-    path = saved(tmp_path, plots.accuracy_by_setting(table))
+    path = saved(tmp_path, figures.accuracy_by_setting(table))
     again = draw_again(path)
     labels = [label.get_text() for label in again.axes[0].get_yticklabels()]
     assert labels == ["007", "1e3", "NA"]

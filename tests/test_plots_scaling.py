@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlab_support import plots
+from fedlab_course import figures
 from tests.test_plots import assert_readable, texts
 
 ENGINES = ("local, 1 worker", "local, 2 workers", "stacked")
@@ -57,14 +57,14 @@ def price(noises=(0.0, 0.1, 0.3, 1.0, 3.0), seeds=3) -> pd.DataFrame:
 
 
 PICTURES = {
-    "engines": lambda: plots.seconds_by_engine(engines(), title="Engines"),
-    "one job": lambda: plots.seconds_by_engine(engines(["a job"])),
-    "costs": lambda: plots.cost_curves(costs(), title="Costs"),
-    "few sizes": lambda: plots.cost_curves(costs((5, 10), (100, 200))),
-    "budget": lambda: plots.budget_picture(budget(), title="Spent", budget=1.0),
-    "narrow budget": lambda: plots.budget_picture(budget(3, 7)),
-    "price": lambda: plots.price_of_privacy(price(), title="Price"),
-    "price, one seed": lambda: plots.price_of_privacy(price((0.0, 1.0), 1)),
+    "engines": lambda: figures.seconds_by_engine(engines(), title="Engines"),
+    "one job": lambda: figures.seconds_by_engine(engines(["a job"])),
+    "costs": lambda: figures.cost_curves(costs(), title="Costs"),
+    "few sizes": lambda: figures.cost_curves(costs((5, 10), (100, 200))),
+    "budget": lambda: figures.budget_picture(budget(), title="Spent", budget=1.0),
+    "narrow budget": lambda: figures.budget_picture(budget(3, 7)),
+    "price": lambda: figures.price_of_privacy(price(), title="Price"),
+    "price, one seed": lambda: figures.price_of_privacy(price((0.0, 1.0), 1)),
 }
 
 
@@ -76,7 +76,7 @@ def test_every_picture_is_readable_and_nothing_is_cut_off(name):
 
 
 def test_bars_start_at_zero_and_print_their_seconds():
-    figure = plots.seconds_by_engine(engines())
+    figure = figures.seconds_by_engine(engines())
     assert [axis.get_xlim()[0] for axis in figure.axes] == [0, 0]
     assert all(bar.get_x() == 0 for axis in figure.axes for bar in axis.patches)
     said = [text.get_text() for text in texts(figure)]
@@ -85,13 +85,13 @@ def test_bars_start_at_zero_and_print_their_seconds():
 
 
 def test_an_engine_without_a_job_leaves_a_gap():
-    figure = plots.seconds_by_engine(engines().drop(index=5))
+    figure = figures.seconds_by_engine(engines().drop(index=5))
     assert len(figure.axes[1].texts) == 2
     assert "nan" not in [text.get_text() for text in texts(figure)]
 
 
 def test_costs_name_sizes_and_engines_in_plain_numbers():
-    figure = plots.cost_curves(costs())
+    figure = figures.cost_curves(costs())
     figure.draw_without_rendering()
     said = [text.get_text() for text in texts(figure)]
     ticks = [label.get_text() for label in figure.axes[0].get_yticklabels()]
@@ -101,23 +101,23 @@ def test_costs_name_sizes_and_engines_in_plain_numbers():
 
 
 def test_infinite_epsilons_are_left_out_and_said_so():
-    figure = plots.price_of_privacy(price())
+    figure = figures.price_of_privacy(price())
     lines = figure.axes[1].get_lines()
     assert [len(line.get_xdata()) for line in lines] == [4, 4]
     notes = [text.get_text() for text in texts(figure)]
     assert any("Without noise epsilon is infinite" in note for note in notes)
     assert any("3 seeds" in note for note in notes)
-    lost = plots.budget_picture(budget().assign(epsilon=np.inf))
+    lost = figures.budget_picture(budget().assign(epsilon=np.inf))
     assert all(len(line.get_xdata()) == 0 for line in lost.axes[0].get_lines())
 
 
 @pytest.mark.parametrize(
     ("draw", "table"),
     [
-        (plots.seconds_by_engine, engines()),
-        (plots.cost_curves, costs()),
-        (plots.budget_picture, budget()),
-        (plots.price_of_privacy, price()),
+        (figures.seconds_by_engine, engines()),
+        (figures.cost_curves, costs()),
+        (figures.budget_picture, budget()),
+        (figures.price_of_privacy, price()),
     ],
 )
 def test_repeated_rows_and_missing_columns_are_refused(draw, table):

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlab_support import plots
+from fedlab_course import figures
 from tests.test_plots import assert_readable, texts
 
 
@@ -20,20 +20,20 @@ def sheet(**changes):
     images, masks = slices()
     look = {"columns": 3, "titles": ["a", "b", "c"], "row_labels": ["one", "two"]}
     look |= {"notes": [f"{n} %" for n in range(6)], "title": "Outlines"}
-    return plots.outline_sheet(images, masks, masks[::-1], **look | changes)
+    return figures.outline_sheet(images, masks, masks[::-1], **look | changes)
 
 
 def brightness(num_sites=6):
     images, masks = slices(2 * num_sites)
     names = [f"site_{n}" for n in range(num_sites)]
     domain = np.repeat(np.arange(num_sites), 2)
-    return plots.brightness_by_site(images, masks, domain, names, title="Sites")
+    return figures.brightness_by_site(images, masks, domain, names, title="Sites")
 
 
 def threshold(level=0.5):
     images, masks = slices()
     probability = np.clip(masks[1] * 0.9 + 0.05, 0, 1)
-    return plots.threshold_picture(images[1, 1], masks[1], probability, level, "Cut")
+    return figures.threshold_picture(images[1, 1], masks[1], probability, level, "Cut")
 
 
 def amounts(methods=("FedAvg", "FedFA+"), seeds=3):
@@ -44,12 +44,12 @@ def amounts(methods=("FedAvg", "FedFA+"), seeds=3):
 
 PICTURES = {
     "sheet": sheet,
-    "true only": lambda: plots.outline_sheet(*slices(), columns=6, title="T"),
+    "true only": lambda: figures.outline_sheet(*slices(), columns=6, title="T"),
     "brightness": brightness,
     "four sites": lambda: brightness(4),
     "threshold": threshold,
-    "amounts": lambda: plots.score_by_amount(amounts(), title="Amounts"),
-    "one seed": lambda: plots.score_by_amount(amounts(seeds=1)),
+    "amounts": lambda: figures.score_by_amount(amounts(), title="Amounts"),
+    "one seed": lambda: figures.score_by_amount(amounts(seeds=1)),
 }
 
 
@@ -61,7 +61,7 @@ def test_every_picture_is_readable(name):
 def test_outlines_lie_where_the_masks_end():
     images, masks = slices(1, 32)
     masks[0, 8:20, 10:24] = 1
-    axis = plots.outline_sheet(images, masks, columns=1, width=4.0).axes[0]
+    axis = figures.outline_sheet(images, masks, columns=1, width=4.0).axes[0]
     left, right, bottom, top = axis.get_images()[0].get_extent()
     (line,) = axis.collections
     box = line.get_paths()[0].get_extents()
@@ -75,20 +75,20 @@ def test_outlines_lie_where_the_masks_end():
 def test_an_empty_mask_has_no_outline_and_a_full_one_has():
     images, masks = slices(2)
     masks[1] = 1
-    axis = plots.outline_sheet(images, masks, columns=2).axes[0]
+    axis = figures.outline_sheet(images, masks, columns=2).axes[0]
     assert len(axis.collections) == 1
 
 
 def test_what_does_not_fit_is_refused():
     images, masks = slices()
     with pytest.raises(ValueError, match=r"argmax"):
-        plots.outline_sheet(images, masks[:, None], columns=3)
+        figures.outline_sheet(images, masks[:, None], columns=3)
     with pytest.raises(ValueError, match="6 notes, found 1"):
-        plots.outline_sheet(images, masks, columns=3, notes=["a"])
+        figures.outline_sheet(images, masks, columns=3, notes=["a"])
     with pytest.raises(ValueError, match="threshold"):
         threshold(1.5)
     with pytest.raises(ValueError, match="one row per"):
-        plots.score_by_amount(pd.concat([amounts(), amounts()]))
+        figures.score_by_amount(pd.concat([amounts(), amounts()]))
 
 
 def test_shares_of_each_site_and_part_sum_to_one():

@@ -6,7 +6,8 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 
-from fedlab_support.plots import COLOURS, grid_heatmap, orders_picture, rank_picture
+from fedlab_course.figures import orders_picture, rank_picture
+from fedlab_support.plots import COLOURS, grid_heatmap
 from fedlab_support.plots.style import png
 
 RANKS = pd.DataFrame(

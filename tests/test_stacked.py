@@ -235,7 +235,7 @@ REFUSED = [
     ({"method": FedMix()}, "FedMix says"),
     ({"method": Silent()}, "Silent overrides loss and does not say"),
     ({"method": Child()}, "Child overrides loss and does not say"),
-    ({"method": OwnWords()}, "OwnWords overrides brief"),
+    ({"method": OwnWords()}, "OwnWords overrides client_broadcast"),
     ({"method": Probe(), "model": AwkwardNet}, "Probe overrides"),
     ({"model": partial(small_cnn, norm="batch")}, "'stages.0.1' is a BatchNorm"),
     ({"model": Noisy}, "'1' draws noise"),

@@ -9,7 +9,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from ..reconstruction_metrics import frechet_distance, retrieval_rate
+from ..style_attack.metrics import frechet_distance, retrieval_rate
 from .checking import Wrong, call, name_mistake
 from .letters import check_letters
 

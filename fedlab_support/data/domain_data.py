@@ -23,7 +23,7 @@ class DomainData:
     - ``is_test``: bool (N,), True for samples that no client may train on.
     - ``mean``, ``std``: per channel, in [0, 1] units; a batch is normalised to
       ``(images / 255 - mean) / std``.
-    - ``task``: names the loss and the metric (:func:`fedlab_support.core.metrics.task`).
+    - ``task``: names the loss and the metric; see ``core.metrics.task``.
     - ``source``: one sentence on where the pictures come from.
 
     Raises ``ValueError`` when shapes disagree or a label, domain or owner has no name.

@@ -1,11 +1,5 @@
 """Networks that keep the contract ``stages``, ``encode``, ``head``."""
 
-from fedlab_course.inversion_network import (
-    StyleInverter,
-    perceptual_distance,
-    style_inverter,
-)
-
 from .alexnet import AlexNet, alexnet, small_alexnet
 from .cnn import CNN, report_cnn, small_cnn
 from .densenet import DenseNet, densenet100
@@ -31,7 +25,6 @@ __all__ = [
     "PromptedViT",
     "ResNet",
     "SqueezeNet",
-    "StyleInverter",
     "Swin",
     "UNet",
     "alexnet",
@@ -39,7 +32,6 @@ __all__ = [
     "densenet100",
     "mobilenet",
     "modulation",
-    "perceptual_distance",
     "report_cnn",
     "resnet18",
     "resnet50",
@@ -49,7 +41,6 @@ __all__ = [
     "soft_bins",
     "soft_histogram",
     "squeezenet",
-    "style_inverter",
     "swin_tiny",
     "symmetric_kl",
     "tiny_vit",

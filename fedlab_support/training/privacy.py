@@ -86,7 +86,7 @@ class Privacy:
         if message.upload:
             raise ValueError(
                 "privacy covers a client's weights and no more, found a report of "
-                f"{sorted(message.report)}; correct the method's report_form"
+                f"{sorted(message.upload)}; correct the method's report_form"
             )
         steps = {n: message.weights[n].double() - v for n, v in received.items()}
         length = math.sqrt(sum(step.square().sum().item() for step in steps.values()))

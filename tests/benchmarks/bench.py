@@ -12,8 +12,8 @@ only. They are refused when the plain loop does not lie where it should: then th
 machine was busy, or the yardstick is broken. If it takes more than 2.1 times the
 arithmetic floor or 3.3 times the bare serial loop, its threads wait for a core, and
 everybody else looks fast; with less than 1.6 of the floor, the floor may be slow. The
-floor goes by the best kernels there are (`fedlab_support/engines/onednn_linear.py` says where
-they are not PyTorch's); a second one, by PyTorch's own, is there to compare with.
+floor goes by the best kernels there are (`engines/onednn_linear.py` says where they
+are not PyTorch's); a second one, by PyTorch's own, is there to compare with.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ A *recipe* is a function that every process of the federation can import. It tak
 Run(…, engine=engine)``. The server steps through that run; each node builds the same
 one, and uses what belongs to its clients. Private weights and memory stay on the node.
 
-**One machine**: :class:`~fedlab_support.engines.flower.on_one_machine.LocalFlower` starts all
-processes and ends them. By hand, in a folder made by ``write_app(folder)``::
+**One machine**: ``LocalFlower`` in ``on_one_machine.py`` starts all processes and ends
+them. By hand, in a folder made by ``write_app(folder)``::
 
     export FLWR_HOME=$PWD/home FLWR_TELEMETRY_ENABLED=0    # in every shell
     flower-superlink --insecure --disable-runtime-dependency-installation
@@ -116,7 +116,7 @@ class FlowerEngine:
         contents = {
             node: question(clients=ids) for node, ids in self._by_node(client_ids)
         }
-        return self._visit("query.introduce", contents, broadcast.round, read)
+        return self._visit("query.client_setup", contents, broadcast.round, read)
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]

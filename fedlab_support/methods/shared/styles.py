@@ -132,8 +132,9 @@ def restyled(
       None: one copy each, in the first style.
 
     Copies are rounded to 256 shades, as pictures are. Those of all pictures are made in
-    sequence when the first is asked for, and kept in ``context.cache``: what convolutions
-    round away depends on the batch. With an augmentation a batch is styled as it comes.
+    sequence when the first is asked for, and kept in ``context.cache``: what
+    convolutions round away depends on the batch. With an augmentation a batch is styled
+    as it comes.
     """
     mine = context.client.train
     if choice is None:

@@ -30,7 +30,7 @@ __all__ = [
     "style_of_each",
 ]
 
-SMALL = Path(__file__).parent / "assets" / "style_small.safetensors"
+SMALL = Path(__file__).parents[1] / "assets" / "style_small.safetensors"
 
 
 @dataclass(frozen=True)

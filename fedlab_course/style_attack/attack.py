@@ -16,7 +16,7 @@ from fedlab_support.federation.federation import Batch, Federation
 from fedlab_support.methods import FedAvg
 from fedlab_support.training.local import ClientContext
 
-from .inversion_network import perceptual_distance
+from .network import perceptual_distance
 
 DISTANCES = ("mse", "perceptual")
 
