@@ -19,11 +19,13 @@ import nbformat
 import papermill
 import yaml
 
+from fedlab_support.plots.export import FORMATS
+from fedlab_support.plots.stored import RECORDS, read_records
+
 from .html_export import WIDGET_STATE
 
 Parameters = dict[str, Any]
 FOLDERS = ("FEDLAB_DATA", "FEDLAB_WEIGHTS")  # may be relative to where one stands
-FIGURE_ENDINGS = (".png", ".pdf", ".svg", ".json")  # as save_figure writes them
 
 
 class ChapterError(Exception):
@@ -180,10 +182,12 @@ def declared_figures(notebook: Path) -> list[str]:
 
 
 def missing_figures(notebook: Path, folder: Path, since: float = 0.0) -> list[str]:
-    """Declared files that are not in ``folder``, or are older than ``since``.
+    """Declared figures whose files are missing from `folder` or older than `since`.
 
-    since:  seconds since the epoch, as ``time.time()`` gives them.
+    since:  seconds since the epoch, as `time.time()` gives them.
+    Returns file names, figures.json among them when it lacks a declared figure.
     """
-    names = [n + end for n in declared_figures(notebook) for end in FIGURE_ENDINGS]
-    files = [folder / name for name in names]
-    return [f.name for f in files if not f.exists() or f.stat().st_mtime < since]
+    declared = declared_figures(notebook)
+    files = [folder / f"{name}.{end}" for name in declared for end in FORMATS]
+    missing = [f.name for f in files if not f.exists() or f.stat().st_mtime < since]
+    return missing + [RECORDS] * bool(set(declared) - set(read_records(folder)))

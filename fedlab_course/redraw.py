@@ -9,42 +9,47 @@ from pathlib import Path
 
 from fedlab_support.plots import SIZES
 from fedlab_support.plots.export import FORMATS, write_pictures
-from fedlab_support.plots.stored import draw_again, read_record, why_not
+from fedlab_support.plots.stored import (
+    RECORDS,
+    draw_again,
+    read_record,
+    read_records,
+    why_not,
+)
 
 from . import figures  # noqa: F401 - whose drawings are found by their names
 
 
 def find_figures(folder: Path) -> list[Path]:
-    """The JSON files of figures below a folder, in order.
+    """The figures below a folder, as paths without an ending, in order.
 
-    Raises ValueError when there are none.
+    Raises ValueError when there are none, or when a figures.json is damaged.
     """
-    found = sorted(
-        file for file in folder.rglob("*.json") if "name" in read_record(file)
-    )
+    files = sorted(folder.rglob(RECORDS))
+    found = [file.parent / name for file in files for name in read_records(file.parent)]
     if not found:
         raise ValueError(
-            f"expected figures with their .json below {folder}, found none; name the "
-            "folder that save_figure wrote to"
+            f"expected figures and their {RECORDS} below {folder}, found none; name "
+            "the folder that save_figure wrote to"
         )
     return found
 
 
 def redraw(
-    path: Path,
+    target: Path,
     folder: Path | None = None,
     formats: Sequence[str] = ("png",),
     **options: object,
 ) -> bool:
-    """Draw one figure again; return whether a file is new or changed.
+    """Draw one stored figure again; return whether a file is new or changed.
 
-    path:    its JSON. folder: for the pictures; by default beside it.
+    target:  folder and name of the figure, without an ending.
+    folder:  where to write the image; by default where the figure is.
     options: as in `draw_again`.
     Raises ValueError as `draw_again`, or when the folder cannot be written.
     """
-    figure = draw_again(path, **options)
-    target = (folder or path.parent) / path.stem
-    return write_pictures(figure, target, formats)
+    figure = draw_again(target, **options)
+    return write_pictures(figure, (folder or target.parent) / target.name, formats)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,11 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _redraw_all(paths: Sequence[Path], chosen: argparse.Namespace) -> int:
-    """One line for each figure that changes, fails, or cannot be drawn from files."""
+    """Print one line per figure that changes, fails, or cannot be drawn from files."""
     num_changed, failed, left = 0, 0, []
     options = {"size": chosen.size} if chosen.size else {}
     for path in paths:
-        name = path.relative_to(chosen.figures).with_suffix("")
+        name = path.relative_to(chosen.figures)
         if reason := why_not(read_record(path).get("drawn_by") or {}, options):
             left.append(f"{name}: {reason}")
             continue

@@ -42,8 +42,8 @@ import pandas as pd
 import papermill
 
 from fedlab_support.core.history import TABLE, concat, replacing
+from fedlab_support.run.archive import kept
 from fedlab_support.run.checkpoint import claimed
-from fedlab_support.run.study import kept
 
 from .papermill_runner import (
     ChapterError,

@@ -23,8 +23,9 @@ PICTURE = b"not really a picture"
 FIGURE = """
     from pathlib import Path
     Path(figures_dir).mkdir(parents=True, exist_ok=True)
-    for ending in (".png", ".pdf", ".svg", ".json"):
+    for ending in (".png", ".pdf", ".svg"):
         Path(figures_dir, "curve").with_suffix(ending).write_text(str(seed))
+    Path(figures_dir, "figures.json").write_text('{"curve": {}}')
 """
 
 

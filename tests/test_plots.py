@@ -315,6 +315,16 @@ def test_a_grid_prints_its_numbers_and_refuses_repeated_cells():
         plots.grid_heatmap(concat([table, table]), "local_epochs", "clients_per_round")
 
 
+def test_seaborn_draws_into_the_figure_and_leaves_no_state_behind():
+    import matplotlib.pyplot  # which seaborn imports, too
+
+    before = dict(matplotlib.rcParams)
+    figure = plots.grid_heatmap(grid(), "local_epochs", "clients_per_round")
+    assert isinstance(figure, plots.Picture) and len(figure.axes) == 2
+    assert matplotlib.pyplot.get_fignums() == []
+    assert dict(matplotlib.rcParams) == before
+
+
 def test_wrong_shapes_are_refused_with_the_cure():
     with pytest.raises(ValueError, match="10 class names"):
         plots.clients_by_classes(counts(3, 10), ["a", "b"])
@@ -612,12 +622,15 @@ def test_saved_figures_are_complete_and_reproducible(tmp_path):
             description="Accuracy rises.",
         )
     files = sorted(path.parent.iterdir())
-    assert [file.suffix for file in files] == [".csv", ".json", ".pdf", ".png", ".svg"]
+    assert [file.name for file in files] == [
+        *(f"{path.stem}.{ending}" for ending in ("csv", "pdf", "png", "svg")),
+        "figures.json",
+    ]
     for file in files:
         twin = tmp_path / "one" / "01_fedavg" / file.name
         assert file.read_bytes() == twin.read_bytes()
         assert str(tmp_path).encode() not in file.read_bytes()
-    record = json.loads(path.with_suffix(".json").read_text())
+    record = json.loads((path.parent / "figures.json").read_text())[path.stem]
     assert record["parameters"] == parameters | {"lr": 0.5, "root": "femnist"}
     assert record["description"] == "Accuracy rises."
     assert record["versions"]["matplotlib"] == matplotlib.__version__
@@ -639,10 +652,20 @@ def test_tables_are_saved_to_compute_with_and_to_read(tmp_path):
     table = pd.DataFrame({"method": ["a|b"], "mean": [1 / 3], "sd": [np.nan]})
     path = plots.save_table(table, "01_grid", tmp_path)
     assert pd.read_csv(path)["mean"][0] == 1 / 3
+    assert list(tmp_path.iterdir()) == [path]
+    path = plots.save_table(table, "01_grid", tmp_path, ["csv", "md", "tex"])
+    assert path.suffix == ".csv"
     assert path.with_suffix(".md").read_text() == (
         "| method | mean | sd |\n| --- | ---: | ---: |\n| a\\|b | 0.3333 | – |\n"
     )
     assert "0.3333 & -- \\\\" in path.with_suffix(".tex").read_text()
+
+
+@pytest.mark.parametrize("formats", ["csv", [], ["csv", "html"]])
+def test_other_formats_of_tables_are_refused(tmp_path, formats):
+    with pytest.raises(ValueError, match=r"out of \['csv', 'md', 'tex'\]"):
+        plots.save_table(grid(), "grid", tmp_path, formats)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_picture_shows_itself_with_its_alternative_text():

@@ -126,7 +126,7 @@ def test_every_weight_stands_in_the_row_of_its_client_and_the_column_of_its_roun
     size = {t: types.count(t) for t in types}
     rows = sorted(range(22), key=lambda k: (-size[types[k]], types[k], k))
     for axis, name in zip(figure.axes, ("FedAvg", "AFL"), strict=False):
-        cells = np.ma.filled(axis.get_images()[0].get_array(), np.nan)
+        cells = np.ma.filled(axis.collections[0].get_array(), np.nan)
         assert cells.shape == (22, 12)
         part = table[table["name"] == name].set_index(["client", "round"])["weight"]
         for place, client in enumerate(rows):
@@ -134,12 +134,15 @@ def test_every_weight_stands_in_the_row_of_its_client_and_the_column_of_its_roun
                 expected = 100 * part.get((client, r), np.nan)
                 np.testing.assert_allclose(cells[place, r - 1], expected)
         assert axis.get_title(loc="left") == name
-        assert axis.get_images()[0].get_extent() == [0.5, 12.5, 21.5, -0.5]
+        assert (axis.get_xlim(), axis.get_ylim()) == ((0, 12), (22, 0))
+        marks = zip(axis.get_xticks(), axis.get_xticklabels(), strict=True)
+        named = {place: label.get_text() for place, label in marks}
+        assert named == {r - 0.5: str(r) for r in (1, 3, 5, 7, 9, 11)}
     ticks = figure.axes[0].get_yticklabels()
     assert [t.get_text() for t in ticks] == sorted(COUNTS, key=COUNTS.get, reverse=True)
     for axis in figure.axes[:2]:
         expected = (0, 100 * table["weight"].max())
-        assert axis.get_images()[0].get_clim() == pytest.approx(expected)
+        assert axis.collections[0].get_clim() == pytest.approx(expected)
     assert "Weight (%)" in [text.get_text() for text in texts(figure)]
 
 

@@ -1,10 +1,10 @@
 """Stored figures are drawn again from their files, bit for bit; damage is named."""
 
 import inspect
-import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import matplotlib
@@ -18,7 +18,14 @@ from fedlab_course.redraw import find_figures, main, redraw
 from fedlab_support import plots
 from fedlab_support.plots import export
 from fedlab_support.plots.drawing import DRAWINGS
-from fedlab_support.plots.stored import draw_again, read_record, why_not
+from fedlab_support.plots.stored import (
+    RECORDS,
+    draw_again,
+    read_record,
+    read_records,
+    why_not,
+    write_record,
+)
 from tests.test_plots import PICTURES, assert_readable, history
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +49,7 @@ def tables(path: Path) -> list[bytes]:
 
 
 def ids(path: Path) -> str:
-    return f"{path.parent.name}/{path.stem}"
+    return f"{path.parent.name}/{path.name}"
 
 
 def pixels(path: Path) -> np.ndarray:
@@ -52,7 +59,7 @@ def pixels(path: Path) -> np.ndarray:
 
 def saved(folder: Path, figure: plots.Picture | None = None, **more) -> Path:
     figure = figure or plots.learning_curves(history(), title="Finding")
-    return plots.save_figure(figure, "curves", folder, **more).with_suffix(".json")
+    return plots.save_figure(figure, "curves", folder, **more).with_suffix("")
 
 
 @pytest.mark.parametrize("path", each_plot(), ids=ids)
@@ -70,7 +77,7 @@ def test_every_committed_figure_is_drawn_again(path, tmp_path):
 
 def same_picture(path: Path, folder: Path) -> None:
     """Equal pixels, or nearly so when another matplotlib drew the committed one."""
-    new, old = pixels(folder / f"{path.stem}.png"), pixels(path.with_suffix(".png"))
+    new, old = pixels(folder / f"{path.name}.png"), pixels(path.with_suffix(".png"))
     if read_record(path)["versions"]["matplotlib"] == matplotlib.__version__:
         assert np.array_equal(new, old)
     else:
@@ -134,7 +141,7 @@ def damaged(folder: Path, **changes) -> Path:
     path = saved(folder)
     record = read_record(path)
     record["drawn_by"] |= changes
-    path.write_text(json.dumps(record))
+    write_record(path, record)
     return path
 
 
@@ -159,11 +166,58 @@ def test_damage_is_named_with_the_cure(tmp_path, capsys):
     with pytest.raises(ValueError, match=r"--chapters 01 --again"):
         draw_again(path)
     assert main([str(tmp_path)]) == 1
-    assert "FAILED  curves.json: FileNotFoundError" in capsys.readouterr().out
-    path.write_text("{")
+    assert "FAILED  curves: FileNotFoundError" in capsys.readouterr().out
+    (folder / RECORDS).write_text("{")
     with pytest.raises(SystemExit):
         main([str(tmp_path)])
-    assert "curves.json is not JSON" in capsys.readouterr().err
+    assert f"{RECORDS} is not JSON" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"is not JSON.*delete them"):
+        saved(folder)
+    assert (folder / RECORDS).read_text() == "{", "nothing is lost unseen"
+
+
+# ---- one file of records per folder -------------------------------------------------
+def test_figures_of_one_folder_share_a_file_and_keep_their_entries(tmp_path):
+    figure = plots.learning_curves(history())
+    for name in ("second", "first"):
+        plots.save_figure(figure, name, tmp_path, parameters={"lr": 1})
+    before = read_records(tmp_path)
+    assert list(before) == ["first", "second"]
+    plots.save_figure(figure, "second", tmp_path, parameters={"lr": 2})
+    after = read_records(tmp_path)
+    assert after["first"] == before["first"]
+    assert after["second"]["parameters"] == {"lr": 2}
+    assert find_figures(tmp_path) == [tmp_path / "first", tmp_path / "second"]
+    with pytest.raises(ValueError, match="expected third in"):
+        read_record(tmp_path / "third")
+
+
+def test_writers_at_the_same_time_lose_no_entry(tmp_path):
+    names = [f"figure_{number}" for number in range(60)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda n: write_record(tmp_path / n, {"note": n * 99}), names))
+    assert set(read_records(tmp_path)) == set(names)
+    assert [file.name for file in tmp_path.iterdir()] == [RECORDS]
+
+
+def test_a_writer_that_is_killed_leaves_the_records_whole(tmp_path, monkeypatch):
+    path = saved(tmp_path)
+    before = read_records(tmp_path)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_record(path.with_name("other"), {})
+    assert read_records(tmp_path) == before
+
+
+def test_no_committed_figure_lacks_its_record_and_no_record_its_figure():
+    assert all(path.with_suffix(".png").exists() for path in FIGURES)
+    assert len(FIGURES) == 133
+    others = [f for f in (ROOT / "figures").rglob("*.json") if f.name != RECORDS]
+    assert [file.name for file in others] == ["bench.json"]
 
 
 def test_a_folder_without_figures_or_without_room_is_refused(tmp_path, monkeypatch):
@@ -191,7 +245,7 @@ def test_a_figure_is_drawn_in_another_size(tmp_path):
         main([str(tmp_path), "--size", "single"])
     with pytest.raises(ValueError, match=r"out of \['single', 'double', 'slide'\]"):
         draw_again(path, size="column")
-    wire = next(path for path in STORED if path.stem == "wire")
+    wire = next(path for path in STORED if path.name == "wire")
     with pytest.raises(ValueError, match="draw_wire takes no size"):
         draw_again(wire, size="single")
 

@@ -90,7 +90,7 @@ def test_one_far_cell_does_not_bleach_a_map_and_numbers_need_room():
     table.loc[8, "mean"] = -0.0001
     look = {"is_difference": True}
     image, bar = grid_heatmap(table, "data", "method", **look).axes
-    assert image.get_images()[0].norm(1.0) == pytest.approx(1)
+    assert image.collections[0].norm(1.0) == pytest.approx(1)
     assert bar._colorbar.extend == "min"
     found = {text.get_text() for text in image.texts}
     assert found == {"1.0\n± 0.1", "\N{MINUS SIGN}40.0\n± 0.1", "0.0\n± 0.1"}
@@ -131,10 +131,10 @@ def test_a_map_keeps_a_given_order_and_greys_gaps():
     found = {text.get_position(): text.get_text() for text in axis.texts}
     minus = "\N{MINUS SIGN}"
     assert found == {
-        (0, 1): "1.0\n± 0.1",
-        (0, 0): "2.0",
-        (1, 1): f"{minus}3.0\n± 0.2",
-        (1, 0): "–",
+        (0.5, 1.5): "1.0\n± 0.1",
+        (0.5, 0.5): "2.0",
+        (1.5, 1.5): f"{minus}3.0\n± 0.2",
+        (1.5, 0.5): "–",
     }
-    assert np.ma.masked_invalid(axis.get_images()[0].get_array()).mask.sum() == 1
+    assert np.ma.masked_invalid(axis.collections[0].get_array()).mask.sum() == 1
     assert to_hex(axis.get_facecolor()) == COLOURS["pale"].lower()

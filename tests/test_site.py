@@ -156,11 +156,14 @@ def test_links_follow_their_files_into_the_site(tmp_path: Path):
 
 
 def test_a_table_that_a_chapter_names_becomes_a_page_outside_the_menu(tmp_path: Path):
-    table = "figures/04_fedfa/real/main_by_domain.md"
+    table = "figures/04_fedfa/real/main_by_domain"
     origin = REPOSITORY / "notebooks" / "04_fedfa.ipynb"
-    settle(f"[t](../{table}) [n](../no/such.md)", origin, tmp_path)
-    written = (tmp_path / table).read_text(encoding="utf-8")
-    assert written.startswith("---\norphan: true\n---\n|")
+    text = f"[t](../{table}.csv) [n](../no/such.csv)"
+    assert settle(text, origin, tmp_path) == text.replace(f"{table}.csv", f"{table}.md")
+    written = (tmp_path / f"{table}.md").read_text(encoding="utf-8")
+    assert written.startswith("---\norphan: true\n---\n\n|")
+    rows = (REPOSITORY / f"{table}.csv").read_text(encoding="utf-8").splitlines()
+    assert written.count("\n| ") == len(rows) + 1, "and the line below the head"
 
 
 def test_a_chapter_that_was_not_executed_is_named_with_the_cure(tmp_path: Path, capsys):

@@ -20,8 +20,9 @@ from fedlab_support.federation.selection import uniform
 from fedlab_support.methods import FedAvg, FedProx
 from fedlab_support.models import CNN
 from fedlab_support.run import checkpoint
+from fedlab_support.run.archive import keep, kept
 from fedlab_support.run.run import Run
-from fedlab_support.run.study import fit_once, keep, kept, study, trained
+from fedlab_support.run.study import fit_once, study, trained
 from fedlab_support.training.local import LocalTraining
 from tests.tiny import tiny_data
 

@@ -22,7 +22,7 @@ from fedlab_course.runner import NOTEBOOKS, profile
 from fedlab_course.sweep import SweepError, axis, main, plan, sweep
 from fedlab_support import history
 from fedlab_support.core.history import TABLE, History
-from fedlab_support.run.study import keep
+from fedlab_support.run.archive import keep
 from tests.test_chapters import write_chapter
 
 CHAPTER = """

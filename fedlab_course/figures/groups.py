@@ -1,4 +1,4 @@
-"""Client types, from the majority to the minority: accuracy, weights, and clusters."""
+"""Client types: accuracy, aggregation weights, and clusters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
-from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.history import columns_of
 from fedlab_support.plots.domains import accuracy_by_domain
@@ -33,15 +32,11 @@ SHAPES = (*MARKERS, "p", "h", "8")
 
 @drawing
 def accuracy_by_type(
-    table: pd.DataFrame,
-    by: str = "name",
-    title: str = "",
-    unit: str = "Accuracy (%)",
-    size: Size = None,
+    table: pd.DataFrame, title: str = "", size: Size = None
 ) -> Picture:
     """Draw mean ± s.d. of every client type, the type with most clients first.
 
-    table: columns type, num_clients (of that type), `by`, mean, sd, num_seeds.
+    table: columns type, num_clients (of that type), name, mean, sd, num_seeds.
     size:  "single", "double", "slide" or inches.
     Raises ValueError for a type with two counts, and as `accuracy_by_domain`.
     """
@@ -50,7 +45,7 @@ def accuracy_by_type(
     names = {t: f"{t}\n{n} client{'s' * (n > 1)}" for t, n in counts.items()}
     named = table.assign(type=table["type"].map(names))
     order = list(names.values())
-    return accuracy_by_domain(named, "type", by, title, unit, order, size)
+    return accuracy_by_domain(named, "type", title=title, order=order, size=size)
 
 
 def _counts(table: pd.DataFrame) -> dict[object, int]:
@@ -69,13 +64,16 @@ def _counts(table: pd.DataFrame) -> dict[object, int]:
 def weights_picture(
     table: pd.DataFrame, panels: str = "name", title: str = ""
 ) -> Picture:
-    """Draw what each client counts in every round: a row per client, type by type.
+    """Draw the aggregation weight of each client (rows, by type) in every round.
 
-    table:  columns client, type, round, weight (share in 0…1) and `panels`; of one
-            run for each panel, at most three. Who was absent in a round has no row.
+    table:  columns client, type, round, weight (share in 0…1) and `panels`; one run
+            per panel, at most three panels. A client has no row for a round in which
+            it did not participate.
     All panels share one scale, from 0.
     Raises ValueError for repeated rows, other columns, or too many panels.
     """
+    import seaborn  # slow to import, and it brings pyplot
+
     columns_of(table, [panels, "client", "type", "round", "weight"])
     one_row_per(table, [panels, "client", "round"], "draw one run in each panel")
     shown = _few(table[panels])
@@ -83,7 +81,7 @@ def weights_picture(
     rounds = range(table["round"].min(), table["round"].max() + 1)
     norm = Normalize(0, 100 * table["weight"].max())
     with style():
-        note = "A row is a client. Grey: it did not take part in that round."
+        note = "A row is a client. Grey: it did not participate in that round."
         size = (DOUBLE[0], 1.3 + max(1.2, 0.125 * len(clients)))
         figure = new_picture(size, title, note)
         axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
@@ -91,13 +89,15 @@ def weights_picture(
             part = table[table[panels] == panel]
             cells = part.pivot(index="client", columns="round", values="weight")
             cells = 100 * cells.reindex(index=clients["client"], columns=rounds)
-            edges = (rounds[0] - 0.5, rounds[-1] + 0.5, len(clients) - 0.5, -0.5)
+            every = -(-len(rounds) // 6)  # of the rounds, named
+            look = {"norm": norm, "cmap": "viridis", "cbar": False, "rasterized": True}
             axis.set_facecolor(COLOURS["pale"])
-            look = {"norm": norm, "cmap": "viridis", "interpolation": "nearest"}
-            axis.imshow(cells, aspect="auto", extent=edges, **look)
-            axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            seaborn.heatmap(
+                cells, ax=axis, xticklabels=every, yticklabels=False, **look
+            )
             axis.set_title(str(panel), loc="left")
-            axis.set_xlabel("Round")
+            axis.set(xlabel="Round", ylabel="")
+            axis.tick_params(axis="x", rotation=0)
             _part_types(axis, list(clients["type"]))
         scale = ScalarMappable(norm, "viridis")
         bar = figure.colorbar(scale, ax=axes, label="Weight (%)", pad=0.02)
@@ -106,7 +106,7 @@ def weights_picture(
 
 
 def _in_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The clients, each once, with their types, the largest type first."""
+    """Return each client once with its type, the largest type first."""
     clients = table[["client", "type"]].drop_duplicates()
     sizes = clients.groupby("type", sort=False)["client"].transform("size")
     keys, falls = ["size", "type", "client"], [False, True, True]
@@ -114,7 +114,7 @@ def _in_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _few(column: pd.Series) -> list[object]:
-    """The panels, in their order; ValueError for too many."""
+    """Return the panels in their order; ValueError for too many."""
     shown = list(column.unique())
     if len(shown) > MOST_PANELS:
         raise ValueError(f"expected at most {MOST_PANELS} panels, found {len(shown)}")
@@ -122,14 +122,15 @@ def _few(column: pd.Series) -> list[object]:
 
 
 def _part_types(axis: Axes, types: list[object]) -> None:
-    """A name at the middle of each type's rows, and white lines between types."""
+    """Write each type's name beside its rows, and separate types by white lines."""
     names = list(dict.fromkeys(types))
-    middles = [np.flatnonzero([t == name for t in types]).mean() for name in names]
-    axis.set_yticks(middles, [str(name) for name in names])
+    middles = [
+        np.flatnonzero([t == name for t in types]).mean() + 0.5 for name in names
+    ]
+    axis.set_yticks(middles, [str(name) for name in names], rotation=0)
     axis.tick_params(axis="y", length=0)
     for name in names[1:]:
-        axis.axhline(types.index(name) - 0.5, color="white", linewidth=2)
-    axis.spines[:].set_visible(False)
+        axis.axhline(types.index(name), color="white", linewidth=2)
 
 
 @drawing
@@ -177,7 +178,7 @@ def clusters_picture(
 def _client(
     axis: Axes, place: tuple[float, float], letter: str, look: dict, zorder: int
 ) -> None:
-    """A marker with a letter inside; what is drawn later covers both."""
+    """Draw a marker with a letter inside; higher zorders cover both."""
     size = 190 if look["marker"] in "^v" else 120  # triangles have less room
     edge = {"edgecolor": "white", "linewidth": 0.6}
     axis.scatter(*place, s=size, zorder=zorder, **look, **edge)
@@ -186,7 +187,7 @@ def _client(
 
 
 def _name_looks(figure: Picture, letters: dict, colours: dict, shapes: dict) -> None:
-    """Beside the panels: the types in their colours, and the clusters in grey."""
+    """Add a legend: types in their colours, clusters in grey."""
     axis, looks = figure.axes[0], {"linestyle": "none", "markersize": 6}
     for kind, letter in letters.items():
         name = {"label": f"{letter}  {kind}", "color": colours[kind]}

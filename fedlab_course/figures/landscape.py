@@ -1,4 +1,4 @@
-"""The loss over a plane through networks: valleys, and who stands where in them."""
+"""The loss over a plane through networks: valleys, and where networks lie in them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ LEVELS = 14
 
 
 @drawing
-def loss_planes(
-    table: pd.DataFrame, marks: pd.DataFrame, panels: str = "network", title: str = ""
-) -> Picture:
-    """Draw the loss on a plane of weights, one axis per value of `panels`.
+def loss_planes(table: pd.DataFrame, marks: pd.DataFrame, title: str = "") -> Picture:
+    """Draw the loss on a plane of weights, one axis per network.
 
-    table: columns `panels`, x, y, loss; every pair of x and y of a panel once.
-    marks: columns `panels`, x, y, what: "client", "mean" or "start".
+    table: columns network, x, y, loss; every pair of x and y of a network once.
+    marks: columns network, x, y, what: "client", "mean" or "start".
     All panels share colours and the range of the axes. Raises ValueError for an
     incomplete grid, or other marks.
     """
-    columns_of(table, [panels, "x", "y", "loss"])
+    columns_of(table, ["network", "x", "y", "loss"])
     if unknown := set(marks["what"]) - set(MARKS):
         raise ValueError(f"marks must be of {list(MARKS)}, found {sorted(unknown)}")
-    shown = list(table[panels].unique())
+    shown = list(table["network"].unique())
     low, high = table["loss"].min(), table["loss"].quantile(0.97)
     levels = np.linspace(low, max(high, low + 1e-6), LEVELS)
     with style():
@@ -35,13 +33,13 @@ def loss_planes(
         look = {"sharex": True, "sharey": True, "squeeze": False}
         axes = figure.subplots(1, len(shown), **look)[0]
         for axis, panel in zip(axes, shown, strict=True):
-            part = table[table[panels] == panel]
+            part = table[table["network"] == panel]
             grid = part.pivot(index="y", columns="x", values="loss")
             if grid.isna().any(axis=None):
                 raise ValueError(f"expected a full grid of x and y for {panel!r}")
             values = (grid.columns, grid.index, grid)
             hills = axis.contourf(*values, levels, cmap="viridis_r", extend="max")
-            _stand(axis, marks[marks[panels] == panel])
+            _stand(axis, marks[marks["network"] == panel])
             axis.set(xlabel="First direction of weights", aspect="equal")
             axis.set_title(str(panel), loc="left")
         axes[0].set_ylabel("Second direction")

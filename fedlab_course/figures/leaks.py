@@ -1,4 +1,4 @@
-"""What leaks, step by step of a setting: one small axis per measure."""
+"""How much an attack recovers over a setting: one small axis per measure."""
 
 from __future__ import annotations
 
@@ -33,28 +33,25 @@ MOST_PANELS = 4
 def leak_curves(
     table: pd.DataFrame,
     x: str,
-    by: str = "name",
-    panels: str = "measure",
     title: str = "",
     columns: int = 2,
     size: Size = None,
 ) -> Picture:
-    """Draw mean ± s.d. over the steps of a setting, one line per value of `by`.
+    """Draw mean ± s.d. over a setting: one line per name, one axis per measure.
 
-    table:   columns `x` (numbers, drawn at equal distances), `by`, `panels`, mean, sd,
-             num_seeds and chance: what somebody reaches at this step who was told
-             nothing, NaN if that is not known. All in the unit of their axis.
-    panels:  column that names the measure and its unit, an axis for each; at most four.
+    table:   columns `x` (numbers, drawn at equal distances), name, measure (with its
+             unit; at most four), mean, sd, num_seeds and chance: the value that
+             guessing reaches at this step, NaN if unknown.
     columns: axes side by side, where there is room.
     size:    "single", "double", "slide" or inches.
     Raises ValueError for repeated rows, more panels, or more than five lines.
     """
-    columns_of(table, [x, by, panels, "mean", "sd", "num_seeds", "chance"])
-    one_row_per(table, [x, by, panels])
-    shown, steps = list(table[panels].unique()), sorted(table[x].unique())
+    columns_of(table, [x, "name", "measure", "mean", "sd", "num_seeds", "chance"])
+    one_row_per(table, [x, "name", "measure"])
+    shown, steps = list(table["measure"].unique()), sorted(table[x].unique())
     if len(shown) > MOST_PANELS:
         raise ValueError(f"expected at most {MOST_PANELS} measures, found {len(shown)}")
-    colours = colours_for(list(table[by].unique()))
+    colours = colours_for(list(table["name"].unique()))
     columns = panels_across(columns, inches(size)[0])
     rows = -(-len(shown) // columns)
     with style():
@@ -63,8 +60,8 @@ def leak_curves(
         figure = new_picture(size, title, note)
         axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
         for axis, panel in zip(axes.flat, shown, strict=False):
-            part = table[table[panels] == panel]
-            _lines(axis, part, (x, by), steps, colours)
+            part = table[table["measure"] == panel]
+            _lines(axis, part, x, steps, colours)
             axis.set_title(str(panel), loc="left")
             axis.set_xlabel(label_of(x))
             axis.tick_params(labelbottom=True)
@@ -75,13 +72,12 @@ def leak_curves(
 
 
 def _lines(
-    axis: Axes, table: pd.DataFrame, names: tuple[str, str], steps: Sequence, colours
+    axis: Axes, table: pd.DataFrame, x: str, steps: Sequence, colours: dict
 ) -> None:
-    """Every line of one measure, and what guessing reaches."""
-    x, by = names
+    """Draw every line of one measure, and the value that guessing reaches."""
     axis.grid(axis="y")
     for (name, colour), marker in zip(colours.items(), MARKERS, strict=False):
-        line = table[table[by] == name].sort_values(x)
+        line = table[table["name"] == name].sort_values(x)
         places = np.searchsorted(steps, line[x])
         axis.plot(places, line["mean"], color=colour, marker=marker, label=str(name))
         bars = {"fmt": "none", "ecolor": colour, "capsize": 2.5, "elinewidth": 1.2}

@@ -214,23 +214,21 @@ def _dice(found: np.ndarray, true: np.ndarray) -> float:
 def score_by_amount(
     table: pd.DataFrame,
     x: str = "slices",
-    by: str = "name",
     title: str = "",
-    metric: str = "dice",
     size: Size = None,
 ) -> Picture:
-    """Draw mean ± s.d. over an amount of data, one line per value of `by`.
+    """Draw mean ± s.d. over an amount of data, one line per name.
 
-    table: from `history.final` or `summarise`: columns `x` (a number), `by`, mean, sd,
-           num_seeds. Shares become per cent.
+    table: from `history.final` or `summarise`: columns `x` (a number), name, mean, sd,
+           num_seeds; mean and sd are shares of Dice.
     size:  "single", "double", "slide" or inches.
-    Raises ValueError for repeated rows, or more than five values of `by`.
+    Raises ValueError for repeated rows, or more than five names.
     """
-    columns_of(table, [x, by, "mean", "sd", "num_seeds"])
-    one_row_per(table, [x, by])
+    columns_of(table, [x, "name", "mean", "sd", "num_seeds"])
+    one_row_per(table, [x, "name"])
     data = table.sort_values(x, ignore_index=True)
     data[["mean", "sd"]] *= 100
-    names = list(table[by].unique())
+    names = list(table["name"].unique())
     with style():
         note = seeds_note(data, "Points: mean, bars: ± s.d.")
         figure = new_picture(inches(size), title, note)
@@ -238,13 +236,13 @@ def score_by_amount(
         for (name, colour), marker in zip(
             colours_for(names).items(), MARKERS, strict=False
         ):
-            line = data[data[by] == name]
+            line = data[data["name"] == name]
             look = {"color": colour, "marker": marker}
             axis.plot(line[x], line["mean"], label=name, **look)
             bars = {"fmt": "none", "ecolor": colour, "capsize": 2.5, "elinewidth": 1.2}
             axis.errorbar(line[x], line["mean"], line["sd"].fillna(0.0), **bars)
         axis.set_xticks(sorted(data[x].unique()))
-        axis.set(xlabel=label_of(x), ylabel=label_of(metric))
+        axis.set(xlabel=label_of(x), ylabel=label_of("dice"))
         axis.grid(axis="y")
         label_ends(figure, axis, "")
     return figure

@@ -113,12 +113,13 @@ class Board:
 
 @dataclass(frozen=True)
 class Keeping:
-    """Where runs are kept and found, and how they are made.
+    """Where runs are kept and found, and how they are run.
 
-    - ``folder``: kept here; None: nowhere. ``others``: found here, too: folders, or
-      patterns of them, as ``build/sweeps/*/runs``.
-    - ``last_rounds``: evaluations that a reported number averages.
-    - ``length``: share of each protocol's rounds, > 0; with 1 runs are the chapters'.
+    folder:      where finished runs are kept; None keeps nothing.
+    others:      where else to look for them: folders, archives, or patterns of either,
+                 such as build/sweeps/*/runs and figures/*/runs.zip.
+    last_rounds: evaluations that a reported number averages.
+    length:      share of each protocol's rounds, > 0; with 1 runs are the chapters'.
     """
 
     folder: str | Path | None = None
@@ -130,12 +131,12 @@ class Keeping:
     progress: bool = True
 
     def places(self) -> list[Path]:
-        """The folders that ``others`` names and that are there."""
+        """The folders and archives that `others` matches."""
         return [
             place
             for pattern in map(Path, self.others)
             for place in sorted(Path(pattern.anchor).glob(_below(pattern)))
-            if place.is_dir()
+            if place.is_dir() or place.suffix == ".zip"
         ]
 
 

@@ -8,6 +8,9 @@ import shutil
 from pathlib import Path
 
 import nbformat
+import pandas as pd
+
+from fedlab_support.plots.written import as_markdown
 
 from ..editions import student
 from ..html_export import without_widgets
@@ -53,9 +56,10 @@ def _write_chapter(chapter: Path, executed: Path, out: Path) -> None:
 
 
 def settle(text: str, origin: Path, out: Path) -> str:
-    """Point the relative links of a page to places in the site; bring their files.
+    """Point the relative links of a page to places in the site, and copy their files.
 
-    A link to what is no file stays as it is, for Sphinx to complain about.
+    A link to a table leads to a page that shows it. A link to a file that does not
+    exist stays as it is, so that Sphinx complains.
     """
     here = (out / _place(origin)).parent
 
@@ -65,6 +69,8 @@ def settle(text: str, origin: Path, out: Path) -> str:
         if not target.is_file():
             return match[1]
         copy = out / _place(target)
+        if target.suffix == ".csv":
+            copy = copy.with_suffix(".md")
         if target.suffix != ".ipynb" and not copy.exists():
             _bring(target, copy)
         return Path(os.path.relpath(copy, here)).as_posix()
@@ -79,9 +85,10 @@ def _place(file: Path) -> Path:
 
 
 def _bring(file: Path, copy: Path) -> None:
-    """Copy a file that a page names; a table in Markdown becomes a page."""
+    """Copy a file that a page links to; a CSV becomes a page with its table."""
     copy.parent.mkdir(parents=True, exist_ok=True)
-    if file.suffix == ".md":
-        copy.write_text(ORPHAN + file.read_text(encoding="utf-8"), encoding="utf-8")
+    if file.suffix == ".csv":
+        table = as_markdown(pd.read_csv(file))
+        copy.write_text(f"{ORPHAN}\n{table}", encoding="utf-8")
     else:
         shutil.copy(file, copy)

@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # tables are read long after training, and pandas is slow to import
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    # tables are read long after training, and pandas is slow to import
     import pandas as pd
 
 
@@ -126,12 +129,13 @@ class History:
             _write(folder / f"{name}.csv", frame.to_csv(index=False, na_rep="nan"))
 
     @classmethod
-    def load(cls, folder: str | Path) -> History:
+    def load(cls, folder: str | Path | Traversable) -> History:
         """Read what `save` wrote, every float to the last bit.
 
+        folder: on disk, or inside an archive as a `zipfile.Path`.
         Raises FileNotFoundError when the folder holds no saved history.
         """
-        folder = Path(folder)
+        folder = Path(folder) if isinstance(folder, str) else folder
         if not (folder / "run.json").exists():
             raise FileNotFoundError(
                 f"expected a saved history in {folder}, found no run.json; "
@@ -422,11 +426,12 @@ def _write(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8", newline="")
 
 
-def _read(path: Path, columns: dict[str, str]) -> pd.DataFrame:
+def _read(path: Path | Traversable, columns: dict[str, str]) -> pd.DataFrame:
     """Read texts only and convert here: Python's float() is exact."""
     import pandas as pd
 
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
+    with path.open("r", encoding="utf-8", newline="") as file:
+        frame = pd.read_csv(file, dtype=str, keep_default_na=False)
     for name, kind in columns.items():
         if kind == "float64":
             frame[name] = [float(text) for text in frame[name]]

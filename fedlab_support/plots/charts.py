@@ -1,4 +1,4 @@
-"""Two settings against each other, and ours against a paper's numbers."""
+"""Heat maps over two settings, and bars that compare our numbers with a paper's."""
 
 from __future__ import annotations
 
@@ -43,55 +43,81 @@ def grid_heatmap(
     title: str = "",
     size: Size = None,
 ) -> Picture:
-    """Colour a grid of two settings, and print the numbers where there is room.
+    """Draw a heat map over two settings, with numbers in the cells where they fit.
 
-    table: one row per cell, as `summarise` returns it; a column sd is printed too, in
-           high rows. A cell without a number is grey, with a dash.
+    table: one row per cell, as `summarise` returns it; a column sd is printed, too,
+           where rows are high enough. A cell without a number is grey, with a dash.
     metric: names the colour bar; shares become per cent.
-    is_difference: use a map centred at zero; its last colour stands for a tenth of the
-           cells, so that one of them does not bleach all others.
+    is_difference: use a map centred at zero that saturates at the largest tenth of the
+           cells, so that a single one does not bleach all others.
     orders: column x or y → its values, from the origin; by default sorted.
     size: "single", "double", "slide" or inches.
     Raises ValueError when a cell occurs twice.
     """
+    import seaborn  # slow to import, and it brings pyplot
+
     one_row_per(table, [x, y])
     scale = scale_of(metric)
     cells = table.pivot(index=y, columns=x, values=value).sort_index() * scale
     rows, columns = ((orders or {}).get(name) for name in (y, x))
     cells = cells.reindex(index=rows, columns=columns)
-    known, size = cells.stack(), inches(size, (4.6, 2.8))
+    size = inches(size, (4.6, 2.8))
     width, height = size[0] / max(1, len(cells.columns)), size[1] / max(1, len(cells))
     if height < 2 * ROOM[1]:
         table = table.drop(columns="sd", errors="ignore")
+    has_room = width > ROOM[0] and height > ROOM[1]
+    texts = _texts(cells, table.set_index([y, x]), scale) if has_room else None
+    unit = "points" if scale == 100 else label_of(metric).lower()
+    unit = f"Difference ({unit})" if is_difference else label_of(metric)
     with style():
         figure = new_picture(size, title, _seeds_note(table))
         axis = figure.subplots()
-        look = {"cmap": "viridis", "norm": Normalize()}
-        if is_difference:
-            reach = known.abs().quantile(0.9, interpolation="higher")
-            look = {"cmap": "RdBu_r", "norm": CenteredNorm(halfrange=reach or 1)}
-        image = axis.imshow(cells, aspect="auto", origin="lower", **look)
         axis.set_facecolor(COLOURS["pale"])
+        if cells.empty:  # seaborn cannot draw it
+            _name_cells(axis, cells)
+            return figure
+        look = _colours(cells, is_difference)
+        look |= {"linewidths": 0.5, "xticklabels": False, "yticklabels": False}
+        look["cbar_kws"] = {"label": unit, "pad": 0.03, "extend": look.pop("extend")}
+        numbers = {"annot": texts, "fmt": "", "annot_kws": {"fontsize": SMALL}}
+        seaborn.heatmap(cells, ax=axis, **look, **numbers)
+        axis.invert_yaxis()
+        if texts is not None:
+            for row, column in np.argwhere(cells.isna().to_numpy()):
+                dash = {"ha": "center", "va": "center", "fontsize": SMALL}
+                axis.text(column + 0.5, row + 0.5, "–", **dash)
         _name_cells(axis, cells)
-        unit = "points" if scale == 100 else label_of(metric).lower()
-        unit = f"Difference ({unit})" if is_difference else label_of(metric)
-        is_beyond = (known < image.norm.vmin).any(), (known > image.norm.vmax).any()
-        ends = {(True, False): "min", (False, True): "max", (True, True): "both"}
-        extend = ends.get(is_beyond, "neither")
-        bar = figure.colorbar(image, ax=axis, label=unit, pad=0.03, extend=extend)
-        bar.ax.yaxis.labelpad = 7
-        bar.outline.set_visible(False)
-        if width > ROOM[0] and height > ROOM[1]:
-            _print_cells(axis, cells, table.set_index([y, x]), scale)
     return figure
 
 
+def _colours(cells: pd.DataFrame, is_difference: bool) -> dict[str, object]:
+    """The colour map, its range, and the ends at which cells lie beyond it."""
+    known = cells.stack()
+    cmap, norm = "viridis", Normalize(known.min(), known.max())
+    if is_difference:
+        reach = known.abs().quantile(0.9, interpolation="higher")
+        cmap, norm = "RdBu_r", CenteredNorm(halfrange=reach or 1)
+    is_beyond = (known < norm.vmin).any(), (known > norm.vmax).any()
+    ends = {(True, False): "min", (False, True): "max", (True, True): "both"}
+    return {"cmap": cmap, "norm": norm, "extend": ends.get(is_beyond, "neither")}
+
+
+def _texts(cells: pd.DataFrame, table: pd.DataFrame, scale: float) -> pd.DataFrame:
+    """What is printed in each cell. table: by row and column, with sd if known."""
+    texts = (cells.round(1) + 0.0).map("{:.1f}".format)  # no minus before a zero
+    texts = texts.replace("-", "\N{MINUS SIGN}", regex=True)
+    spreads = table["sd"].mul(scale).to_dict() if "sd" in table else {}
+    for (row, column), sd in spreads.items():
+        if not math.isnan(sd) and row in texts.index and column in texts:
+            texts.loc[row, column] += f"\n± {sd:.1f}"
+    return texts
+
+
 def _name_cells(axis: Axes, cells: pd.DataFrame) -> None:
-    names_below(axis, cells.columns, 14 * (axis.figure.get_figwidth() - 1.5))
-    axis.set_yticks(range(cells.shape[0]), cells.index)
+    names_below(axis, cells.columns, 14 * (axis.figure.get_figwidth() - 1.5), 0.5)
+    axis.set_yticks(np.arange(len(cells)) + 0.5, cells.index, rotation=0)
     axis.set(xlabel=label_of(cells.columns.name), ylabel=label_of(cells.index.name))
     axis.tick_params(length=0)
-    axis.spines[:].set_visible(False)
 
 
 def _seeds_note(table: pd.DataFrame) -> str:
@@ -104,29 +130,6 @@ def _seeds_note(table: pd.DataFrame) -> str:
     return f"Mean ± s.d., {seeds}." if "sd" in table else f"Mean of {seeds}."
 
 
-def _print_cells(
-    axis: Axes, cells: pd.DataFrame, table: pd.DataFrame, scale: float
-) -> None:
-    """Write each number on its cell, white on dark colours and black on light ones.
-
-    cells: rows × columns of the picture. table: by row and column, with sd if known.
-    """
-    image = axis.get_images()[0]
-    spreads = table["sd"].mul(scale).to_dict() if "sd" in table else {}
-    for place, number in np.ndenumerate(cells.to_numpy()):
-        text, is_dark = "–", False
-        if not math.isnan(number):
-            number = round(number, 1) + 0.0  # no minus before a zero
-            text = f"{number:.1f}".replace("-", "\N{MINUS SIGN}")
-            sd = spreads.get((cells.index[place[0]], cells.columns[place[1]]), math.nan)
-            text += "" if math.isnan(sd) else f"\n± {sd:.1f}"
-            red, green, blue, _ = image.cmap(image.norm(number))
-            is_dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-        look = {"ha": "center", "va": "center", "fontsize": SMALL}
-        colour = "white" if is_dark else "black"
-        axis.text(*reversed(place), text, color=colour, **look)
-
-
 @drawing
 def compare_bars(
     table: pd.DataFrame,
@@ -136,10 +139,10 @@ def compare_bars(
     title: str = "",
     size: Size = None,
 ) -> Picture:
-    """Draw our number and the paper's side by side for each row, from zero.
+    """Draw bars with our number and the paper's for each row.
 
     table: from `history.compare`, in the unit of the axis: columns `label`, ours, sd,
-           num_seeds, paper, and paper_sd if known. A missing number is named as such.
+           num_seeds, paper, and paper_sd if known. A missing number is labelled so.
     size:  "single", "double", "slide" or inches.
     """
     rows = np.arange(len(table))
@@ -167,7 +170,7 @@ def _bars_note(table: pd.DataFrame) -> str:
 def _bars(
     axis: Axes, places: np.ndarray, values: pd.Series, spread: pd.Series, who: str
 ) -> None:
-    """One bar per row with its name and number at the end."""
+    """Draw one bar per row, with its name and number at the end."""
     is_ours = who == "ours"
     look = {"color": COLOURS["ours"]} if is_ours else {"color": "#B8BEC4"}
     axis.barh(places, values.fillna(0.0), height=BAR, **look)

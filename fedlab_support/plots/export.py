@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import platform
 import re
 from collections.abc import Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from .stored import portable, write_call, write_table
+from .stored import portable, write_call, write_record, write_table
 from .style import style
 from .written import as_latex, as_markdown
 
 PACKAGES = ("fedlab_support", "matplotlib", "numpy", "pandas", "torch")
 PRINT_DPI = 300
 FORMATS = ("png", "pdf", "svg")
+TABLE_FORMATS = ("csv", "md", "tex")
 
 
 def save_figure(
@@ -33,15 +34,17 @@ def save_figure(
     *,
     description: str = "",
 ) -> Path:
-    """Write a figure as PNG, PDF and SVG with its numbers and parameters.
+    """Write a figure as PNG, PDF and SVG together with its data and parameters.
 
-    name:        `chapter_what`, lower case; the files are name.png, .pdf, .svg, .csv
-                 and .json. folder is created.
-    data:        what was plotted; by default what the figure remembers.
-    description: one sentence, the alternative text; kept inside PNG and SVG, and by the
-                 figure.
-    The JSON keeps the call that drew the figure, see `redraw`; its further tables and
-    pictures lie in files name_argument. Returns the path of the PNG.
+    name:        lower case, such as accuracy_by_round; the files are name.png, .pdf,
+                 .svg and .csv. The folder is created.
+    data:        what was plotted; by default the figure's own table.
+    parameters:  the settings behind the figure.
+    description: the alternative text, one sentence; also written into PNG and SVG.
+    The folder's figures.json gets an entry with all this and the call that drew the
+    figure, for `redraw`; further tables and images of the call go to files
+    name_argument. Returns the path of the PNG. Raises ValueError when the folder cannot
+    be written or its figures.json is damaged.
     """
     target = _target(name, folder)
     data = data if data is not None else getattr(figure, "data", None)
@@ -51,15 +54,13 @@ def save_figure(
         write_table(data, target.with_suffix(".csv"))
     call = getattr(figure, "drawn_by", None)
     record = {
-        "name": name,
         "description": figure.description,
         "size_inches": [round(float(inches), 3) for inches in figure.get_size_inches()],
         "parameters": portable(parameters or {}),
         "drawn_by": call and write_call(call, target, data),
         "versions": _versions(),
     }
-    written = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-    target.with_suffix(".json").write_text(written, encoding="utf-8")
+    write_record(target, record)
     return target.with_suffix(".png")
 
 
@@ -98,25 +99,33 @@ def save_table(
     table: pd.DataFrame,
     name: str,
     folder: str | Path,
+    formats: Sequence[str] = ("csv",),
     *,
     caption: str = "",
     label: str = "",
 ) -> Path:
-    """Write a table as CSV (every digit), as Markdown (to read) and for LaTeX.
+    """Write a table as CSV, and for a text as Markdown or LaTeX.
 
-    caption, label: of a LaTeX `table`; without both the file holds the `tabular` alone.
+    formats: one or more of "csv" (every digit), "md" and "tex" (rounded).
+    caption, label: of a LaTeX `table`; without both the file holds only the `tabular`.
                     It needs the package booktabs.
-    Returns the path of the CSV; the others end in .md and .tex.
+    Returns the path of the first file. Raises ValueError for another format or a folder
+    that cannot be written.
     """
+    if isinstance(formats, str) or not formats or set(formats) - set(TABLE_FORMATS):
+        raise ValueError(
+            f"expected a list of formats out of {list(TABLE_FORMATS)}, found "
+            f"{formats!r}"
+        )
     target = _target(name, folder)
-    path = target.with_suffix(".csv")
-    write_table(table, path)
-    for ending, text in (
-        (".md", as_markdown(table)),
-        (".tex", as_latex(table, caption, label)),
-    ):
-        target.with_suffix(ending).write_text(text, encoding="utf-8")
-    return path
+    texts = {"md": as_markdown, "tex": partial(as_latex, caption=caption, label=label)}
+    for ending in formats:
+        file = target.with_suffix(f".{ending}")
+        if ending == "csv":
+            write_table(table, file)
+        else:
+            file.write_text(texts[ending](table), encoding="utf-8")
+    return target.with_suffix(f".{formats[0]}")
 
 
 def _target(name: str, folder: str | Path) -> Path:

@@ -1,18 +1,30 @@
-"""The call that drew a figure, in files: tables as CSV, pictures as PNG."""
+"""How figures are stored: records as JSON, tables as CSV, images as PNG."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Collection
+import os
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
 import numpy as np
 import pandas as pd
 from PIL import Image
 
+from ..core.history import replacing
 from .drawing import DRAWINGS, Drawing
 from .style import Picture
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+RECORDS = "figures.json"
+"""Holds, for every figure of a folder, its description, parameters and drawing call."""
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
@@ -21,12 +33,12 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
 
 
 def write_call(call: Drawing, target: Path, data: pd.DataFrame) -> dict[str, object]:
-    """Write what a drawing was given; return all that draws it again, as plain JSON.
+    """Write the tables and arrays of a call; return the rest of it as plain JSON.
 
     target: folder and name of the figure, without an ending.
-    data:   is in `target`.csv already; the call's first table as a rule. Everything
-            else that was given goes to files `target`_argument.
-    Arrays of floats are too long as text: their names stand in "not_stored" instead.
+    data:   already in `target`.csv, as a rule the call's first table. The other tables
+            and arrays go to files named `target`_argument.
+    Arrays of floats would be too long as text: "not_stored" lists their names instead.
     """
     if floats := [n for n, v in call.given.items() if _is_long(v)]:
         return {"plot": call.plot, "not_stored": floats}
@@ -44,14 +56,14 @@ def write_call(call: Drawing, target: Path, data: pd.DataFrame) -> dict[str, obj
 
 
 def _is_long(value: pd.DataFrame | np.ndarray) -> bool:
-    """Anything but a table, or an array of bytes or of classes in 0…255."""
+    """Whether a value is neither a table nor an array of whole numbers in 0…255."""
     if isinstance(value, pd.DataFrame):
         return False
     return value.dtype.kind not in "biu" or value.min() < 0 or value.max() > 255
 
 
 def _write(table: pd.DataFrame, path: Path) -> dict[str, object]:
-    """Kinds that a CSV loses are kept: 007 may be a name, and 0.1 a float32."""
+    """Write a table and note the types that a CSV loses, such as 007 as text."""
     write_table(table, path)
     texts = {c: "str" for c in table if pd.api.types.is_string_dtype(table[c])}
     kinds = texts | dict.fromkeys(table.select_dtypes("float32"), "float32")
@@ -59,55 +71,101 @@ def _write(table: pd.DataFrame, path: Path) -> dict[str, object]:
 
 
 def _write_pixels(array: np.ndarray, path: Path) -> dict[str, object]:
-    """All planes of a stack of pictures or masks, one below the other, in grey."""
+    """Write all planes of a stack of images or masks, one below the other, in grey."""
     planes = array.reshape(-1, array.shape[-1]).astype(np.uint8)
     Image.fromarray(planes).save(path, optimize=True)
     return {"file": path.name, "shape": list(array.shape)}
 
 
-def read_record(path: Path) -> dict[str, object]:
-    """What `save_figure` wrote as JSON; ValueError when it is not that."""
+def read_records(folder: Path) -> dict[str, dict[str, object]]:
+    """What `save_figure` recorded of each figure in a folder, by name.
+
+    Raises ValueError when the file of records is damaged.
+    """
+    file = folder / RECORDS
+    if not file.exists():
+        return {}
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        records = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path.name} is not JSON ({error}); {_cure(path)}") from error
-    if not isinstance(record, dict):
-        raise ValueError(f"expected a record in {path.name}; {_cure(path)}")
-    return record
+        raise ValueError(f"{file} is not JSON ({error}); {_cure(file)}") from error
+    if not isinstance(records, dict):
+        raise ValueError(f"expected figures by name in {file}; {_cure(file)}")
+    return records
 
 
-def draw_again(path: Path, **options: object) -> Picture:
+def read_record(target: Path) -> dict[str, object]:
+    """What `save_figure` recorded of the figure `target`, a path without an ending.
+
+    Raises ValueError when there is no such record.
+    """
+    records = read_records(target.parent)
+    if target.name not in records:
+        raise ValueError(f"expected {target.name} in {target.parent / RECORDS}")
+    return records[target.name]
+
+
+def write_record(target: Path, record: dict[str, object]) -> None:
+    """Add the record of one figure to those of its folder, or replace it.
+
+    The file appears whole, and writers in several processes wait for each other.
+    Raises ValueError when the file that is there is damaged.
+    """
+    with _alone_in(target.parent), replacing(target.parent / RECORDS) as part:
+        records = read_records(target.parent) | {target.name: record}
+        by_name = dict(sorted(records.items()))
+        text = json.dumps(by_name, indent=1, ensure_ascii=False)
+        part.write_text(text + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other writer is in a folder; without file locks, do not wait."""
+    if fcntl is None:
+        yield
+        return
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # this file system has no locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def draw_again(target: Path, **options: object) -> Picture:
     """Draw a figure from its files.
 
-    path:    the JSON of the figure; its tables lie beside it.
+    target:  folder and name of the figure, without an ending.
     options: arguments other than the stored ones, such as `size` or `title`.
-    Raises ValueError, with the cure, for files that are missing, damaged or of a
-    function that is not there, and for a figure that no function drew.
+    Raises ValueError, with the cure, for files that are missing or damaged, for a plot
+    function that no longer exists, and for a figure that no such function drew.
     """
-    call = read_record(path).get("drawn_by") or {}
+    record = read_record(target)
+    call = record.get("drawn_by") or {}
     if reason := why_not(call, options):
-        raise ValueError(f"{path.name} cannot be drawn from files: {reason}")
+        raise ValueError(f"{target.name} cannot be drawn from files: {reason}")
     if call["plot"] not in DRAWINGS:
         raise ValueError(
-            f"{path.name}: expected a plot out of {sorted(DRAWINGS)}, found "
-            f"{call['plot']!r}; if it was renamed, {_cure(path)}"
+            f"{target.name}: expected a plot out of {sorted(DRAWINGS)}, found "
+            f"{call['plot']!r}; if it was renamed, {_cure(target)}"
         )
     try:
         given = {
-            argument: read(path.parent / entry["file"], entry)
+            argument: read(target.parent / entry["file"], entry)
             for kind, read in (("tables", _read), ("pixels", _read_pixels))
             for argument, entry in call.get(kind, {}).items()
         }
         figure = DRAWINGS[call["plot"]](**given, **(call["options"] | options))
     except (OSError, KeyError, TypeError, ValueError) as error:
         found = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{path.name}: {found}; {_cure(path)}") from error
-    figure.description = read_record(path).get("description", "")
+        raise ValueError(f"{target.name}: {found}; {_cure(target)}") from error
+    figure.description = record.get("description", "")
     return figure
 
 
 def why_not(call: dict[str, object], options: Collection[str] = ()) -> str:
-    """Why a stored call cannot be drawn again, with those options; empty if it can."""
+    """Why a stored call cannot be drawn again with these options; empty if it can."""
     if not call:
         return "drawn by hand in its chapter, or before calls were kept"
     if missing := call.get("not_stored"):
@@ -120,9 +178,10 @@ def why_not(call: dict[str, object], options: Collection[str] = ()) -> str:
 
 
 def _cure(path: Path) -> str:
-    chapter = path.parent.name.partition("_")[0]
+    parts = (part.partition("_")[0] for part in reversed(path.parts))
+    chapter = next((part for part in parts if re.fullmatch(r"\d\d[a-z]?", part)), "00")
     return (
-        "take its files from git again, or make them: "
+        "take its files from git again, or delete them and make them: "
         f'make run RUN_ARGS="--chapters {chapter} --again"'
     )
 
@@ -143,7 +202,7 @@ def _read_pixels(path: Path, entry: dict) -> np.ndarray:
 
 
 def portable(value: object) -> object:
-    """Plain JSON; of a path on this machine only its last part."""
+    """Convert to plain JSON values; keep only the last part of an absolute path."""
     if isinstance(value, dict):
         return {str(key): portable(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple, set)):

@@ -109,20 +109,23 @@ def inches(size: Size, usual: tuple[float, float] = DOUBLE) -> tuple[float, floa
 
 
 def panels_across(count: int, width: float, least: float = 2.1) -> int:
-    """How many of `count` panels, each `least` inches wide, stand side by side."""
+    """How many of `count` panels, each at least `least` inches wide, fit in a row."""
     return max(1, min(count, int(width / least)))
 
 
 def legend_columns(names: Sequence[object], width: float) -> int:
-    """How many names of a legend fit side by side into `width` inches."""
+    """How many columns a legend with these names can have in `width` inches."""
     room, needed = 12.4 * width, [len(str(name)) + 5 for name in names]
     return len(names) if sum(needed) < room else max(1, int(room / max(needed)))
 
 
-def names_below(axis: Axes, names: Sequence[object], letters: float) -> None:
-    """Names below an axis, from 0 on; all of them have room for so many letters.
+def names_below(
+    axis: Axes, names: Sequence[object], letters: float, first: float = 0.0
+) -> None:
+    """Write names below an axis, one per unit, wrapped between words.
 
-    They are wrapped between words; with a word that has no room they are turned.
+    letters: how many fit side by side; with a word that is too long, all are turned.
+    first:   position of the first name.
     """
     room = max(4, int(letters / max(1, len(names))))
     texts, turned = [str(name) for name in names], {}
@@ -131,7 +134,7 @@ def names_below(axis: Axes, names: Sequence[object], letters: float) -> None:
     else:
         wrap = partial(textwrap.fill, width=room)
         texts = ["\n".join(map(wrap, text.split("\n"))) for text in texts]
-    axis.set_xticks(range(len(texts)), texts, **turned)
+    axis.set_xticks([first + place for place in range(len(texts))], texts, **turned)
 
 
 class Picture(Figure):
@@ -195,7 +198,7 @@ def colours_for(
 
 
 def label_of(name: str) -> str:
-    """What stands at an axis for a column or metric: local_epochs → Local epochs."""
+    """The axis label of a column or metric: local_epochs → Local epochs."""
     return NAMES.get(name, name[:1].upper() + name[1:].replace("_", " "))
 
 

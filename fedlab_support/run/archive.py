@@ -1,0 +1,139 @@
+"""Finished runs on disk: one file per run in a folder, or all of them in one archive.
+
+Wherever the package takes a folder of runs, such as figures/04_fedfa/runs, it also
+reads the archive of that name beside it, figures/04_fedfa/runs.zip: both are one place,
+and either path names it. New runs always go to the folder; `pack` moves them into the
+archive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import tempfile
+from lzma import LZMAError
+from pathlib import Path
+from zipfile import ZIP_LZMA, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from zipfile import Path as ZipPath
+
+from ..core.history import History, replacing
+from .checkpoint import claimed
+
+DAMAGED = (BadZipFile, LZMAError, EOFError, FileNotFoundError)
+
+
+def name_for(made_by: str) -> str:
+    """The file name of the run with these settings, given as JSON text."""
+    return f"{hashlib.sha256(made_by.encode()).hexdigest()[:16]}.zip"
+
+
+def folder_of(place: str | Path) -> Path:
+    """The folder of a place: runs for both runs and runs.zip."""
+    place = Path(place)
+    return place.with_suffix("") if place.suffix == ".zip" else place
+
+
+def archive_of(place: str | Path) -> Path:
+    """The archive of a place: runs.zip for both runs and runs.zip."""
+    return Path(f"{folder_of(place)}.zip")
+
+
+def find(name: str, place: str | Path) -> History | None:
+    """Return the finished run with this file name, or None.
+
+    place: a folder of runs or its archive; the archive is searched first, and only this
+           run is read from it.
+    Raises ValueError for a damaged file.
+    """
+    archive, home = archive_of(place), folder_of(place) / name
+    if archive.exists():
+        try:
+            with ZipFile(archive) as file:
+                if name in file.NameToInfo:
+                    return _history(file.read(name))
+        except DAMAGED as error:
+            raise ValueError(
+                f"{archive}: expected an archive of finished runs, found {error}; take "
+                "it from version control again, or delete it, and its runs are made "
+                "again"
+            ) from None
+    return kept(home) if home.exists() else None
+
+
+def kept(home: Path) -> History:
+    """The finished run in the file `home`; ValueError if it is damaged."""
+    try:
+        return _history(home.read_bytes())
+    except DAMAGED as error:
+        raise ValueError(
+            f"{home}: expected a finished run, found {error}; delete the file, and the "
+            "run is made again"
+        ) from None
+
+
+def _history(content: bytes) -> History:
+    with ZipFile(io.BytesIO(content)) as file:
+        return History.load(ZipPath(file))
+
+
+def keep(history: History, made_by: str, home: Path) -> None:
+    """Write a finished run and its settings into one file, which appears whole.
+
+    The bytes depend on nothing but the arguments, so a file under version control does
+    not change when it is written again.
+    """
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".unfinished_") as made:
+        tables = Path(made) / "run"
+        history.save(tables)
+        (tables / "made_by.json").write_text(made_by, encoding="utf-8")
+        with ZipFile(whole := Path(made) / home.name, "w", ZIP_LZMA) as file:
+            for table in sorted(tables.iterdir()):
+                file.writestr(ZipInfo(table.name), table.read_bytes(), ZIP_LZMA)
+        whole.replace(home)
+
+
+def pack(place: str | Path) -> int:
+    """Add the runs of a folder to its archive; return how many were new.
+
+    A run that the archive already holds stays as it is there. The archive is replaced
+    in one step, and its bytes depend only on the runs in it. Files of the folder that
+    the archive holds byte for byte are then deleted.
+    Raises ValueError when a file is damaged or is not named after its settings, or when
+    there is nothing to pack; then nothing changes. BlockingIOError when another process
+    is packing the same folder.
+    """
+    folder, archive = folder_of(place), archive_of(place)
+    homes = sorted(folder.glob("*.zip"))
+    if not homes:
+        raise ValueError(f"expected finished runs (*.zip) in {folder}, found none")
+    claim = folder / ".unfinished_archive"
+    with claimed(claim):
+        runs = {}
+        if archive.exists():
+            with ZipFile(archive) as file:
+                runs = {name: file.read(name) for name in file.namelist()}
+        num_before = len(runs)
+        for home in homes:
+            _check_name(home)
+            runs.setdefault(home.name, home.read_bytes())
+        with replacing(archive) as part, ZipFile(part, "w") as file:
+            for name in sorted(runs):
+                file.writestr(ZipInfo(name), runs[name], ZIP_STORED)
+        for home in homes:
+            if home.read_bytes() == runs[home.name]:
+                home.unlink()
+        shutil.rmtree(claim)
+    return len(runs) - num_before
+
+
+def _check_name(home: Path) -> None:
+    kept(home)
+    with ZipFile(home) as file:
+        name = name_for(file.read("made_by.json").decode())
+    if home.name != name:
+        raise ValueError(
+            f"{home}: expected a run named after its settings, {name}; give it its own "
+            "name back, or delete it"
+        )
