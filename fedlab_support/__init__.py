@@ -68,7 +68,6 @@ from .training.local import LocalTraining
 from .training.privacy import Privacy
 
 _WHEN_USED = {
-    "exercises": "exercises",
     "leaderboard": "leaderboard",
     "plots": "plots",
     "save_figure": "plots",
@@ -136,7 +135,6 @@ __all__ = [
     "clustering",
     "dirichlet",
     "everyone",
-    "exercises",
     "explore",
     "fidelity",
     "grouping",
