@@ -1,1 +1,1 @@
-"""What makes the package a course: exercises, figures, comparisons, and commands."""
+"""The course built on `fedlab_support`: chapters, exercises and their tools."""

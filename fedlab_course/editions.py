@@ -27,7 +27,8 @@ import pandas as pd
 from nbconvert.preprocessors import TagRemovePreprocessor
 from nbformat import NotebookNode
 
-from .exercises.checking import MARKS
+from fedlab_course.checking.exercise import MARKS
+
 from .papermill_runner import execute, own_folders
 from .runner import BUILD, NOTEBOOKS, find_chapters, profile
 

@@ -41,6 +41,7 @@ from .papermill_runner import (
 )
 
 PACKAGE = Path(__file__).resolve().parent
+COURSE = PACKAGE.parent / "fedlab_course"
 NOTEBOOKS = PACKAGE.parent / "notebooks"
 BUILD = PACKAGE.parent / "build"
 
@@ -139,21 +140,24 @@ def _with_figures_dir(notebook: Path, params: Parameters, build: Path) -> Parame
     return own_folders(notebook, notebook.parent, figures_dir=figures) | params
 
 
-def fingerprint(notebook: Path, params: Parameters, package: Path = PACKAGE) -> str:
-    """A hash of what a run depends on: cells, parameters, package, names of folders.
+def fingerprint(
+    notebook: Path, params: Parameters, packages: Sequence[Path] = (PACKAGE, COURSE)
+) -> str:
+    """A hash of what a run depends on: cells, parameters, packages, names of folders.
 
-    The package is its code and the files that it ships; the folders are those of data
-    and weights, in which nobody looks.
+    Packages are their code and the files that they ship; the folders are those of data
+    and weights, whose contents are not read.
     """
     content = nbformat.read(notebook, as_version=4)
     cells = [(cell.cell_type, cell.source) for cell in content.cells]
     folders = [os.environ.get(name) for name in FOLDERS]
     parts = [cells, declared_figures(notebook), params, *folders]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
-    shipped = (package.rglob(f"*.{end}") for end in ("py", "safetensors", "csv"))
-    for file in sorted(chain(*shipped)):
-        digest.update(file.relative_to(package).as_posix().encode())
-        digest.update(file.read_bytes())
+    for package in packages:
+        shipped = (package.rglob(f"*.{end}") for end in ("py", "safetensors", "csv"))
+        for file in sorted(chain(*shipped)):
+            digest.update(file.relative_to(package.parent).as_posix().encode())
+            digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

@@ -286,7 +286,7 @@ def test_the_fingerprint_follows_what_a_run_depends_on(course: Path, monkeypatch
     file = course / "01_other.ipynb"
 
     def mark(params: dict | None = None) -> str:
-        return chapters.fingerprint(file, params or {}, package)
+        return chapters.fingerprint(file, params or {}, (package,))
 
     seen = [mark(), mark({"rounds": 4})]
     (package / "data" / "source.py").write_text("a = 2")

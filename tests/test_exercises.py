@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedlab_course import exercises
-from fedlab_course.exercises import catalogue, check, leaky_local_update
+from fedlab_course.exercises import CHAPTERS, EXERCISES, check, leaky_local_update
 from fedlab_support.methods.feddg import FedDG
 
 COUNTS = {"num_floats": 6_603_902, "num_counters": 2, "num_clients": 10}
@@ -95,7 +95,7 @@ VALUES = (
     "same_style",
     "printed_score",
 )  # answered by no function
-FUNCTIONS = [name for name in catalogue.EXERCISES if name not in VALUES]
+FUNCTIONS = [name for name in EXERCISES if name not in VALUES]
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,50 @@ def test_an_answer_that_raises_is_explained_without_the_solution(name):
 
 
 def test_every_exercise_stands_in_one_chapter():
-    numbers = ("00", "01", "02", "03", "04", "04B", "05", "05B", "06", "07", "08")
-    chapters = [getattr(catalogue, f"CHAPTER_{number}") for number in numbers]
-    names = [exercise.name for chapter in chapters for exercise in chapter]
-    assert len(set(names)) == len(names) == len(catalogue.EXERCISES)
+    numbers = ("00", "01", "02", "03", "04", "04b", "05", "05b", "06", "07", "08")
+    assert tuple(CHAPTERS) == numbers
+    found = [vars(module) for modules in CHAPTERS.values() for module in modules]
+    tasks = [one for names in found for one in names.values()]
+    names = [one.name for one in tasks if isinstance(one, exercises.Exercise)]
+    assert len(set(names)) == len(names) == len(EXERCISES) == 43
+
+
+def given_in_turn(values, shapes):
+    """A function that returns one value after another, in the form of `shapes`."""
+    turns = zip(values, shapes, strict=True)
+
+    def answer(*inputs):
+        value, like = next(turns)
+        if isinstance(like, dict) and not isinstance(value, dict):
+            parts = value.split([tensor.numel() for tensor in like.values()])
+            pairs = zip(like.items(), parts, strict=True)
+            return {name: part.view(tensor.shape) for (name, tensor), part in pairs}
+        learned = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
+        if learned:
+            return torch.as_tensor(value).detach() + 0 * sum(x.sum() for x in learned)
+        return value
+
+    return answer
+
+
+TABLES = [n for n, one in EXERCISES.items() if hasattr(one.check, "__wrapped__")]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_mistake_of_a_table_gets_its_hint(name):
+    """No hint is hidden by another: some case shows it to who makes that mistake."""
+    given = GIVEN.get(name, {})
+    cases = list(EXERCISES[name].check.__wrapped__(**given))
+    right = [case.right for case in cases]
+    assert check(name, given_in_turn(right, right), **given).passed is True
+    shown = set()
+    for k, case in enumerate(cases):
+        for value, hint in case.mistakes:
+            if hint in shown:
+                continue
+            values = [*right[:k], value, *right[k + 1 :]]
+            shown.add(check(name, given_in_turn(values, right), **given).message)
+    assert {hint for case in cases for _, hint in case.mistakes} <= shown
 
 
 def test_an_unknown_name_or_missing_numbers_fail_at_once():
@@ -157,7 +197,10 @@ def test_the_right_average_passes_with_and_without_counters():
         (lambda n: [1] * len(n), ("never divided",)),
         (lambda n: n, ("sum to 100",)),
         (lambda n: [i / len(n) for i in n], ("sum to 50",)),
-        (lambda n: [i / sum(n) / 2 for i in n], ("sum to 0.5", "left over")),
+        (
+            lambda n: [i / sum(n) / 2 for i in n],
+            ("sum to 0.5", "divide by something else"),
+        ),
         (lambda n: [i / sum(n) for i in n[::-1]], ("got the share of",)),
         (lambda n: [0] * (len(n) - 1) + [1], ("only client 1",)),
         (lambda n: [0.3, *[0.7 / (len(n) - 1)] * (len(n) - 1)], ("0.300, 0.700",)),
@@ -298,18 +341,18 @@ def test_a_function_must_be_right_for_other_numbers_too():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (RIGHT_ASKED + 4 * 447_624, "still hold"),
+        (RIGHT_ASKED + 4 * 447_624, "still have"),
         (RIGHT_ASKED + 4 * (447_624 - 8), "Besides"),
         (RIGHT_ASKED - 6 * 447_624, "to compute a loss"),
         (RIGHT_ASKED - 6 * (447_624 + 4), "not chosen cost bytes"),
-        (RIGHT_ASKED - 40, "get to know who"),
+        (RIGHT_ASKED - 40, "learn which clients"),
         (RIGHT_ASKED - 32, "chapter 01"),
         (RIGHT_ASKED - 72, "small messages"),
-        (RIGHT_ASKED - 24, "only those who win"),
+        (RIGHT_ASKED - 24, "only the clients that are chosen"),
         (RIGHT_ASKED + 40, "float32"),
         (10 * 447_624, "also comes back"),
         (40 + 4 * (447_624 + 8), "came down before"),
-        (4 * (2 * 447_624 + 8), "nobody is asked"),
+        (4 * (2 * 447_624 + 8), "no client is asked"),
         (10 * (2 * 447_624 + 12), "every candidate train"),
         (RIGHT_ASKED / 10, "mean per candidate"),
         (RIGHT_ASKED / 1000, "kB"),
@@ -331,12 +374,12 @@ def test_a_wrong_count_of_asking_gets_its_own_hint(wrong, words):
         (4 * 200 * 3 * 9, "other side of 0"),
         (4 * 200 * 3 * 5, "two axes"),
         (4 * 200 * 3 * 15, "half a window"),
-        (4 * 200 * 3 * (2 * 0.08 * 32 + 1) ** 2, "b is whole"),
+        (4 * 200 * 3 * (2 * 0.08 * 32 + 1) ** 2, "b is a whole number"),
         (4 * 200 * 3 * 7 * 7, "wrong way"),
         (8 * 200 * 3 * 25, "float32"),
         (200 * 3 * 25, "not bytes"),
         (4 * 200 * 25, "how many spectra"),
-        (4 * 3 * 25, "one picture"),
+        (4 * 3 * 25, "one image"),
         (RIGHT_BANK / 1000, "kB"),
         (3, "less than"),
     ],
@@ -389,7 +432,7 @@ def test_a_repair_that_changes_the_training_is_refused():
 
     refuse(check("local_update", drops_last), "last batch")
     refuse(check("local_update", one_epoch), "one pass")
-    refuse(check("local_update", half_steps), "another size")
+    refuse(check("local_update", half_steps), "size of the steps changed")
     refuse(check("local_update", remembers), "survives from one client")
     refuse(check("local_update", lambda *_: {"weight": torch.ones(3)}), "names")
 
@@ -424,11 +467,11 @@ def test_an_unfair_comparison_is_refused():
 
 
 def test_an_answer_of_an_unforeseen_form_reveals_only_the_kind_of_error():
-    def doubles(weights, x, y, lr, epochs):
-        result = local_update(weights, x, y, lr, epochs)
-        return {name: tensor.double() for name, tensor in result.items()}
+    def ragged(cohorts, num_clients):
+        return [[share] * t for t, share in enumerate(cohorts)]
 
-    refuse(check("local_update", doubles), "form", "RuntimeError")
+    refuse(check("share_seen", ragged), "form", "ValueError")
+    refuse(check("share_seen", lambda cohorts, k: "half"), "found str")
     assert exercises.Result("a", None, "<b>")._repr_html_().count("&lt;b&gt;") == 1
 
 

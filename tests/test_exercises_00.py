@@ -28,10 +28,10 @@ def test_shares_of_the_cohort_pass_with_or_without_the_others(answer):
     [
         ({3: 0.05, 8: 0.15, 12: 0.3, 21: 0.5}, "not drawn sent nothing"),
         ({3: 0.05, 8: 0.15, 12: 0.3}, "would shrink"),
-        ({3: 1 / 3, 8: 1 / 3, 12: 1 / 3}, "alike"),
-        ({3: 0.25, 8: 0.25, 12: 0.25, 21: 0.25}, "nobody asked"),
+        ({3: 1 / 3, 8: 1 / 3, 12: 1 / 3}, "counts the same"),
+        ({3: 0.25, 8: 0.25, 12: 0.25, 21: 0.25}, "ignores who was drawn"),
         ({3: 10, 8: 30, 12: 60}, "per cent"),
-        ({3: 20, 8: 60, 12: 120}, "these are samples"),
+        ({3: 20, 8: 60, 12: 120}, "these are sample counts"),
         ({3: 0.2, 8: 0.3, 12: 0.6}, "sum to 1.1"),
         ({3: 0.1, 8: 0.9}, "client 12 was drawn"),
         ({3: 0.1, 8: 0.3, 12: 0.6, 4: 0}, "no client 4"),
@@ -59,11 +59,11 @@ def test_all_that_makes_a_round_dearer_or_cheaper_passes(answer):
     ("answer", "words"),
     [
         ("abdg", "works longer"),
-        ("bcdg", "stay at home"),
-        ("bdeg", "hears nothing"),
+        ("bcdg", "stay on the client"),
+        ("bdeg", "receives nothing"),
         ("bdfg", "how many of them"),
-        ("bd", "who sends whom"),
-        ("dg", "cohort's size"),
+        ("bd", "sent in each direction"),
+        ("dg", "number of clients enter"),
         ("acef", "for the others"),
         ("bdx", "no change 'x'"),
         (7, "letters"),
@@ -94,14 +94,17 @@ def test_the_share_seen_passes_as_list_or_array():
         (lambda c, k: [len(x) / k for x in c], "in each round"),
         (lambda c, k: np.cumsum([len(x) for x in c]) / k, "counted again"),
         (lambda c, k: [1 - s for s in share_seen(c, k)], "never drawn"),
-        (lambda c, k: [s * k for s in share_seen(c, k)], "these are clients"),
+        (
+            lambda c, k: [s * k for s in share_seen(c, k)],
+            "these are numbers of clients",
+        ),
         (lambda c, k: [s * 100 for s in share_seen(c, k)], "per cent"),
         (
             lambda c, k: [s / share_seen(c, k)[-1] for s in share_seen(c, k)],
             "or of all",
         ),
         (lambda c, k: [0, *share_seen(c, k)[:-1]], "a round late"),
-        (lambda c, k: share_seen(c, k)[-1], "for each of 4 rounds"),
+        (lambda c, k: share_seen(c, k)[-1], "for each round, found shape ()"),
         (lambda c, k: [0.5 for _ in c], "as dots"),
     ],
 )
@@ -115,7 +118,7 @@ def test_cohorts_are_not_to_be_changed():
             after += before
         return [len(set(cohort)) / num_clients for cohort in cohorts]
 
-    refuse(check("share_seen", joins), "cohorts changed")
+    refuse(check("share_seen", joins), "'cohorts' changed")
 
 
 # ---- the relay ----------------------------------------------------------------------
@@ -151,14 +154,14 @@ def changed(combine):
 @pytest.mark.parametrize(
     ("combine", "words"),
     [
-        (lambda w, n, start: w.mean(0), "alike"),
+        (lambda w, n, start: w.mean(0), "count the same"),
         (lambda w, n, start: w[-1], "last client"),
         (lambda w, n, start: n @ w, "not divided"),
         (lambda w, n, start: w.sum(0), "summed, and not divided"),
         (lambda w, n, start: n @ w / sum(n) - start, "the step"),
         (lambda w, n, start: n @ w / sum(n) + start, "was added"),
         (lambda w, n, start: start, "did not move"),
-        (lambda w, n, start: np.median(w, axis=0), "no average"),
+        (lambda w, n, start: np.median(w, axis=0), "not the average"),
         (lambda w, n, start: w, "shape (3,)"),
     ],
 )

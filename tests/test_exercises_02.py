@@ -55,7 +55,11 @@ def test_a_right_availability_passes_as_array_list_or_tensor():
         (lambda p, i, o: p / (i + o), lambda p, i, o: (1 - p) / (i + o), "spread"),
         (lambda p, i, o: p / o, lambda p, i, o: (1 - p) / i, "of the other group"),
         (right_outside, right_inside, "each other's clients"),
-        (lambda p, i, o: (1 - p) / i, lambda p, i, o: p / o, "what does p belong to"),
+        (
+            lambda p, i, o: (1 - p) / i,
+            lambda p, i, o: p / o,
+            "which group does p belong to",
+        ),
         (
             lambda p, i, o: p / (p * i + (1 - p) * o),
             lambda p, i, o: (1 - p) / (p * i + (1 - p) * o),
@@ -65,7 +69,7 @@ def test_a_right_availability_passes_as_array_list_or_tensor():
         (
             lambda p, i, o: p**2 / i,
             lambda p, i, o: (1 - p**2) / o,
-            "group as a whole gets 0.49",
+            "the group 0.49",
         ),
         (right_inside, lambda p, i, o: 1 / o, "together have 1.7"),
         (lambda p, i, o: 0.5, lambda p, i, o: 0.25, "these two numbers"),
@@ -95,8 +99,8 @@ def test_availability_of_a_wrong_form_is_refused():
         return np.where(in_group, ..., ...)
 
     refuse(check("availability", like_the_mask), "no fractions")
-    refuse(check("availability", first_clients), "mask that decides")
-    refuse(check("availability", empties_the_group), "in_group changed")
+    refuse(check("availability", first_clients), "does the mask decide")
+    refuse(check("availability", empties_the_group), "'in_group' changed")
     refuse(check("availability", lambda in_group, p: p), "shape ()")
     refuse(check("availability", lambda in_group, p: (p, 1 - p)), "shape (2,)")
     refuse(check("availability", lambda in_group, p: "p"), "str")
@@ -205,10 +209,10 @@ def wrong_choices():
         (own_rng, "different generators"),
         (unseeded, "equal generators"),
         (with_replacement, "twice"),
-        (foreign_losses, "meet its own loss"),
+        (foreign_losses, "matched with its own loss"),
         (second_draw, "no second draw"),
         (all_candidates, "all candidates"),
-        (writes_losses, "losses changed"),
+        (writes_losses, "'losses' changed"),
         (lambda sizes, losses, d, m, rng: losses[:m], "float64"),
         (lambda sizes, losses, d, m, rng: losses > 2, "bool"),
         (lambda sizes, losses, d, m, rng: np.arange(m) + 1 + len(sizes), "0…11"),
@@ -298,9 +302,9 @@ def wrong_clients():
         (uniform, "other candidates"),
         (every_candidate, "m=3 should train"),
         (one_client, "found 1"),
-        (never_asks, "nobody was asked"),
-        (first_candidates, "is not: does each"),
-        (sorted_candidates, "nobody knows"),
+        (never_asks, "no client was asked"),
+        (first_candidates, "is not: is each"),
+        (sorted_candidates, "are unknown"),
         (returns_losses, "whole numbers"),
         (asks_with_a_mask, "found bool"),
     ]

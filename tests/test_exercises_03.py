@@ -50,9 +50,9 @@ def right_terms(log, away, sigma, tau):
         (divergence_with(right_terms, torch.mean), ("mean over the features",)),
         (divergence_with(right_terms, torch.sum), ("sum over the batch",)),
         (divergence_with(right_terms, lambda v: v.sum(0).mean()), ("two axes",)),
-        (divergence_with(right_terms, lambda v: v.sum(1)), ("per picture", "(5,)")),
+        (divergence_with(right_terms, lambda v: v.sum(1)), ("per image", "(5,)")),
         (divergence_with(right_terms, lambda v: v.mean(0)), ("per feature", "(3,)")),
-        (divergence_with(right_terms, lambda v: v), ("picture and feature",)),
+        (divergence_with(right_terms, lambda v: v), ("image and feature",)),
         (lambda mu, sigma, m, tau: cmi(m, tau, mu, sigma), ("direction",)),
         (
             divergence_with(lambda log, a, s, t: log + (s**2 + a**2) / (2 * t**2)),
@@ -71,7 +71,7 @@ def right_terms(log, away, sigma, tau):
         ),
         (
             divergence_with(lambda log, a, s, t: right_terms(log, a, s.sqrt(), t)),
-            ("mind the units",),
+            ("check the units",),
         ),
         (
             divergence_with(lambda log, a, s, t: log + (s**2 + a**2) / t**2 - 0.5),
@@ -236,9 +236,9 @@ def wrong_exchanges():
 
     same = in_window(as_asked)
     return [
-        (restyled_with(corner), "negative ones stand"),
-        (restyled_with(wide_corner), "negative ones stand"),
-        (restyled_with(corner_without_b), "negative ones stand"),
+        (restyled_with(corner), "are the negative ones"),
+        (restyled_with(wide_corner), "are the negative ones"),
+        (restyled_with(corner_without_b), "are the negative ones"),
         (restyled_with(signed_slices), "b=0"),
         (restyled_with(middle), "put frequency zero"),
         (restyled_with(in_window(lambda a, f, s: s * a + (1 - s) * f)), "at 0"),
@@ -259,7 +259,7 @@ def wrong_exchanges():
         (shifted_back_twice, "odd"),
         (stays_shifted, "not shifted alike"),
         (foreign_unshifted, "the other is not"),
-        (writes, "amplitude changed"),
+        (writes, "'amplitude' changed"),
         (lambda x, *_: x.clone(), "nothing changed"),
         (lambda x, *_: fft2(x).abs()[:3], "shape (8, 6)"),
         (lambda x, *_: x.numpy(), "ndarray"),
@@ -392,14 +392,14 @@ def wrong_meta_steps():
         return meta_step(moved(theta, (1, theta)), x, y, t, lr, beta)
 
     return [
-        (report_meta_step, "line to line"),
+        (report_meta_step, "line by line"),
         (writes_into_tensors, "received tensors changed"),
         (writes_into_dictionary, "received dictionary"),
-        (writes_into_pictures, "x, y or t changed"),
+        (writes_into_pictures, "'t' changed"),
         (same_weights, "same weights"),
         (both_ahead, "taken after"),
-        (only_inner, "restyled pictures"),
-        (only_outer, "own pictures"),
+        (only_inner, "restyled images"),
+        (only_outer, "client's own images count"),
         (one_after_the_other, "virtual step is in the result"),
         (only_virtual, "only the virtual step"),
         (exchanged_sizes, "lr for"),
@@ -407,8 +407,8 @@ def wrong_meta_steps():
         (long_real, "long is the real"),
         (averaged, "averaged"),
         (uphill, "uphill"),
-        (exchanged_pictures, "other's place"),
-        (twice_the_own, "t has no say"),
+        (exchanged_pictures, "swapped"),
+        (twice_the_own, "t has no effect"),
         (second_order, "second order"),
         (lambda theta, *_: theta, "no step was taken"),
         (without_bias, "names"),

@@ -47,7 +47,7 @@ WRONG_GAMMAS = [
     (lambda v: 1 + modulation(v), "next formula"),
     (torch.ones_like, "every channel"),
     (lambda v: modulation(v) / modulation(v).max(), "largest gamma"),
-    (lambda v: v.mul_(2), "V changed"),
+    (lambda v: v.mul_(2), "'V' changed"),
     (lambda v: modulation(v).sum(), "shape (5,)"),
     (lambda v: v * 3, "by hand"),
 ]
@@ -130,7 +130,7 @@ WRONG_BYTES = [
     (18_432 // 2 + 16_384, "two kinds"),
     (18_432 + 64 * sum(WIDTHS["widths"]), "one stage"),
     ((18_432 + 16_384) / 1024, "KiB"),
-    (2 * 18_432 + 16_384, "who says both"),
+    (2 * 18_432 + 16_384, "send both"),
     (5, "less than"),
     ("a lot", "str"),
 ]
@@ -160,13 +160,13 @@ WRONG_SHIFTS = [
     (shift_means, "original"),
     (shift_with(lambda gamma, own: (gamma + 1) * own.sqrt()), "scales a variance"),
     (shift_with(lambda gamma, own: (gamma + 1).sqrt() * own), "gamma alone"),
-    (shift_with(lambda gamma, own: own.sqrt()), "no say"),
+    (shift_with(lambda gamma, own: own.sqrt()), "no effect"),
     (shift_with(lambda gamma, own: (gamma * own).sqrt()), "is gone"),
-    (lambda mean, gamma, noise: shift(mean, gamma, noise[:1]), "of its own"),
+    (lambda mean, gamma, noise: shift(mean, gamma, noise[:1]), "its own noise"),
     (lambda mean, gamma, noise: mean.clone(), "as they were"),
     (lambda mean, gamma, noise: mean.mul_(2), "changed"),
     (shift_with(lambda gamma, own: ((gamma + 1) * own) ** 2), "wrong way"),
-    (shift_with(lambda gamma, own: 5 * own.sqrt()), "another shift"),
+    (shift_with(lambda gamma, own: 5 * own.sqrt()), "not the formula's shift"),
 ]
 
 

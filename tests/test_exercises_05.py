@@ -44,7 +44,7 @@ WRONG_STYLES = [
     (lambda x, style: taken()(x, style.flip(0)), "row 0"),
     (
         lambda x, style: x * style[1, :, None, None] + style[0, :, None, None],
-        "go first",
+        "removed first",
     ),
     (lambda x, style: x.clone(), "as they were"),
     (lambda x, style: x.mul_(2), "changed"),
@@ -112,7 +112,7 @@ WRONG_AGREEMENTS = [
     (lambda s, labels: means_of(s, labels)[0], "first cluster"),
     (lambda s, labels: s.mul_(0), "changed"),
     (lambda s, labels: means_of(s, labels), "shape (2, 5)"),
-    (lambda s, labels: 9 * agree(s, labels), "no median"),
+    (lambda s, labels: 9 * agree(s, labels), "not the median"),
 ]
 
 
@@ -168,7 +168,7 @@ WRONG_CONTRASTS = [
     (over_all, "not by all"),
     (summed, "not a sum"),
     (without_units, "length 1"),
-    (lambda z, c, n, m: contrast(z, z, n, m), "not pictures"),
+    (lambda z, c, n, m: contrast(z, z, n, m), "not images"),
     (lambda z, c, n, m: 3.7 * contrast(z, c, n, m), "another loss"),
     (lambda z, c, n, m: z.mul_(0).sum(), "changed"),
     (lambda z, c, n, m: z, "shape ()"),

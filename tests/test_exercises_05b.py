@@ -18,8 +18,8 @@ def test_the_edits_that_keep_a_style():
     ("letters", "words"),
     [
         ("abc", "reflect 1, 2, 6"),
-        ("abg", "of its own"),
-        ("bcg", "where a value stands"),
+        ("abg", "its own mean and deviation"),
+        ("bcg", "where a value is"),
         ("acg", "one channel"),
         ("abcdg", "when 1 is added"),
         ("abceg", "told apart"),
@@ -83,7 +83,7 @@ def cosine(found, true):
 WRONG_RETRIEVAL = [
     (lambda f, t: 100 * retrieval(f, t), "per cent"),
     (lambda f, t: len(t) * retrieval(f, t), "how many"),
-    (lambda f, t: retrieval(t, f), "who is searching"),
+    (lambda f, t: retrieval(t, f), "should be searching"),
     (lambda f, t: farthest(f, t), "farthest"),
     (cosine, "angle"),
     (lambda f, t: torch.cdist(f, t).diagonal().mean(), "mean distance"),
@@ -117,10 +117,10 @@ def test_the_range_of_a_score():
     ("change", "words"),
     [
         ({"least": 0}, ("'least'", "never below 0")),
-        ({"least": 1 / 1000}, ("no probability",)),
+        ({"least": 1 / 1000}, ("not a probability",)),
         ({"most": 1}, ("same answer",)),
         ({"most": math.log(1000)}, ("exponential",)),
-        ({"most": 10}, ("a thousand classes",)),
+        ({"most": 10}, ("thousand classes",)),
         ({"if_log": 10**0.273}, ("natural",)),
         ({"if_log": math.log(0.273)}, ("other way round",)),
         ({"if_log": 0.273}, ("undo",)),
@@ -163,11 +163,11 @@ def half_repaired(a, b):
 
 WRONG_FRECHET = [
     (frechet_by_elements, "only variances count"),
-    (half_repaired, "product is one of matrices now"),
+    (half_repaired, "a matrix product now"),
     (lambda a, b: frechet(a - a.mean(0), b - b.mean(0)), "means is lost"),
     (lambda a, b: frechet(a, b, twice=1), "subtracted once"),
     (lambda a, b: frechet(a, b, squared=False), "squared in the equation"),
-    (lambda a, b: frechet(a, b).sqrt(), "root of what is asked"),
+    (lambda a, b: frechet(a, b).sqrt(), "root of the value"),
     (lambda a, b: math.nan, "not a number"),
     (lambda a, b: 12.0, "only its trace"),
     (lambda a, b: torch.cov(a.T), "found Tensor"),

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from fedlab_course.chapters.fedgcr import GROUPS, LOSSES, SHARES
 from fedlab_course.exercises import check, represent_client
-from fedlab_course.exercises.reweighting import GROUPS, LOSSES, SHARES
 from fedlab_support.methods.shared.grouping import group_weights as by_the_package
 from tests.test_exercises import refuse
 
@@ -49,17 +49,17 @@ def changes_h(cls, prompts, h, patches):
 
 WRONG_TOKENS = [
     (tiled, "released code's bug"),
-    (steered(lambda p, h: p), "where is the picture's h"),
+    (steered(lambda p, h: p), "where is the image's h"),
     (steered(lambda p, h: h[:, None].expand(-1, len(p), -1)), "where are the prompts"),
     (steered(lambda p, h: p + h.mean(0)), "mean h of the batch"),
-    (steered(lambda p, h: p * h[:, None]), "by a sum"),
+    (steered(lambda p, h: p * h[:, None]), "adds h to the prompts"),
     (steered(lambda p, h: p - h[:, None]), "sign"),
     (lambda c, p, h, x: row(c, p, h, x) + h[:, None], "prompts only"),
     (lambda c, p, h, x: row(c, p, h, x + h[:, None]), "not patches"),
     (lambda c, p, h, x: torch.cat([c, x, p + h[:, None]], 1), "another order"),
     (lambda c, p, h, x: torch.cat([p + h[:, None], c, x], 1), "another order"),
     (lambda c, p, h, x: torch.cat([c, p + h[:, None]], 1), "shape"),
-    (lambda c, p, h, x: 3 * row(c, p, h, x), "places hold other tokens"),
+    (lambda c, p, h, x: 3 * row(c, p, h, x), "positions hold other tokens"),
     (changes_h, "changed"),
 ]
 
@@ -97,7 +97,7 @@ WRONG_REPRESENTATIONS = [
     (without_clamp, "does not have"),
     (lambda h, y, m: h.mean(0), "each class should"),
     (lambda h, y, m: represent(h, y, m) * len(y.unique()), "divide it"),
-    (lambda h, y, m: h.sum(0), "sum over pictures"),
+    (lambda h, y, m: h.sum(0), "sum over images"),
     (lambda h, y, m: represent(h, y, m) / len(y.unique()), "twice"),
     (lambda h, y, m: h.sum(0) / len(y.unique()), "not averaged"),
     (lambda h, y, m: F.normalize(represent(h, y, m), dim=0), "length"),
@@ -213,12 +213,12 @@ def test_the_bytes_of_the_specification_pass():
 
 
 WRONG_BYTES = [
-    (2 * THETA, "besides"),
+    (2 * THETA, "what else"),
     (THETA + 4 * 768 * 5 + 8, "what comes up"),
     (THETA + 3088, "what came down"),
     (THETA, "twice a round"),
     (RIGHT - 8 * (8 * 768**2 + 5 * 768), "GC-Net is trained"),
-    (RIGHT - 8 * 7690, "whose head"),
+    (RIGHT - 8 * 7690, "head private"),
     (RIGHT - 8 * 3072, "prompts travel"),
     (RIGHT - 8 * 5 * 768, "biases"),
     (RIGHT - 4 * 768 * 5, "centres"),

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from fedlab_course.chapters.leaderboard import BOARDS
 from fedlab_course.exercises import check, report_curves
-from fedlab_course.exercises.standing import BOARDS
 from fedlab_course.leaderboard import beaten as by_the_package
 from tests.test_exercises import refuse
 
@@ -57,13 +57,13 @@ def spoils_scores(scores):
 
 
 WRONG_SHARES = [
-    (with_ties_worth(0), "what is a tie"),
+    (with_ties_worth(0), "counts as a loss"),
     (with_ties_worth(1), "counts as a win"),
     (lambda s: beaten(s) * ((~np.isnan(s)).sum() - 1), "a share has a divisor"),
     (lambda s: beaten(s) * ((~np.isnan(s)).sum() - 1) / len(s), "itself"),
     (lambda s: 1 - beaten(s), "wrong way round"),
     (lambda s: beaten(np.nan_to_num(s)), "some shares are wrong"),
-    (lambda s: np.nan_to_num(beaten(s)), "a gap is no defeat"),
+    (lambda s: np.nan_to_num(beaten(s)), "not a defeat"),
     (lambda s: beaten(s) * ((~np.isnan(s)).sum() - 1) / (len(s) - 1), "could not run"),
     (lambda s: beaten(s)[:-1], "shape"),
     (spoils_scores, "changed"),
@@ -119,7 +119,7 @@ def test_the_rule_passes():
         (lambda c: c[:, -1].mean(), "how many does the rule average"),
         (lambda c: c.mean(), "where training ends"),
         (lambda c: c[-2:].mean(), "which axis"),
-        (lambda c: np.median(c), "another number"),
+        (lambda c: np.median(c), "not the rule's number"),
         (lambda c: c[:, -2:].mean(0), "one number"),
     ],
 )

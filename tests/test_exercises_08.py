@@ -182,7 +182,7 @@ def with_repeats(seed, first, last, num_clients, m):
     ("answer", "words"),
     [
         (cohorts_from_one_stream, "round 1 again"),
-        (stepping, "others than without the stop"),
+        (stepping, "other clients than without the stop"),
         (by_chance, "where does chance begin"),
         (drawn_by(lambda seed, round: seed), "all rounds have the same"),
         (drawn_by(lambda seed, round: round), "where is the seed used"),

@@ -9,9 +9,10 @@ import nbformat
 import pytest
 import torch
 
+from fedlab_course.checking import exercise, timeout
+from fedlab_course.checking.timeout import THREAD_NAME, TooLong, within
 from fedlab_course.editions import answers
-from fedlab_course.exercises import check, checking
-from fedlab_course.exercises.patience import NAME, TooLong, within
+from fedlab_course.exercises import check
 from fedlab_course.papermill_runner import execute
 from tests.test_chapters import write_chapter
 from tests.test_exercises import COUNTS, refuse
@@ -19,12 +20,12 @@ from tests.test_exercises import COUNTS, refuse
 
 @pytest.fixture
 def soon(monkeypatch):
-    monkeypatch.setattr(checking, "SECONDS", 0.2)
+    monkeypatch.setattr(exercise, "SECONDS", 0.2)
 
 
 def no_thread_is_left() -> bool:
     for _ in range(200):
-        if NAME not in [thread.name for thread in threading.enumerate()]:
+        if THREAD_NAME not in [thread.name for thread in threading.enumerate()]:
             return True
         time.sleep(0.02)
     return False
@@ -108,7 +109,7 @@ def test_an_interrupt_of_who_waits_stops_the_work():
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedlab_course.exercises.patience.wait", interrupted)
+        patch.setattr(timeout, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             within(5, loops)
     assert no_thread_is_left()

@@ -1,7 +1,7 @@
-"""Wait for an answer, but not for ever.
+"""Run learners' code with a time limit.
 
-The work runs in a thread of its own: who asked gets a reply in time whatever the work
-does, in a notebook's main thread, under papermill and inside another thread.
+The code runs in a thread of its own, so the caller gets a reply in time whatever the
+code does: in a notebook's main thread, under papermill and inside another thread.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from types import FrameType
 
-NAME = "answer"
-"""Of the threads in which the work runs."""
-TRIES = 10
+THREAD_NAME = "answer"
+ATTEMPTS = 10
 """How often a thread is told to stop; code that catches everything needs several."""
 
 
 class Stopped(SystemExit):
-    """Raised inside work that took too long; a thread ends with it in silence."""
+    """Raised inside work that took too long; a thread ends on it silently."""
 
 
-class TooLong(Exception):  # noqa: N818 - it is an answer, not an error
-    """The work took too long; ``frames`` are where it was, the innermost first."""
+class TooLong(Exception):  # noqa: N818 - a verdict, not a failure
+    """The work took too long.
+
+    frames: where it was when the time ran out, innermost first.
+    """
 
     def __init__(self, frames: list[FrameType]):
         super().__init__()
@@ -33,10 +35,10 @@ class TooLong(Exception):  # noqa: N818 - it is an answer, not an error
 
 
 def within(seconds: float, work: Callable[[], object]) -> object:
-    """Return what ``work()`` returns, or raise what it raises.
+    """Return what `work()` returns, or raise what it raises.
 
-    Raises TooLong after so many seconds, and stops the work. A single call that never
-    comes back to Python cannot be stopped; it is left behind.
+    Raises TooLong after `seconds` and stops the work. A single call that never returns
+    to Python cannot be stopped; it is left behind.
     """
     outcome: Future = Future()
     context = contextvars.copy_context()
@@ -44,10 +46,10 @@ def within(seconds: float, work: Callable[[], object]) -> object:
     def fulfil() -> None:
         try:
             outcome.set_result(context.run(work))
-        except BaseException as error:  # every kind is raised again by who waits
+        except BaseException as error:  # the waiting thread raises every kind again
             outcome.set_exception(error)
 
-    thread = threading.Thread(target=fulfil, name=NAME, daemon=True)
+    thread = threading.Thread(target=fulfil, name=THREAD_NAME, daemon=True)
     thread.start()
     try:
         wait([outcome], seconds)
@@ -67,8 +69,8 @@ def _frames(thread: threading.Thread) -> list[FrameType]:
 
 
 def _stop(thread: threading.Thread, outcome: Future) -> None:
-    """Raise Stopped in the thread until it ends; nothing when its work is done."""
-    for _ in range(TRIES):
+    """Raise Stopped in the thread until it ends; does nothing once work is done."""
+    for _ in range(ATTEMPTS):
         if outcome.done():
             return
         ctypes.pythonapi.PyThreadState_SetAsyncExc(

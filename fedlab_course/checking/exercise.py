@@ -12,10 +12,10 @@ from types import EllipsisType, FrameType
 
 import numpy as np
 
-from .patience import TooLong, within
+from .timeout import TooLong, within
 
 SECONDS = 10
-"""The longest that a check may take, with all its calls of the learner's code."""
+"""The time limit of a check, including all its calls of the learner's code."""
 
 MARKS = {True: "✔", False: "✘", None: "…"}
 COLOURS = {
@@ -25,8 +25,8 @@ COLOURS = {
 }
 
 
-class Wrong(Exception):  # noqa: N818 - it is an answer, not an error
-    """The answer is wrong; the message helps without giving the solution."""
+class Wrong(Exception):  # noqa: N818 - a verdict, not a failure
+    """The answer is wrong; the message helps without giving the solution away."""
 
 
 class NotAttempted(Exception):  # noqa: N818
@@ -35,7 +35,7 @@ class NotAttempted(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a check; shows itself as one sentence.
+    """The outcome of a check; displays as one sentence.
 
     passed: True, False, or None when the exercise was not attempted.
     """
@@ -60,8 +60,8 @@ class Result:
 class Exercise:
     """A named task with its check.
 
-    check: takes the answer and raises Wrong with a helpful message, or NotAttempted.
-           What it returns is the message for a right answer.
+    check: takes the answer, and keyword arguments if the exercise needs any. Returns
+           the message for a right answer; raises Wrong with a hint, or NotAttempted.
     """
 
     name: str
@@ -80,12 +80,17 @@ class Exercise:
         except Wrong as wrong:
             return Result(self.name, False, str(wrong))
         except TooLong as late:
-            return Result(self.name, False, _explain_delay(late, answer))
+            return Result(self.name, False, _explain_timeout(late, answer))
         except (Exception, SystemExit) as error:
-            # Only the kind of the error: its text may show what was expected.
+            # Only the type of the error: its text may show what was expected.
             kind = type(error).__name__
-            message = f"the answer does not have the form that is asked for ({kind})"
+            message = f"the answer does not have the form that was asked for ({kind})"
             return Result(self.name, False, message)
+
+
+def exercise(check: Callable[..., str]) -> Exercise:
+    """Decorate a check: the exercise gets the function's name."""
+    return Exercise(check.__name__, check)
 
 
 def is_stub(value: object) -> bool:
@@ -101,26 +106,12 @@ def is_stub(value: object) -> bool:
     return False
 
 
-def name_mistake(
-    found: object,
-    mistakes: Iterable[tuple[object, str]],
-    is_close: Callable[[object, object], bool],
-) -> None:
-    """Raise Wrong with the hint of the first mistake that gives what was found.
-
-    mistakes: what each typical mistake gives, and its hint.
-    """
-    for mistake, hint in mistakes:
-        if is_close(found, mistake):
-            raise Wrong(hint)
-
-
 def call(answer: object, *inputs: object, given: str) -> object:
     """Run the learner's function.
 
     given: the inputs in words, for the message.
-    Raises NotAttempted for a stub, and Wrong when the function raises: with the error,
-    and the line of the learner's own code in which it arose.
+    Raises NotAttempted for a stub, and Wrong when the function raises: with the error
+    and the line of the learner's own code that raised it.
     """
     if not callable(answer):
         raise Wrong(f"expected a function, found {type(answer).__name__}")
@@ -140,23 +131,23 @@ def call(answer: object, *inputs: object, given: str) -> object:
 
 
 def _explain(error: BaseException, answer: object, given: str) -> str:
-    """Say which error arose in which line of the learner's code, and for what."""
+    """Name the error, the line of the learner's code that raised it, and the inputs."""
     walk = traceback.walk_tb(error.__traceback__)
     where = _place(reversed(list(walk)), answer)
     what = f"your code raised {type(error).__name__}: {error}{where}"
     return f"{what}\nIt was called with {given}."
 
 
-def _explain_delay(late: TooLong, answer: object) -> str:
-    """Say in which line of the learner's code the time ran out."""
+def _explain_timeout(late: TooLong, answer: object) -> str:
+    """Name the line of the learner's code in which the time ran out."""
     where = _place([(frame, frame.f_lineno) for frame in late.frames], answer)
     return f"stopped: no result after {SECONDS} seconds{where}\nWhat ends the loop?"
 
 
 def _place(stack: Iterable[tuple[FrameType, int]], answer: object) -> str:
-    """The innermost line of the learner's own code, in words; empty without one.
+    """The innermost line of the learner's own code, in words; "" if there is none.
 
-    stack: frames with line numbers, the innermost first.
+    stack: frames with line numbers, innermost first.
     """
     code = getattr(answer, "__code__", None)
     for frame, number in stack:

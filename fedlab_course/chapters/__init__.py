@@ -1,0 +1,1 @@
+"""What only one chapter needs, such as the checks of its exercises."""

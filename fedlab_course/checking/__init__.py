@@ -1,0 +1,1 @@
+"""The machinery that checks answers to exercises and replies in words."""

@@ -1,0 +1,318 @@
+"""Checks as tables: cases, what typical mistakes give in each case, and their hints.
+
+Cases are unlucky on purpose (unequal sizes, odd shapes, empty classes), so that a wrong
+idea cannot be right by luck. An answer runs on each of them and is compared with the
+reference solution; if they differ, with what each typical mistake gives.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .exercise import Exercise, Wrong, call
+
+Mistakes = Sequence[tuple[object, str]]
+"""What a typical mistake gives, and its hint; of equal values the first counts."""
+Advice = str | Callable[[object], str]
+"""The hint for any other wrong answer: a text in which `{found}` stands for the answer,
+or a function of the answer."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of an answer, what it should give, and what typical mistakes give.
+
+    right:     a number, an array, a tensor or a dictionary of tensors; the answer must
+               have its form.
+    mistakes:  values of this form (a dictionary may be flattened), each with its hint.
+    otherwise: the advice when no mistake matches.
+    inputs:    name → value, in the order of the answer's parameters. If a tensor among
+               them requires a gradient, the answer must pass one back.
+    given:     the inputs in words; written from `inputs` if empty.
+    shapes:    a typical wrong shape → its hint.
+    then:      a last look at a right answer and the inputs it got; may raise Wrong.
+    """
+
+    right: object
+    mistakes: Mistakes
+    otherwise: Advice
+    inputs: Mapping[str, object] = field(default_factory=dict)
+    given: str = ""
+    shapes: Mapping[tuple[int, ...], str] = field(default_factory=dict)
+    then: Callable[[Tensor, list], None] | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What all cases of a table share.
+
+    rtol, atol: relative and absolute tolerance, for the right value and for mistakes.
+    what:       the expected form in words, for numbers and arrays.
+    not_finite: the hint for infinite values or NaN.
+    changed:    the hint for an answer that writes into tensors of an input dictionary.
+    replaced:   the hint for one that puts other tensors into that dictionary.
+    accepts_values: the answer may be a value, which is checked on the first case only.
+    """
+
+    rtol: float = 1e-4
+    atol: float = 1e-4
+    what: str = ""
+    not_finite: str = "some values are infinite or NaN"
+    changed: str = ""
+    replaced: str = ""
+    accepts_values: bool = False
+
+
+def table(
+    praise: str, name: str = "", **rules: object
+) -> Callable[[Callable], Exercise]:
+    """Decorate a generator of cases: the exercise gets the function's name.
+
+    praise: the message for a right answer. name: another name. rules: fields of Rules.
+    """
+    shared = Rules(**rules)
+
+    def decorate(cases: Callable[..., Iterable[Case]]) -> Exercise:
+        @functools.wraps(cases)
+        def check(answer: object, **given: object) -> str:
+            is_value = shared.accepts_values and not callable(answer)
+            for case in cases(**given):
+                _check_case(answer, case, shared, is_value)
+                if is_value:
+                    break
+            return praise
+
+        own = inspect.signature(cases)
+        first = inspect.Parameter("answer", inspect.Parameter.POSITIONAL_ONLY)
+        check.__signature__ = own.replace(parameters=[first, *own.parameters.values()])
+        return Exercise(name or cases.__name__, check)
+
+    return decorate
+
+
+bytes_table = functools.partial(
+    table, what="a number of bytes", rtol=1e-9, atol=0, accepts_values=True
+)
+"""A table of byte counts; the answer is a number or a function that returns one."""
+
+
+def bytes_case(
+    inputs: Mapping[str, object], right: float, mistakes: Mistakes, advice: str
+) -> Case:
+    """A case of a byte count; adds mistakes of the unit. advice: where to start."""
+    units = [
+        (right / 1000, "right in kB; the question asks for bytes"),
+        (right / 1024, "right in KiB; the question asks for bytes"),
+        (right * 8, "these are bits; the question asks for bytes"),
+    ]
+
+    def otherwise(found: float) -> str:
+        size = "more" if found > right else "less"
+        return f"{float(found):,.10g} is {size} than what crosses the wire. {advice}"
+
+    return Case(right, [*mistakes, *units], otherwise, inputs)
+
+
+def predictions(
+    name: str, questions: Mapping[str, Case], praise: str, **rules: object
+) -> Exercise:
+    """An exercise whose answer is a dictionary: the name of a question → a number."""
+    shared = Rules(what="a number", **rules)
+
+    def check(answer: Mapping[str, float]) -> str:
+        if not isinstance(answer, Mapping) or set(answer) != set(questions):
+            raise Wrong(f"expected a dictionary with the names {sorted(questions)}")
+        for name, case in questions.items():
+            try:
+                _check_case(answer[name], case, shared, is_value=True)
+            except Wrong as wrong:
+                raise Wrong(f"{name!r}: {wrong}") from None
+        return praise
+
+    return Exercise(name, check)
+
+
+def _check_case(answer: object, case: Case, rules: Rules, is_value: bool) -> None:
+    found, handed = answer, []
+    if not is_value:
+        hints = rules.changed, rules.replaced
+        found, handed = call_on_copies(answer, case.inputs, case.given, *hints)
+    shape = getattr(found, "shape", None)
+    if shape in case.shapes and shape != np.shape(case.right):
+        raise Wrong(case.shapes[shape])
+    value = read(found, case.right, rules)
+    compare(value, case.right, case.mistakes, case.otherwise, rules.rtol, rules.atol)
+    needs_gradient = any(isinstance(x, Tensor) and x.requires_grad for x in handed)
+    if needs_gradient and not found.requires_grad:
+        raise Wrong(
+            "the value is right, but no gradient flows back, so training could not "
+            "lower it: keep tensors, no .item() and no .detach()"
+        )
+    if case.then is not None:
+        case.then(found, handed)
+
+
+def call_on_copies(
+    answer: object,
+    inputs: Mapping[str, object],
+    given: str = "",
+    changed: str = "",
+    replaced: str = "",
+) -> tuple[object, list]:
+    """Run an answer on copies of its inputs, and raise Wrong if it changes them.
+
+    Returns what it gave, and the copies. given: the inputs in words, written from them
+    if empty. changed, replaced: hints, as in Rules.
+    """
+    handed = {name: _copy(value) for name, value in inputs.items()}
+    held = {n: dict(value) for n, value in handed.items() if isinstance(value, dict)}
+    found = call(answer, *handed.values(), given=given or _describe(inputs))
+    for name, before in inputs.items():
+        kept = held.get(name, handed[name])
+        if not _is_same(before, kept):
+            default = f"the input {name!r} changed: leave what you are given as it is"
+            raise Wrong((name in held and changed) or default)
+        if name in held and not _holds(handed[name], kept):
+            default = f"the input {name!r} changed: it now holds other tensors"
+            raise Wrong(replaced or changed or default)
+    return found, list(handed.values())
+
+
+def read(found: object, like: object, rules: Rules, name: str = "") -> object:
+    """Return an answer in the form of `like`, or raise Wrong.
+
+    name: of this entry in a dictionary, for the message.
+    """
+    label = f"{name!r}: " if name else ""
+    if isinstance(like, dict):
+        if not isinstance(found, dict) or set(found) != set(like):
+            raise Wrong(f"expected a dictionary with the names {sorted(like)}")
+        return {n: read(found[n], entry, rules, n) for n, entry in like.items()}
+    if isinstance(like, Tensor):
+        return _read_tensor(found, tuple(like.shape), rules, label)
+    if isinstance(like, np.ndarray):
+        return _read_array(found, like, rules)
+    if isinstance(found, (Tensor, np.ndarray)) and found.ndim == 0:
+        found = found.item()
+    if isinstance(found, bool) or not isinstance(found, Real):
+        what = rules.what or "a number"
+        raise Wrong(f"{label}expected {what}, found {type(found).__name__}")
+    if not np.isfinite(found):
+        raise Wrong(label + rules.not_finite)
+    return found
+
+
+def _read_array(found: object, like: np.ndarray, rules: Rules) -> np.ndarray:
+    what = rules.what or f"shape {like.shape}"
+    value = np.asarray(found)
+    if value.dtype.kind not in "biuf":
+        raise Wrong(f"expected {what}, found {type(found).__name__}")
+    if value.shape != like.shape:
+        raise Wrong(f"expected {what}, found shape {value.shape}")
+    if value.dtype.kind != "f" and (like % 1 > 0).any():
+        raise Wrong(
+            f"these numbers are of type {value.dtype}, which holds no fractions; an "
+            "array made like another one has its type"
+        )
+    if np.isfinite(like).all() and not np.isfinite(value).all():
+        raise Wrong(rules.not_finite)
+    return value.astype(float)
+
+
+def _read_tensor(
+    found: object, shape: tuple[int, ...], rules: Rules, label: str
+) -> Tensor:
+    if not isinstance(found, Tensor):
+        raise Wrong(f"{label}expected a tensor, found {type(found).__name__}")
+    if not torch.isfinite(found).all():
+        raise Wrong(label + rules.not_finite)
+    if found.shape != shape:
+        raise Wrong(f"{label}expected shape {shape}, found {tuple(found.shape)}")
+    if found.is_complex():
+        raise Wrong(f"{label}expected real numbers, found complex ones")
+    if not found.is_floating_point():
+        raise Wrong(f"{label}expected floating-point numbers, found {found.dtype}")
+    return found.detach()
+
+
+def compare(
+    found: object,
+    right: object,
+    mistakes: Mistakes,
+    otherwise: Advice,
+    rtol: float = 1e-4,
+    atol: float = 1e-4,
+) -> None:
+    """Raise Wrong with the hint of what was found, unless it is right."""
+    value = _flat(found)
+
+    def is_close(wanted: object) -> bool:
+        return np.allclose(value, _flat(wanted), rtol=rtol, atol=atol, equal_nan=True)
+
+    if is_close(right):
+        return
+    for mistake, hint in mistakes:
+        if is_close(mistake):
+            raise Wrong(hint)
+    if callable(otherwise):
+        raise Wrong(otherwise(found))
+    raise Wrong(otherwise.format(found=found))
+
+
+def _flat(value: object) -> np.ndarray:
+    """All numbers of a value, in double precision."""
+    if isinstance(value, dict):
+        return np.concatenate([_flat(entry) for entry in value.values()])
+    if isinstance(value, Tensor):
+        value = value.detach().double()
+    return np.asarray(value, dtype=float).ravel()
+
+
+def _copy(value: object) -> object:
+    if isinstance(value, Tensor):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {name: _copy(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_copy(entry) for entry in value]
+    return value
+
+
+def _is_same(before: object, now: object) -> bool:
+    if isinstance(before, Tensor):
+        return torch.equal(before, now)
+    if isinstance(before, np.ndarray):
+        return np.array_equal(before, now, equal_nan=True)
+    if isinstance(before, dict):
+        return all(_is_same(before[name], now[name]) for name in before)
+    return before == now
+
+
+def _holds(now: dict, kept: dict) -> bool:
+    """Tell whether a dictionary still holds the same objects."""
+    return now.keys() == kept.keys() and all(now[name] is kept[name] for name in kept)
+
+
+def _describe(inputs: Mapping[str, object]) -> str:
+    """Inputs in words: short ones with their values, others with their shapes."""
+    return ", ".join(f"{name}{_brief(value)}" for name, value in inputs.items())
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, dict):
+        return f" with {', '.join(value)}"
+    if isinstance(value, (Tensor, np.ndarray)):
+        if value.ndim == 1 and len(value) <= 12:
+            return f"={[round(entry, 4) for entry in value.tolist()]}"
+        return f" {tuple(value.shape)}"
+    return f"={value}"

@@ -1,0 +1,87 @@
+"""Exercises that check themselves and reply in words."""
+
+from __future__ import annotations
+
+from .chapters import (
+    client_selection,
+    fedavg,
+    feddg,
+    fedfa,
+    fedfa_segmentation,
+    fedgcr,
+    fedsr,
+    fisc,
+    leaderboard,
+    power_of_choice,
+    scaling_out,
+    style_attack,
+    tour,
+)
+from .chapters.fedavg import leaky_local_update
+from .chapters.feddg import report_meta_step
+from .chapters.fedfa import shift_means
+from .chapters.fedfa_segmentation import dice_of_a_batch
+from .chapters.fedgcr import represent_client
+from .chapters.fisc import style_contrast
+from .chapters.leaderboard import report_curves
+from .chapters.power_of_choice import select_by_position
+from .chapters.scaling_out import cohorts_from_one_stream
+from .chapters.style_attack import frechet_by_elements
+from .chapters.tour import relay_round
+from .checking.exercise import Exercise, Result
+
+__all__ = [
+    "Exercise",
+    "Result",
+    "check",
+    "cohorts_from_one_stream",
+    "dice_of_a_batch",
+    "frechet_by_elements",
+    "leaky_local_update",
+    "relay_round",
+    "report_curves",
+    "report_meta_step",
+    "represent_client",
+    "select_by_position",
+    "shift_means",
+    "style_contrast",
+]
+
+CHAPTERS = {
+    "00": (tour,),
+    "01": (fedavg,),
+    "02": (client_selection, power_of_choice),
+    "03": (fedsr, feddg),
+    "04": (fedfa,),
+    "04b": (fedfa_segmentation,),
+    "05": (fisc,),
+    "05b": (style_attack,),
+    "06": (fedgcr,),
+    "07": (leaderboard,),
+    "08": (scaling_out,),
+}
+"""The modules that define each chapter's exercises."""
+
+EXERCISES = {
+    task.name: task
+    for modules in CHAPTERS.values()
+    for module in modules
+    for task in vars(module).values()
+    if isinstance(task, Exercise)
+}
+"""Every exercise of the course under its name."""
+
+
+def check(name: str, answer: object, **given: object) -> Result:
+    """Check an answer: `check("weighted_average", weighted_average)`.
+
+    answer: a function or a value; `...` means "not attempted".
+    given:  what the answer depends on, for exercises that need it.
+    Returns a result that displays as one sentence; a wrong answer never raises.
+    Raises ValueError for an unknown name.
+    """
+    if name not in EXERCISES:
+        raise ValueError(
+            f"unknown exercise {name!r}; choose from {', '.join(sorted(EXERCISES))}"
+        )
+    return EXERCISES[name].grade(answer, **given)
