@@ -25,6 +25,7 @@ from typing import Any
 
 import nbformat
 
+import fedlab_support
 from fedlab_support.core.history import replacing
 
 from .html_export import export_html
@@ -40,10 +41,11 @@ from .papermill_runner import (
     read_yaml,
 )
 
-PACKAGE = Path(__file__).resolve().parent
-COURSE = PACKAGE.parent / "fedlab_course"
-NOTEBOOKS = PACKAGE.parent / "notebooks"
-BUILD = PACKAGE.parent / "build"
+COURSE = Path(__file__).resolve().parent
+ROOT = COURSE.parent
+NOTEBOOKS, BUILD = ROOT / "notebooks", ROOT / "build"
+PACKAGES = (Path(fedlab_support.__file__).parent, COURSE)
+"""What a chapter's results depend on, beside its cells and parameters."""
 
 
 def find_chapters(wanted: Sequence[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
@@ -141,7 +143,7 @@ def _with_figures_dir(notebook: Path, params: Parameters, build: Path) -> Parame
 
 
 def fingerprint(
-    notebook: Path, params: Parameters, packages: Sequence[Path] = (PACKAGE, COURSE)
+    notebook: Path, params: Parameters, packages: Sequence[Path] = PACKAGES
 ) -> str:
     """A hash of what a run depends on: cells, parameters, packages, names of folders.
 

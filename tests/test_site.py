@@ -20,7 +20,7 @@ from fedlab_course.site.extension import exists, listed
 from fedlab_course.site.links import findings
 from fedlab_course.site.method_pages import field_comments, method_map, settings_table
 from fedlab_course.site.reference import pages
-from fedlab_course.site.sources import REPOSITORY, gather, settle
+from fedlab_course.site.sources import ROOT, gather, settle
 from fedlab_support import methods
 from fedlab_support.methods import catalogue, changed_hooks
 
@@ -144,25 +144,25 @@ def test_links_follow_their_files_into_the_site(tmp_path: Path):
     picture = "figures/00_tour/writers.png"
     (tmp_path / "api.md").touch()
     text = f"![w]({picture}) [a](docs/api.md#x) [c](notebooks/01_fedavg.ipynb)"
-    moved = settle(text, REPOSITORY / "README.md", tmp_path)
+    moved = settle(text, ROOT / "README.md", tmp_path)
     assert moved == text.replace("docs/", "")
     assert (tmp_path / picture).is_file()
     text = f"![w](../{picture}) [r](../README.md) [web](https://example.org/a.png)"
-    moved = settle(text, REPOSITORY / "docs" / "index.md", tmp_path)
+    moved = settle(text, ROOT / "docs" / "index.md", tmp_path)
     assert moved == text.replace("../", "")
     text = '<img width="260" alt="x" src="figures/00_tour/wire.png">'
-    assert settle(text, REPOSITORY / "README.md", tmp_path) == text
+    assert settle(text, ROOT / "README.md", tmp_path) == text
     assert (tmp_path / "figures" / "00_tour" / "wire.png").is_file()
 
 
 def test_a_table_that_a_chapter_names_becomes_a_page_outside_the_menu(tmp_path: Path):
     table = "figures/04_fedfa/real/main_by_domain"
-    origin = REPOSITORY / "notebooks" / "04_fedfa.ipynb"
+    origin = ROOT / "notebooks" / "04_fedfa.ipynb"
     text = f"[t](../{table}.csv) [n](../no/such.csv)"
     assert settle(text, origin, tmp_path) == text.replace(f"{table}.csv", f"{table}.md")
     written = (tmp_path / f"{table}.md").read_text(encoding="utf-8")
     assert written.startswith("---\norphan: true\n---\n\n|")
-    rows = (REPOSITORY / f"{table}.csv").read_text(encoding="utf-8").splitlines()
+    rows = (ROOT / f"{table}.csv").read_text(encoding="utf-8").splitlines()
     assert written.count("\n| ") == len(rows) + 1, "and the line below the head"
 
 

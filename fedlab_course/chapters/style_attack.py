@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..checking.choice import choice
 from ..checking.table import Case, Mistakes, predictions, table
-from ..reconstruction_metrics import frechet_distance, retrieval_rate
+from ..style_attack.metrics import frechet_distance, retrieval_rate
 
 same_style = choice(
     "same_style",

@@ -20,7 +20,7 @@ from sphinx.cmd.build import main as sphinx
 from ..runner import BUILD
 from ..runner import main as run_chapters
 from .links import findings
-from .sources import REPOSITORY, gather
+from .sources import ROOT, gather
 
 
 def build(executed: Path, out: Path, work: Path) -> list[str]:
@@ -32,7 +32,7 @@ def build(executed: Path, out: Path, work: Path) -> list[str]:
     """
     gather(executed, work / "pages")
     shutil.rmtree(out, ignore_errors=True)  # Sphinx would keep pages of old sources
-    settings = ["-c", str(REPOSITORY / "docs"), "-d", str(work / "doctrees")]
+    settings = ["-c", str(ROOT / "docs"), "-d", str(work / "doctrees")]
     strict = ["-W", "--keep-going", "-n", "-q", "-E", "-b", "html"]
     failed = sphinx([*strict, *settings, str(work / "pages"), str(out)])
     return ["Sphinx warned, see above"] * bool(failed) + findings(out)

@@ -14,11 +14,10 @@ from fedlab_support.plots.written import as_markdown
 
 from ..editions import student
 from ..html_export import without_widgets
-from ..runner import PACKAGE, find_chapters
+from ..runner import ROOT, find_chapters
 from .method_pages import write_method_pages
 from .reference import write_reference
 
-REPOSITORY = PACKAGE.parent
 LINK = re.compile(r"(?:(?<=\]\()|(?<=src=\"))(?!\w+:|#)([^)\s#\"]+)")  # to a file
 ORPHAN = "---\norphan: true\n---\n"  # what a page that stands in no menu begins with
 
@@ -31,7 +30,7 @@ def gather(executed: Path, out: Path) -> None:
     """
     shutil.rmtree(out, ignore_errors=True)
     (out / "notebooks").mkdir(parents=True)
-    for page in [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "README.md"]:
+    for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]:
         text = settle(page.read_text(encoding="utf-8"), page, out)
         (out / page.name).write_text(text, encoding="utf-8")
     for chapter in find_chapters():
@@ -80,7 +79,7 @@ def settle(text: str, origin: Path, out: Path) -> str:
 
 def _place(file: Path) -> Path:
     """Where a file of the repository lies in the site: what is in docs, at the top."""
-    inside = file.relative_to(REPOSITORY)
+    inside = file.relative_to(ROOT)
     return inside.relative_to("docs") if inside.parts[0] == "docs" else inside
 
 
