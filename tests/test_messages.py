@@ -1,16 +1,12 @@
 """The wire: averages are exact, and a faulty message cannot spoil the server."""
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import torch
 
 from fedlab_support.core.messages import (
+    AT_ONCE,
     Message,
-    Row,
-    Stack,
     nbytes,
     refuse_nan,
     validate,
@@ -130,87 +126,29 @@ def test_one_weight_per_tree_is_needed(num_trees, weights):
         weighted_mean([tree(0)] * num_trees, weights)
 
 
-# ---- many clients in one stack ------------------------------------------------------
-def stack(num: int = 5, **changes) -> dict[str, torch.Tensor]:
-    """Tensors (K, …) of several clients."""
-    names = ("fc.weight", "fc.bias", "gate")
-    trees = [tree(k, scale=10.0**k) for k in range(num)]
-    return {name: torch.stack([t[name] for t in trees]) for name in names} | changes
+# ---- views of a stack, as the stacked engine sends them -----------------------------
+@pytest.mark.parametrize("size", [7, 120_000])
+@pytest.mark.parametrize("some", [(0, 1, 2, 3, 4), (4, 2, 0), (3, 1), (2,)])
+def test_small_and_large_tensors_have_the_mean_of_a_slow_loop(size, some):
+    assert 5 * 7 <= AT_ONCE < 5 * 120_000
+    stream, shares = torch.Generator().manual_seed(0), np.array([5, 3, 2, 9, 1])
+    stack = 1 + torch.randn(5, size, generator=stream)
+    stack[[k for k in range(5) if k not in some]] = np.nan  # not averaged, not seen
+    views, weights = stack.unbind(), shares[list(some)]
+    mean = weighted_mean([{"w": views[k]} for k in some], torch.from_numpy(weights))
+    slow = sum(stack[k].double() * shares[k] for k in some) / weights.sum()
+    one_ulp = torch.finfo(torch.float32).eps  # doubles, rounded near a tie
+    torch.testing.assert_close(mean["w"], slow.float(), rtol=one_ulp, atol=0)
 
 
-def test_rows_of_a_stack_are_its_clients_tensors():
-    whole = stack(counter=torch.arange(5))
-    rows = Stack(whole, 5).rows()
-    assert all(type(row) is Row and list(row) == list(whole) for row in rows)
-    for k, row in enumerate(rows):
-        for name, value in row.items():
-            assert value.shape == whole[name][k].shape
-            assert value.dtype == whole[name].dtype
-            assert torch.equal(value, whole[name][k])
-    assert [dict(row) for row in Stack({}, 2).rows()] == [{}, {}]
-
-
-def test_a_row_is_read_only_and_its_copies_are_dictionaries_of_their_own():
-    row = Stack(stack(), 5).rows()[1]
-    with pytest.raises(TypeError, match="item assignment"):
-        row["gate"] = torch.zeros(())
-    for plain in (dict(row), row | {}, {} | row, copy.copy(row), copy.deepcopy(row)):
-        assert type(plain) is dict and list(plain) == list(row)
-        assert torch.equal(plain["gate"], row["gate"])
-    assert (row | {"gate": 3})["gate"] == 3 and ({"gate": 3} | row)["gate"] != 3
-    again = pickle.loads(pickle.dumps(row))
-    assert again["fc.bias"].untyped_storage().nbytes() == 3 * 4
-
-
-@pytest.mark.parametrize("some", [(0, 1, 2, 3, 4), (4, 2, 0, 1, 3), (3, 1), (2,)])
-def test_the_mean_of_rows_is_that_of_plain_dictionaries(some):
-    whole = stack(
-        wide=torch.randn(5, 40_000, generator=torch.Generator()),
-        counter=torch.arange(5),
-    )
-    rows, weights = Stack(whole, 5).rows(), np.array([5, 3, 2, 9, 1])[list(some)]
-    plain = weighted_mean([dict(rows[k]) for k in some], weights)
-    chosen = [rows[k] for k in some]
-    for trees in (chosen, [dict(chosen[0]), *chosen[1:]]):
-        mean = weighted_mean(trees, torch.from_numpy(weights))
-        assert list(mean) == list(plain) and "counter" not in mean
-        for name, value in mean.items():
-            assert value.shape == plain[name].shape
-            one_ulp = torch.finfo(value.dtype).eps  # doubles, rounded near a tie
-            torch.testing.assert_close(value, plain[name], rtol=one_ulp, atol=0)
-    other = Stack({"fc.bias": torch.ones(1, 3)}, 1).rows()
-    with pytest.raises(ValueError, match="'counter' differs"):
-        weighted_mean([*rows[:2], *other], [1] * 3)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_value_in_a_row_that_is_not_finite_is_refused_by_name(bad):
-    whole = stack(counter=torch.arange(5))
-    whole["fc.bias"][1, 2] = bad
-    rows = Stack(whole, 5).rows()
-    for k in (0, 2, 3, 4):
-        refuse_nan(rows[k])
-    with pytest.raises(ValueError, match=r"'fc\.bias' holds NaN"):
-        refuse_nan(rows[1])
-    refuse_nan(Stack({"w": torch.full((1, 3), 3e38)}, 1).rows()[0])
-    sound = weighted_mean([rows[k] for k in (0, 2, 3, 4)], [1] * 4)
-    refuse_nan(sound)  # a row that is left out leaves nothing in the mean
-
-
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        ({"fc.bias": torch.ones(5, 4)}, r"'fc\.bias' must be .*\(3,\).*\(4,\)"),
-        ({"gate": torch.ones(5).double()}, "'gate' must be .*float32.*float64"),
-        ({"extra": torch.ones(5)}, "'extra' is unknown"),
-    ],
-)
-def test_a_row_of_another_form_than_expected_is_refused_as_any_message(wrong, reason):
-    expected = {name: value[0] for name, value in stack().items()}
-    validate(Message(2, 9, Stack(stack(), 5).rows()[2]), expected)
-    for row in Stack(stack(**wrong), 5).rows():
-        with pytest.raises(ValueError, match=reason):
-            validate(Message(2, 9, row), expected)
+def test_a_view_of_a_stack_is_checked_alone():
+    stack = torch.ones(3, 2)
+    stack[1, 0] = np.nan
+    first, second, third = ({"w": view} for view in stack.unbind())
+    refuse_nan(first)
+    refuse_nan(third)
+    with pytest.raises(ValueError, match="'w' holds NaN"):
+        refuse_nan(second)
 
 
 # ---- checking -----------------------------------------------------------------------

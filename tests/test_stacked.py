@@ -1,5 +1,6 @@
 """The stacked engine: the local engine's results, to rounding, or a clear refusal."""
 
+import copy
 import shutil
 import threading
 from dataclasses import dataclass, replace
@@ -22,19 +23,13 @@ from fedlab_support import (
     LocalTraining,
     Run,
     dirichlet,
+    engines,
     small_cnn,
     uniform,
 )
 from fedlab_support.core.cancellation import Stopped, stopping_on
 from fedlab_support.engines import Faults, LocalEngine, StackedEngine
-from fedlab_support.engines.batched import (
-    BATCHED,
-    batched_form,
-    column_form,
-    many_linear,
-)
 from fedlab_support.methods import FPL, FedMix
-from fedlab_support.models import Dropout
 from fedlab_support.training.privacy import Privacy
 from tests.probe import AwkwardNet, Probe
 from tests.tiny import tiny_data
@@ -93,13 +88,12 @@ def test_weights_metrics_and_wire_are_those_of_the_local_engine(
 
 
 @pytest.mark.parametrize("norm", ["none", "group"])
-def test_what_stands_here_moves_and_is_batched(federation, norm):
+def test_every_layer_of_a_stack_moves(federation, norm):
     model = partial(small_cnn, norm=norm)
     runs = [fitted(federation, e, model=model) for e in ("local", "stacked")]
     fresh = Run(FedAvg(), federation, model, PLAIN, seed=3).server.weights
     for name, value in runs[0].server.weights.items():
         assert (value - fresh[name]).abs().max() > 1e-4, f"{name} did not move"
-    assert type(runs[1].engine.form).__name__ == "Batched"
     assert_same(*runs)
 
 
@@ -241,7 +235,7 @@ REFUSED = [
     ({"model": Noisy}, "'1' draws noise"),
     ({"model": Tied}, "share a parameter"),
     ({"deadline": 60.0}, "deadline"),
-    ({"method": FedProx(), "training": replace(PLAIN, compile=True)}, "compile=True"),
+    ({"training": replace(PLAIN, compile=True)}, "compile=True compiles the network"),
 ]
 
 
@@ -318,17 +312,32 @@ class Tracking(Pixels):
         return super().forward(self.norm(x))
 
 
+class Scaled(Pixels):
+    """A parameter of its own, outside any layer."""
+
+    def __init__(self, image_shape, num_classes):
+        super().__init__(image_shape, num_classes)
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return super().forward(x) * self.scale
+
+
 class Frozen(Pixels):
     def __init__(self, image_shape, num_classes):
         super().__init__(image_shape, num_classes)
         self.requires_grad_(False)
 
 
+@pytest.mark.parametrize("model", [Pixels, Hooked, InTurn, Unit, Scaled])
+def test_networks_are_stacked_whatever_their_forward_pass_does(federation, model):
+    runs = [fitted(federation, e, model=model) for e in ("local", "stacked", "auto")]
+    kinds = [LocalEngine, StackedEngine, StackedEngine]
+    assert [type(run.engine) for run in runs] == kinds
+    assert_same(*runs[:2])
+
+
 ODD = [
-    (Pixels, "Batched"),
-    (Hooked, "Vectorised"),
-    (InTurn, "Vectorised"),
-    (Unit, "Vectorised"),
     (Counting, "training changes 'seen', of which all clients share one"),
     (Tracking, "training changes 'norm.running_mean'"),
     (Centred, "has other gradients than where a client is alone"),
@@ -337,20 +346,22 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize(("model", "form"), ODD)
-def test_what_only_a_forward_pass_shows_is_stacked_right_or_not_at_all(
-    federation, model, form
-):
-    if form in ("Batched", "Vectorised"):
-        runs = [fitted(federation, e, model=model) for e in ("local", "stacked")]
-        assert type(runs[1].engine.form).__name__ == form
-        assert_same(*runs)
-    else:
-        with pytest.raises(ValueError, match=form):
-            Run(FedAvg(), federation, model, engine="stacked")
-    run = Run(FedAvg(), federation, model, engine="auto")
-    kinds = StackedEngine if form in ("Batched", "Vectorised") else LocalEngine
-    assert type(run.engine) is kinds
+@pytest.mark.parametrize(("model", "reason"), ODD)
+def test_what_only_a_trial_shows_is_refused_with_the_reason(federation, model, reason):
+    with pytest.raises(ValueError, match=reason):
+        Run(FedAvg(), federation, model, engine="stacked")
+    assert type(Run(FedAvg(), federation, model, engine="auto").engine) is LocalEngine
+
+
+@pytest.mark.parametrize("engine", ["local", LocalEngine(1)])
+def test_only_auto_asks_whether_stacking_pays(federation, engine, monkeypatch):
+    asked = []
+    for name in ("pays", "refusal"):
+        monkeypatch.setattr(engines, name, asked.append)
+    Run(FedAvg(), federation, one_layer, engine=engine)
+    assert asked == []
+    Run(FedAvg(), federation, one_layer, engine="auto")
+    assert len(asked) == 1  # None: it does not pay
 
 
 def test_a_stack_is_given_up_between_two_steps(federation):
@@ -391,88 +402,39 @@ def test_auto_stacks_where_it_can_and_pays(federation):
         Run(FedAvg(), federation, small_cnn, engine="warp")
 
 
+class Between(nn.Module):
+    """A layer behind a convolution, and pixels before it."""
+
+    def __init__(self, layer, width):
+        super().__init__()
+        self.first, self.layer, self.head = nn.Conv2d(1, 4, 3, bias=False), layer, None
+        self.last = nn.Linear(width, 4)
+
+    def forward(self, x):
+        return self.last(self.layer(self.first(x)).flatten(1))
+
+
 LAYERS = [
-    (nn.Linear(6, 4), (6,)),
-    (nn.Linear(6, 4, bias=False), (3, 6)),
-    (nn.Conv2d(4, 6, 3, padding=1), (4, 8, 8)),
-    (nn.Conv2d(4, 6, 3, stride=2, groups=2, bias=False), (4, 9, 9)),
-    (nn.Conv2d(4, 4, 3, dilation=2, groups=4), (4, 9, 9)),
-    (nn.GroupNorm(2, 4), (4, 5, 5)),
-    (nn.LayerNorm(6), (3, 6)),
-    (nn.LayerNorm((3, 6), bias=False), (3, 6)),
+    (nn.Linear(6, 5, bias=False), 120),
+    (nn.Conv2d(4, 6, 3, stride=2, groups=2, bias=False), 24),
+    (nn.Conv2d(4, 4, 3, dilation=2, groups=4), 16),
+    (nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), 144),
+    (nn.GroupNorm(2, 4), 144),
+    (nn.LayerNorm(6), 144),
+    (nn.LayerNorm((6, 6), bias=False), 144),
 ]
 
 
-@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda v: str(v)[:40])
-def test_every_batched_layer_is_k_plain_ones(layer, shape):
-    rng = torch.Generator().manual_seed(0)
-    k, b = 3, 5
-    x = torch.randn(k * b, *shape, generator=rng)
-    own = {
-        n: torch.randn(k, *p.shape, generator=rng) for n, p in layer.named_parameters()
-    }
-    (twin,) = batched_form(nn.Sequential(layer))
-    many = {n: nn.Parameter(v) for n, v in own.items()}
-    twin._parameters.update(many)
-    found = twin(x)
-    found.square().sum().backward()
-    each = []
-    for i in range(k):
-        parameters = {n: v[i].clone().requires_grad_() for n, v in own.items()}
-        each.append(
-            torch.func.functional_call(layer, parameters, x[i * b : (i + 1) * b])
-        )
-        each[-1].square().sum().backward()
-        for name, parameter in parameters.items():
-            torch.testing.assert_close(
-                many[name].grad[i], parameter.grad, rtol=1e-4, atol=1e-4
-            )
-    torch.testing.assert_close(found, torch.cat(each), rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize(("layer", "width"), LAYERS, ids=lambda v: str(v)[:40])
+def test_every_client_has_its_own_weights_in_every_layer(federation, layer, width):
+    def model(image_shape, num_classes):
+        assert (image_shape, num_classes) == ((1, 8, 8), 4)
+        return Between(copy.deepcopy(layer), width)
 
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_products_of_a_stack_have_slopes_of_every_order(bias):
-    """A loss may ask for slopes of slopes."""
-    stream = torch.Generator().manual_seed(0)
-    shapes = [(3, 2, 4), (3, 5, 4), *([(3, 5)] if bias else [])]
-    values = [torch.randn(shape, generator=stream).double() for shape in shapes]
-    values = [value.requires_grad_() for value in values]
-
-    def product(rows, weight, bias=None):
-        return many_linear(rows, weight, bias)
-
-    assert torch.autograd.gradcheck(product, values)
-    assert torch.autograd.gradgradcheck(product, values)
-    product(*values).sum().backward()
-    assert all(value.grad.stride() == value.stride() for value in values)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_vmap_sees_linear_layers_that_are_pytorchs(bias):
-    stream = torch.Generator().manual_seed(0)
-    plain = nn.Sequential(nn.Linear(4, 5, bias=bias), nn.Identity())
-    form = column_form(plain)
-    assert type(plain[0]) is nn.Linear
-    for shape in ((7, 4), (2, 3, 4), (0, 4)):
-        x = torch.randn(shape, generator=stream)
-        torch.testing.assert_close(form(x), plain(x))
-
-
-def test_layers_without_a_batched_form_leave_the_model_to_vmap(federation):
-    class Scaled(nn.Module):
-        def __init__(self, image_shape, num_classes):
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(1))
-            self.net = small_cnn(image_shape, num_classes)
-
-        def forward(self, x):
-            return self.net(x) * self.scale
-
-    assert batched_form(Scaled((1, 8, 8), 4)) is None
-    reflected = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"))
-    assert batched_form(reflected) is None
-    runs = [fitted(federation, e, model=Scaled) for e in ("local", "stacked")]
-    assert type(runs[1].engine.form).__name__ == "Vectorised"
+    runs = [fitted(federation, e, model=model) for e in ("local", "stacked")]
+    fresh = Run(FedAvg(), federation, model, PLAIN, seed=3).server.weights
+    for name, value in runs[1].server.weights.items():
+        assert not value.equal(fresh[name])
     assert_same(*runs)
 
 
@@ -483,7 +445,6 @@ def test_a_frozen_layer_stays_plain_and_still(federation):
         return model
 
     runs = [fitted(federation, e, model=half_frozen) for e in ("local", "stacked")]
-    assert type(runs[1].engine.form).__name__ == "Batched"
     assert not any(name.startswith("stages") for name in runs[1].server.weights)
     assert_same(*runs)
 
@@ -511,12 +472,11 @@ def test_tf32_is_refused_without_a_gpu(federation):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["local", "stacked"])
-def test_compiled_networks_give_the_same_results(federation, engine):
+def test_compiled_networks_give_the_same_results(federation):
     if shutil.which("g++") is None and shutil.which("c++") is None:
         pytest.skip("torch.compile on a CPU needs a C++ compiler")
     runs = [
-        fitted(federation, engine, model=one_layer, training=training)
+        fitted(federation, "local", model=one_layer, training=training)
         for training in (PLAIN, replace(PLAIN, compile=True))
     ]
     assert_same(*runs)
@@ -526,8 +486,3 @@ def one_layer(image_shape, num_classes):
     return nn.Sequential(
         nn.Flatten(), nn.Linear(int(np.prod(image_shape)), num_classes)
     )
-
-
-def test_stacking_is_there_for_every_kind_in_the_table():
-    assert set(BATCHED) == {type(layer) for layer, _ in LAYERS}
-    assert Dropout not in BATCHED

@@ -7,22 +7,21 @@ of what was disclosed, resuming, and running over a real network.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
 Tensors = dict[str, Tensor]
-"""Named tensors, also those of a :class:`Row`."""
+"""Named tensors."""
 
 NUM_EXAMPLES_BYTES = 8
 """``Message.num_examples`` travels as one 64-bit integer."""
 
-BLOCK, STACK_BLOCK = 2**16, 2**19
-"""Values that are averaged at once: what fits a core's cache, of one and of many."""
+AT_ONCE, BLOCK = 2**19, 2**16
+"""Most values of all clients that are averaged in one operation; else of each."""
 
 
 @dataclass(frozen=True)
@@ -90,88 +89,8 @@ def copies(tensors: Tensors) -> Tensors:
     return {name: value.detach().clone() for name, value in tensors.items()}
 
 
-class Stack:
-    """Named tensors of K clients, (K, …) each; every client's are a :class:`Row`.
-
-    What is asked of all rows is asked once, of the stack: it costs what one row would.
-    Nobody writes to its tensors any more.
-    """
-
-    def __init__(self, tensors: Tensors, num: int):
-        self.tensors, self.num, self._like = tensors, num, None
-
-    def rows(self) -> list[Row]:
-        """The rows, client after client."""
-        return [Row(self, k) for k in range(self.num)]
-
-    def is_like(self, expected: Tensors) -> bool:
-        """Whether a row's names, shapes, types and devices are as expected."""
-        if self._like is not expected:
-            kinds = {name: _kind(value[0]) for name, value in self.tensors.items()}
-            if kinds != {name: _kind(value) for name, value in expected.items()}:
-                return False
-            self._like = expected
-        return True
-
-    @cached_property
-    def row_bytes(self) -> int:
-        """Bytes of a row's values."""
-        return nbytes(self.tensors) // self.num
-
-    @cached_property
-    def is_finite(self) -> list[bool]:
-        """Of each row, whether its sums are: then all its values are."""
-        is_finite = torch.ones(self.num, dtype=torch.bool)
-        for value in self.tensors.values():
-            is_finite &= _flat(value).sum(1, dtype=torch.float32).isfinite().cpu()
-        return is_finite.tolist()
-
-    def mean(self, places: list[int], shares: Tensor) -> Tensors:
-        """Mean of some rows' floats, in double precision; a share for each of them.
-
-        Rows that are left out are not looked at: they may hold NaN.
-        """
-        if sorted(places) == list(range(self.num)):
-            places, shares = slice(None), shares[np.argsort(places)]
-        return {
-            name: _mean_of_rows(_flat(value), places, shares).view(value.shape[1:])
-            for name, value in self.tensors.items()
-            if value.is_floating_point()
-        }
-
-
-class Row(Mapping):
-    """One client's tensors in a :class:`Stack`, by name: views, made when asked for.
-
-    ``tensors | other`` and ``dict(tensors)`` are dictionaries.
-    """
-
-    def __init__(self, stack: Stack, place: int):
-        self.stack, self.place = stack, place
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self.stack.tensors[name][self.place]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.stack.tensors)
-
-    def __len__(self) -> int:
-        return len(self.stack.tensors)
-
-    def __or__(self, other: Tensors) -> Tensors:
-        return {**self, **other}
-
-    def __ror__(self, other: Tensors) -> Tensors:
-        return {**other, **self}
-
-    def __reduce__(self):
-        return dict, (copies(self),)  # of this row, not of the whole stack
-
-
 def nbytes(tensors: Tensors) -> int:
     """Bytes of the raw values of named tensors; names and framing are not counted."""
-    if type(tensors) is Row:
-        return tensors.stack.row_bytes
     return sum([v.numel() * v.element_size() for v in tensors.values()])
 
 
@@ -198,12 +117,9 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
         raise ValueError(f"weights must be finite, ≥ 0 and not all 0, found {shares}")
     shares = torch.tensor(shares, dtype=torch.float64)
     shares = shares / shares.sum()
-    stacks = {getattr(tree, "stack", None) for tree in trees}
-    if len(stacks) == 1 and None not in stacks:
-        return stacks.pop().mean([tree.place for tree in trees], shares)
     _refuse_unlike(trees)
     return {
-        name: _folded([tree[name] for tree in trees], shares.tolist())
+        name: _mean([tree[name] for tree in trees], shares)
         for name, first in trees[0].items()
         if first.is_floating_point()
     }
@@ -223,33 +139,24 @@ def _refuse_unlike(trees: Sequence[Tensors]) -> None:
                 )
 
 
-def _folded(values: list[Tensor], shares: list[float]) -> Tensor:
-    """The mean in double precision, block by block: none is ever large."""
+def _mean(values: list[Tensor], shares: Tensor) -> Tensor:
+    """The mean in double precision: at once if that is small, else block by block."""
+    # w = sum_k a_k w_k
+    if len(values) * values[0].numel() <= AT_ONCE:
+        rows, shares = torch.stack(values).double(), shares.to(values[0].device)
+        mean = rows[0] * shares[0]
+        if len(rows) > 1:
+            mean += torch.tensordot(shares[1:], rows[1:], 1)
+        return mean.to(values[0].dtype)
     mean, rows = torch.empty_like(values[0]).flatten(), [v.flatten() for v in values]
+    first, *others = shares.tolist()
     for start in range(0, len(mean), BLOCK):
-        part = slice(start, start + BLOCK)
-        # w = sum_k a_k w_k
-        total = rows[0][part].double() * shares[0]
-        for row, share in zip(rows[1:], shares[1:], strict=True):
-            total.add_(row[part], alpha=share)
-        mean[part] = total
+        block = slice(start, start + BLOCK)
+        total = rows[0][block].double() * first
+        for row, share in zip(rows[1:], others, strict=True):
+            total.add_(row[block], alpha=share)
+        mean[block] = total
     return mean.view(values[0].shape)
-
-
-def _flat(values: Tensor) -> Tensor:
-    """(K, …) → (K, P)."""
-    return values.reshape(len(values), values[0].numel())
-
-
-def _mean_of_rows(rows: Tensor, places: list[int] | slice, shares: Tensor) -> Tensor:
-    """The mean of rows (K, P) in double precision, a block of columns at a time."""
-    mean, shares = rows.new_empty(rows.shape[1]), shares.to(rows.device)
-    size = max(1, STACK_BLOCK // len(rows))
-    for start in range(0, len(mean), size):
-        # w = sum_k a_k w_k
-        part = slice(start, start + size)
-        mean[part] = shares @ rows[places, part].double()
-    return mean
 
 
 def validate(
@@ -281,8 +188,6 @@ def validate(
 
 def expect_alike(what: str, tensors: Tensors, expected: Tensors) -> None:
     """Raise ValueError unless names, shapes, types and devices are as expected."""
-    if type(tensors) is Row and tensors.stack.is_like(expected):
-        return
     if expected.keys() != tensors.keys():
         wrong = sorted(expected.keys() ^ tensors.keys())
         found = "missing" if wrong[0] in expected else "unknown"
@@ -308,8 +213,6 @@ def _in_words(value: Tensor) -> str:
 
 def expect_tensors(what: str, tensors: Tensors) -> None:
     """Raise ValueError unless ``tensors`` is a dictionary of named tensors."""
-    if type(tensors) is Row:
-        return
     if not isinstance(tensors, dict):
         raise ValueError(
             f"{what} must be a dictionary of named tensors, found "
@@ -361,8 +264,6 @@ def expect_classes(
 
 def refuse_nan(tensors: Tensors) -> None:
     """Raise ValueError when a value is NaN or infinite; the name is given."""
-    if type(tensors) is Row and tensors.stack.is_finite[tensors.place]:
-        return
     for name, value in tensors.items():
         # The sum is cheap and finite unless some value is not, or it overflows.
         if not value.is_floating_point() or math.isfinite(value.sum()):

@@ -3,7 +3,6 @@
 from .contract import Answer, Engine, Failure, Job, Question
 from .faults import Faults, FaultyEngine
 from .local import LocalEngine
-from .processes import ProcessEngine
 from .stacked import StackedEngine, pays, refusal
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "FaultyEngine",
     "Job",
     "LocalEngine",
-    "ProcessEngine",
     "Question",
     "StackedEngine",
     "open_engine",
@@ -26,24 +24,19 @@ def open_engine(
 ) -> Engine:
     """The engine of that name (or itself), opened for the job.
 
-    - "local": worker threads, one client at a time each.
-    - "processes": the same in worker processes, for small models.
-    - "stacked": all clients at once; ValueError says what does not fit.
-    - "auto": stacked where the method and the model allow it and it pays, else local.
+    engine: "local": worker threads that train one client at a time each;
+            "stacked": all clients at once, ValueError with the reason if they cannot;
+            "auto": stacked where that is possible and pays, else local.
     """
     if isinstance(engine, str):
-        known = {
-            "local": LocalEngine,
-            "processes": ProcessEngine,
-            "stacked": StackedEngine,
-        }
-        can_stack = pays(job) and not refusal(job)
-        known["auto"] = StackedEngine if can_stack else LocalEngine
-        if engine not in known:
+        known = {"local": LocalEngine, "stacked": StackedEngine}
+        if engine not in ("auto", *known):
             raise ValueError(
-                f"engine must be one of {sorted(known)}, found {engine!r}; for Flower, "
-                "which takes the run as a recipe, see LocalFlower"
+                f"engine must be one of {['auto', *known]}, found {engine!r}; for "
+                "Flower, which builds the run from a recipe, see LocalFlower"
             )
+        if engine == "auto":
+            engine = "stacked" if pays(job) and not refusal(job) else "local"
         engine = known[engine](workers)
     if faults is not None:
         engine = FaultyEngine(engine, faults)

@@ -27,7 +27,6 @@ from ..core.rng import Stream, layer_noise, numpy_stream
 from ..federation.federation import Federation, Samples
 from ..training.local import Learner, PrivateState, train_client
 from .contract import Answer, Failure, Job, Question, SetupUpload
-from .onednn_linear import widened
 
 EVALUATION_VALUES, EVALUATION_BATCH = 125 * 28 * 28, 2000
 """Values of pictures per batch on a CPU, what fits a core's cache; most samples."""
@@ -70,7 +69,7 @@ class LocalEngine:
     ``workers=1`` is the plain serial loop in the calling thread. Results do not depend
     on the number: every visit and evaluation runs with one intra-op thread, and the
     caller's setting is restored. PyTorch's kernels release the interpreter's lock, so
-    threads are as fast as processes here, without copies.
+    threads are as fast as processes, without copies.
     """
 
     holds_clients, is_exact = True, True
@@ -100,9 +99,7 @@ class LocalEngine:
         keep_freed_memory()
         self._learners: queue.SimpleQueue = queue.SimpleQueue()
         for _ in range(self.workers):
-            own = copy.deepcopy(job.model)
-            own = own if job.training.compile else widened(own)
-            self._learners.put(Learner(own, job.training.compile))
+            self._learners.put(Learner(copy.deepcopy(job.model), job.training.compile))
 
     def client_setup(
         self, client_ids: Sequence[int], broadcast: Broadcast

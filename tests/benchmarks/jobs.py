@@ -28,9 +28,7 @@ from fedlab_support.core.metrics import task
 from fedlab_support.core.rng import numpy_stream
 from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.data import DomainData
-from fedlab_support.engines.batched import many_linear
 from fedlab_support.engines.local import one_intra_op_thread_here
-from fedlab_support.engines.onednn_linear import widened
 from fedlab_support.federation.federation import Store
 
 
@@ -154,15 +152,11 @@ def plain(job: Job, device: str = "cpu") -> Iterator[None]:
         yield
 
 
-def floor(job: Job, form: Callable = widened) -> Iterator[None]:
-    """Rounds of the bare arithmetic, on two workers of one thread each.
-
-    ``form``: which kernels the layers go by, from a model to a model; the best there
-    are, or PyTorch's own.
-    """
+def floor(job: Job) -> Iterator[None]:
+    """Rounds of the bare arithmetic, on two workers of one thread each."""
     x, y = job.floats()
     channels_last = torch.channels_last
-    models = [form(job.initial()).to(memory_format=channels_last) for _ in range(2)]
+    models = [job.initial().to(memory_format=channels_last) for _ in range(2)]
     num, first = job.cohort * job.samples, job.num_clients * job.samples
     shares = [(models[k], x[k * num // 2 : (k + 1) * num // 2]) for k in range(2)]
     tests = [(m, part) for m, part in zip(models, x[first:].chunk(2), strict=True)]
@@ -221,7 +215,7 @@ def bare_threads(job: Job) -> Iterator[None]:
     form = {"memory_format": torch.channels_last}
     models: SimpleQueue[nn.Module] = SimpleQueue()
     for _ in range(2):
-        models.put(widened(job.initial()).to(**form))
+        models.put(job.initial().to(**form))
     first = job.num_clients * job.samples
     start = [p.detach().clone() for p in job.initial().to(**form).parameters()]
 
@@ -264,15 +258,8 @@ def network(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor
     return F.linear(F.linear(x, w1, b1).relu(), w2, b2)
 
 
-def batched_loss(x: Tensor, y: Tensor, w1, b1, w2, b2) -> Tensor:
-    """The sum of all clients' mean losses, by batched products; x (K, B, 64)."""
-    logits = many_linear(many_linear(x, w1, b1).relu(), w2, b2)
-    losses = task("classification").losses(logits.flatten(0, 1), y.flatten())
-    return losses.mean() * len(x)
-
-
 def vmapped_loss(x: Tensor, y: Tensor, *own: Tensor) -> Tensor:
-    """The same by ``torch.func.vmap`` of one client's loss."""
+    """The sum of all clients' mean losses by ``torch.func.vmap``; x (K, B, 64)."""
 
     def one(x: Tensor, y: Tensor, *own: Tensor) -> Tensor:
         return task("classification").losses(network(x, *own), y).mean()
@@ -280,7 +267,7 @@ def vmapped_loss(x: Tensor, y: Tensor, *own: Tensor) -> Tensor:
     return vmap(one)(x, y, *own).sum()
 
 
-def bare_stacked(job: Job, loss: Callable = batched_loss) -> Iterator[None]:
+def bare_vmap(job: Job) -> Iterator[None]:
     """Rounds of the two-layer network by hand, all clients in one stack."""
     x, y = (values.flatten(1) if values.ndim > 1 else values for values in job.floats())
     k, b, first = job.cohort, job.batch_size, job.num_clients * job.samples
@@ -300,7 +287,7 @@ def bare_stacked(job: Job, loss: Callable = batched_loss) -> Iterator[None]:
         for mine in rows.split(b, dim=1):
             for parameter in own:
                 parameter.grad = None
-            loss(x[mine], y[mine], *own).backward()
+            vmapped_loss(x[mine], y[mine], *own).backward()
             optimiser.step()
         start = [p.detach().mean(0) for p in own]
         with torch.inference_mode():
