@@ -10,7 +10,7 @@ from functools import lru_cache
 import ipywidgets as W
 import numpy as np
 
-from fedlab_support.core.checks import expect, expect_count
+from fedlab_support.core.checks import Settings, expect, setting
 from fedlab_support.core.history import ALL_CLIENTS
 from fedlab_support.data import DomainData, load
 from fedlab_support.data.builtin import BUILT_IN
@@ -51,33 +51,29 @@ _load = lru_cache(maxsize=2)(load)
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(Settings):
     """What the playground's controls say, checked.
 
     Raises ValueError for a value out of its range.
     """
 
-    data: str = "digit_domains"  # a built-in set
+    data: str = setting("digit_domains", one_of=BUILT_IN)  # a built-in set
     skew: str = "by domain"  # a key of SKEWS
-    concentration: float = 0.5  # of Dirichlet, > 0; large values are close to iid
-    clients: int = 10  # K, 2…MOST_CLIENTS
-    cohort: int = 5  # drawn for every round, 1…K
+    concentration: float = setting(  # of Dirichlet; large values are close to iid
+        0.5, above=0, at_most=1000
+    )
+    clients: int = setting(10, at_least=2, at_most=MOST_CLIENTS)  # K
+    cohort: int = setting(5, at_least=1)  # drawn for every round, at most K
     method: str = "FedAvg"  # a label of `methods.catalogue`, with its own defaults
-    lr: float = 0.05  # learning rate of the clients, ≥ 0
+    lr: float = setting(0.05, at_least=0, at_most=10)  # learning rate of the clients
 
     def __post_init__(self) -> None:
-        known = {"data": BUILT_IN, "skew": SKEWS, "method": catalogue()}
-        for name, names in known.items():
-            one_of = f"one of {', '.join(names)}"
-            expect(self, name, one_of, getattr(self, name) in names)
-        expect_count(self, 1, "clients", "cohort")
-        in_range = 2 <= self.clients <= MOST_CLIENTS
-        expect(self, "clients", f"in 2…{MOST_CLIENTS}", in_range)
+        super().__post_init__()
+        for name, known in {"skew": SKEWS, "method": catalogue()}.items():
+            one_of = f"one of {', '.join(known)}"
+            expect(self, name, one_of, getattr(self, name) in known)
         is_possible = self.cohort <= self.clients
         expect(self, "cohort", f"at most the {self.clients} clients", is_possible)
-        expect(self, "lr", "in 0…10", 0 <= self.lr <= 10)
-        is_right = 0 < self.concentration <= 1000
-        expect(self, "concentration", "> 0 and at most 1000", is_right)
 
     def run(self, seed: int = 0) -> Run:
         """The run that these settings ask for, nothing trained yet.

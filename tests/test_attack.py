@@ -140,7 +140,9 @@ def test_pictures_that_are_no_colours_are_refused():
 
 
 def test_an_unknown_distance_is_refused():
-    with pytest.raises(ValueError, match=r"distance must be one of.*'lpips'"):
+    with pytest.raises(
+        ValueError, match=r"distance must be 'mse' or 'perceptual', .*'lpips'"
+    ):
         StyleInversion(distance="lpips")
 
 

@@ -470,7 +470,7 @@ def test_impossible_settings_are_refused_at_once(settings):
 
 
 def test_a_mean_of_one_picture_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match="mean of one picture is that picture"):
+    with pytest.raises(ValueError, match="mean of one image is that image"):
         FedMix(smallest_group=1)
     with pytest.raises(ValueError, match=r"≥ 4: means of fewer .* found 3"):
         FedMix(group_size=3, smallest_group=4)

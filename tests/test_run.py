@@ -70,7 +70,7 @@ def test_bad_settings_are_refused_before_any_training(
 
 @pytest.mark.parametrize("lr", [float("nan"), float("inf"), -0.1])
 def test_a_learning_rate_that_is_no_number_is_refused(lr):
-    with pytest.raises(ValueError, match=r"lr must lie in .* found"):
+    with pytest.raises(ValueError, match=r"lr must be ≥ 0 and finite, found"):
         LocalTraining(lr=lr)
 
 

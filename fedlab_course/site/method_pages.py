@@ -10,6 +10,7 @@ import tokenize
 from dataclasses import MISSING, fields
 from pathlib import Path
 
+from fedlab_support.core.checks import ranges
 from fedlab_support.methods import HOOKS, FedAvg, catalogue, changed_hooks
 
 
@@ -48,25 +49,33 @@ def method_page(label: str, kind: type[FedAvg]) -> str:
 
 
 def settings_table(kind: type[FedAvg]) -> str:
-    """A Markdown table of a method's fields: default, and the comment beside each."""
-    rows = [_row("setting", "default", "meaning"), _row("---", "---", "---")]
-    comments = field_comments(kind)
+    """A Markdown table of a method's fields: default, range, and the comment."""
+    head = ("setting", "default", "allowed", "meaning")
+    rows = [_row(*head), _row(*["---"] * len(head))]
+    comments, known = field_comments(kind), ranges(kind)
     for field in fields(kind):
         default = "" if field.default is MISSING else f"`{field.default!r}`"
-        rows.append(_row(f"`{field.name}`", default, comments.get(field.name, "")))
+        type_, limits = known.get(field.name, ("", None))
+        allowed = limits.words(type_) if limits else ""
+        meaning = comments.get(field.name, "")
+        rows.append(_row(f"`{field.name}`", default, allowed, meaning))
     return "\n".join(rows) + "\n"
 
 
 def field_comments(kind: type) -> dict[str, str]:
-    """The comment at the end of each field's line, a child's before its parent's."""
+    """The first comment on each field's lines, a child's before its parent's."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__[:-1]):
         source = inspect.getsource(owner)
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
         said = {t.start[0]: t.string for t in tokens if t.type == tokenize.COMMENT}
         for node in ast.parse(source).body[0].body:
-            if isinstance(node, ast.AnnAssign) and node.end_lineno in said:
-                found[node.target.id] = said[node.end_lineno].lstrip("# ")
+            if not isinstance(node, ast.AnnAssign):
+                continue
+            for line in range(node.lineno, node.end_lineno + 1):
+                if line in said:
+                    found[node.target.id] = said[line].lstrip("# ")
+                    break
     return found
 
 

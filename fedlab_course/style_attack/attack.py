@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedlab_support.core.checks import expect
+from fedlab_support.core.checks import setting
 from fedlab_support.core.messages import Tensors
 from fedlab_support.data import DomainData
 from fedlab_support.federation.federation import Batch, Federation
@@ -33,15 +33,12 @@ class StyleInversion(FedAvg):
     generator by regression, without a discriminator, and so do we.
     """
 
-    distance: str = "mse"  # to the true picture; or "perceptual", of the style network
+    distance: str = setting(  # or "perceptual", by the style network
+        "mse", one_of=DISTANCES
+    )
     jointly: bool = True  # styles are made white; False: each number scaled by itself
 
     stackable: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known = self.distance in DISTANCES
-        expect(self, "distance", f"one of {DISTANCES}", known)
 
     def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """Look at all styles once; they do not change."""

@@ -1,43 +1,145 @@
-"""One form for refusing a setting: what was expected, and what came."""
+"""Ranges of settings: declared beside the fields of a dataclass, checked here."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
+from typing import Any
 
 
-def expect(settings: object, name: str, allowed: str, is_right: bool) -> None:
+@dataclass(frozen=True)
+class Range:
+    """The values that a setting may have; its type is that of the field.
+
+    at_least, above: closed or open lower bound.
+    at_most, below: closed or open upper bound. Numbers are finite, unless a closed
+        bound is infinite.
+    one_of: the only values allowed.
+    holds, allowed: a test of the value, and the values that pass it in words.
+    hint: what to do instead, for the error message.
+    """
+
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    one_of: Collection | None = None
+    holds: Callable[[object], bool] | None = None
+    allowed: str = ""
+    hint: str = ""
+
+    def contains(self, value: object, kind: str) -> bool:
+        """Whether ``value`` is allowed in a field of type ``kind``, as in "int"."""
+        kind, optional = _split(kind)
+        if value is None:
+            return optional
+        if self.holds is not None:
+            return self.holds(value)
+        if self.one_of is not None:
+            # True == 1, but a flag is not a number
+            return not isinstance(value, bool) and value in tuple(self.one_of)
+        if kind == "bool":
+            return isinstance(value, bool)
+        number = Integral if kind == "int" else Real
+        if isinstance(value, bool) or not isinstance(value, number):
+            return False
+        return (
+            (math.isfinite(value) or value in (self.at_least, self.at_most))
+            and (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.below is None or value < self.below)
+        )
+
+    def words(self, kind: str) -> str:
+        """The values allowed in a field of type ``kind``, as in "≥ 0 and finite"."""
+        kind, optional = _split(kind)
+        return ("None or " if optional else "") + self._values(kind)
+
+    def _values(self, kind: str) -> str:
+        if self.holds is not None:
+            return self.allowed
+        if self.one_of is not None:
+            *others, last = map(repr, self.one_of)
+            joined = f"{', '.join(others)} or {last}" if others else last
+            return f"one of {joined}" if len(others) > 1 else joined
+        if kind == "bool":
+            return "True or False"
+        low = self.at_least if self.above is None else self.above
+        high = self.at_most if self.below is None else self.below
+        if low is not None and high not in (None, math.inf):
+            opened, closed = "(["[self.above is None], ")]"[self.below is None]
+            is_closed = (opened, closed) == ("[", "]")
+            bounds = (
+                f"in {low}…{high}" if is_closed else f"in {opened}{low}, {high}{closed}"
+            )
+        else:
+            ends = {"≥": self.at_least, ">": self.above, "<": self.below}
+            ends["≤"] = None if self.at_most == math.inf else self.at_most
+            bounds = " and ".join(f"{s} {v}" for s, v in ends.items() if v is not None)
+            if kind == "float" and self.at_most != math.inf:
+                bounds = f"{bounds} and finite" if bounds else "a finite number"
+        return f"a whole number {bounds}".strip() if kind == "int" else bounds
+
+
+def setting(default: object, **limits: Any) -> Any:
+    """Declare a field with its range.
+
+    As in ``mu: float = setting(0.1, at_least=0)``.
+
+    limits: as in `Range`. A field of type "… | None" may be None, too.
+    """
+    return field(default=default, metadata={"range": Range(**limits)})
+
+
+def ranges(kind: type) -> dict[str, tuple[str, Range]]:
+    """Type and range of the settings of a dataclass, by name.
+
+    A field that a subclass declares again without a range keeps its parent's. Flags
+    need no declaration; other fields without a range may have any value.
+    """
+    declared = [getattr(base, "__dataclass_fields__", {}) for base in kind.__mro__]
+    found = {}
+    for each in fields(kind):
+        name = each.name
+        known = [d[name].metadata.get("range") for d in declared if name in d]
+        limits = next((limits for limits in known if limits is not None), None)
+        words = each.type if isinstance(each.type, str) else _name(each.type)
+        if limits is None and _split(words)[0] == "bool":
+            limits = Range()
+        if limits is not None:
+            found[name] = (words, limits)
+    return found
+
+
+class Settings:
+    """Base of frozen dataclasses of settings: checks every field against its range.
+
+    Raises ValueError for the first field outside its range.
+    """
+
+    def __post_init__(self) -> None:
+        for name, (kind, limits) in ranges(type(self)).items():
+            is_right = limits.contains(getattr(self, name), kind)
+            expect(self, name, limits.words(kind), is_right, limits.hint)
+
+
+def expect(
+    settings: object, name: str, allowed: str, is_right: bool, hint: str = ""
+) -> None:
     """Raise ValueError unless ``is_right``; ``allowed`` says what ``name`` may be."""
     if not is_right:
-        raise ValueError(f"{name} must be {allowed}, found {getattr(settings, name)!r}")
+        found = f"{name} must be {allowed}, found {getattr(settings, name)!r}"
+        raise ValueError(f"{found}; {hint}" if hint else found)
 
 
-def expect_not_negative(settings: object, *names: str) -> None:
-    """Raise ValueError unless all these settings are ≥ 0 and finite."""
-    for name in names:
-        is_right = 0 <= getattr(settings, name) < math.inf
-        expect(settings, name, "≥ 0 and finite", is_right)
+def _split(kind: str) -> tuple[str, bool]:
+    """A type without its "| None", and whether it had one."""
+    parts = [part.strip() for part in kind.split("|")]
+    return " | ".join(p for p in parts if p != "None"), "None" in parts
 
 
-def expect_fractions(settings: object, *names: str) -> None:
-    """Raise ValueError unless all these settings lie in 0…1."""
-    for name in names:
-        expect(settings, name, "in 0…1", 0 <= getattr(settings, name) <= 1)
-
-
-def expect_count(settings: object, least: int, *names: str) -> None:
-    """Raise ValueError unless all these settings are whole numbers ≥ ``least``."""
-    for name in names:
-        value = getattr(settings, name)
-        is_count = type(value) is int and value >= least
-        expect(settings, name, f"a whole number ≥ {least}", is_count)
-
-
-def expect_flags(settings: object) -> None:
-    """Raise ValueError unless all settings of a dataclass that are flags are bools.
-
-    A "no" would switch them on.
-    """
-    for name in (field.name for field in fields(settings) if field.type == "bool"):
-        is_flag = isinstance(getattr(settings, name), bool)
-        expect(settings, name, "True or False", is_flag)
+def _name(kind: object) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)

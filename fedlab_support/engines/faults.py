@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import torch
 
-from ..core.checks import expect
+from ..core.checks import Settings, setting
 from ..core.messages import Broadcast, Message
 from ..core.rng import numpy_stream
 from ..training.local import PrivateState
@@ -21,7 +21,7 @@ REASONS = {
 
 
 @dataclass(frozen=True)
-class Faults:
+class Faults(Settings):
     """How likely a client of a round fails, and in which way; at most one a visit.
 
     Who drops out or is late sends nothing and keeps nothing of the visit; such a client
@@ -32,15 +32,19 @@ class Faults:
     ValueError for a probability outside 0…1 and for more than 1 together.
     """
 
-    drop: float = 0.0  # never answers
-    late: float = 0.0  # stops at the deadline, as with Run(deadline=...)
-    nan: float = 0.0  # one value of its weights or report is NaN or infinite
-    malformed: float = 0.0  # one of WAYS: names, shapes, types, counts, senders
+    drop: float = setting(0.0, at_least=0, at_most=1)  # never answers
+    late: float = setting(  # stops at the deadline, as with Run(deadline=...)
+        0.0, at_least=0, at_most=1
+    )
+    nan: float = setting(  # one value of its weights or report is NaN or infinite
+        0.0, at_least=0, at_most=1
+    )
+    malformed: float = setting(  # one of WAYS: names, shapes, types, counts, senders
+        0.0, at_least=0, at_most=1
+    )
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            expect(self, each.name, "a probability in 0…1", 0 <= value <= 1)
+        super().__post_init__()
         if math.fsum(self._chances().values()) > 1:
             raise ValueError(f"probabilities must sum to at most 1, found {self}")
 

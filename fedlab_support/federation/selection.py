@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.checks import expect, expect_flags, expect_fractions
+from ..core.checks import Settings, setting
 from ..core.messages import Tensors
 from ..core.rng import numpy_stream
 
@@ -82,7 +82,7 @@ class by_size:  # noqa: N801
 
 
 @dataclass(frozen=True)
-class availability:  # noqa: N801
+class availability(Settings):  # noqa: N801
     """``num_clients`` clients, out of two groups that are not equally often there.
 
     A share ``share`` of the clients, drawn once per run, forms group 1. A draw falls
@@ -100,13 +100,9 @@ class availability:  # noqa: N801
     """
 
     num_clients: int
-    share: float = 0.1  # s, of the clients in group 1, in (0, 1)
-    probability: float = 0.5  # p, of group 1 as a whole, in [0, 1]
+    share: float = setting(0.1, at_least=0, at_most=1)  # s, of the clients in group 1
+    probability: float = setting(0.5, at_least=0, at_most=1)  # p, of group 1 as a whole
     redraw: bool = False  # True: another group 1 in every round
-
-    def __post_init__(self) -> None:
-        expect_fractions(self, "share", "probability")
-        expect_flags(self)
 
     def check(self, num_clients: int) -> None:
         """Raise ValueError when a group of ``num_clients`` clients would be empty."""
@@ -146,7 +142,7 @@ class availability:  # noqa: N801
 
 
 @dataclass(frozen=True)
-class power_of_choice:  # noqa: N801
+class power_of_choice(Settings):  # noqa: N801
     """The ``num_clients`` candidates on whose data the model is worst.
 
     ``candidates`` clients are drawn by size and asked for the loss of the current
@@ -164,19 +160,16 @@ class power_of_choice:  # noqa: N801
     """
 
     num_clients: int
-    candidates: int = 10  # d, in num_clients…K; num_clients gives by_size
-    mode: str = "top"  # or "proportional"
+    candidates: int = setting(10)  # d, in num_clients…K; num_clients gives by_size
+    mode: str = setting("top", one_of=("top", "proportional"))  # or "proportional"
 
     def __post_init__(self) -> None:
-        is_whole = isinstance(self.candidates, int | np.integer)
-        expect(self, "candidates", "a whole number", is_whole)
+        super().__post_init__()
         if self.candidates < self.num_clients:
             raise ValueError(
                 "candidates must be at least num_clients, found "
                 f"{self.candidates} candidates for {self.num_clients} clients"
             )
-        modes = ("top", "proportional")
-        expect(self, "mode", "'top' or 'proportional'", self.mode in modes)
 
     def check(self, num_clients: int) -> None:
         """Raise ValueError when there are fewer clients than candidates."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect_not_negative
+from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
 from ..training.local import ClientContext
 from .fedavg import FedAvg
@@ -48,12 +48,10 @@ class AFL(ReceivedLoss, FedAvg):
     """
 
     weighting: str = "equal"  # how λ starts, or "examples"
-    mixture_lr: float = 0.1  # step of λ, ≥ 0; 0 gives FedAvg of the same weighting
+    mixture_lr: float = setting(  # step of λ; 0 gives FedAvg of the same weighting
+        0.1, at_least=0
+    )
     memoryless: bool = False  # True: each round's step begins where λ started
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect_not_negative(self, "mixture_lr")
 
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """How many examples there are."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect, expect_count
+from ..core.checks import setting
 from ..core.messages import Tensors
 from ..federation.federation import Batch, Samples
 from ..models.style import adain
@@ -39,22 +39,19 @@ class CCST(FedAvg):
     """
 
     network: str = "small"  # that transfers styles; or the path of a file
-    form: str = "fisc"  # or "official"
-    num_styles: int | None = None  # K per picture, ≥ 1; None: 1, or 3 officially
-    strength: float | None = None  # of the transfer, in 0…1; None: 0.5, or 1 officially
+    form: str = setting("fisc", one_of=("fisc", "official"))  # or "official"
+    num_styles: int | None = setting(  # K per picture; None: 1, or 3 officially
+        None, at_least=1
+    )
+    strength: float | None = setting(  # of the transfer; None: 0.5, or 1 officially
+        None, at_least=0, at_most=1
+    )
     own_style: bool | None = None  # may the own style be drawn? None: only officially
-    num_single: int = 0  # pictures whose styles are said; 0: one style of all of them
+    num_single: int = setting(  # images whose styles are sent; 0: one style for all
+        0, at_least=0
+    )
 
     stackable: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect(self, "form", "'fisc' or 'official'", self.form in ("fisc", "official"))
-        num, strength = self.num_styles, self.strength
-        is_count = num is None or (isinstance(num, int) and num >= 1)
-        expect(self, "num_styles", "None or a whole number ≥ 1", is_count)
-        expect(self, "strength", "None or in 0…1", 0 <= (strength or 0) <= 1)
-        expect_count(self, 0, "num_single")
 
     @property
     def is_official(self) -> bool:

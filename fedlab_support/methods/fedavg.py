@@ -10,14 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..core.checks import expect, expect_flags
+from ..core.checks import Settings, setting
 from ..core.messages import Message, Server, Tensors, weighted_mean
 from ..federation.federation import Batch, Federation
 from ..training.local import ClientContext, LocalTraining, build_optimiser
 
+WEIGHTINGS = ("examples", "equal")
+
 
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(Settings):
     """Average the weights of clients that each trained for a while.
 
     A method is its difference from this class: it subclasses FedAvg, adds its settings
@@ -28,18 +30,15 @@ class FedAvg:
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
 
-    weighting: str = "examples"  # or "equal": each client counts the same
+    weighting: str = setting(  # or "equal": each client counts the same
+        "examples", one_of=WEIGHTINGS
+    )
 
     stackable: ClassVar[bool] = True  # may the stacked engine train it?
     needs_classes: ClassVar[bool] = False  # each picture's one class, beside the task
     predicts_personally: ClassVar[bool] = True  # with private weights, if there are any
     predicts_alone: ClassVar[bool] = True  # a picture, whatever else is in its batch
     keeps_back: ClassVar[float] = 0.0  # share of its samples that a client needs as val
-
-    def __post_init__(self) -> None:
-        known = ("examples", "equal")
-        expect(self, "weighting", "'examples' or 'equal'", self.weighting in known)
-        expect_flags(self)
 
     @property
     def label(self) -> str:

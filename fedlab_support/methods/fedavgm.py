@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from ..core.checks import expect
+from ..core.checks import setting
 from ..core.messages import Message, Server
 from .fedavg import FedAvg
 
@@ -26,13 +25,8 @@ class FedAvgM(FedAvg):
     Source: Hsu, Qi, Brown, arXiv:1909.06335, 2019, section 4.3.
     """
 
-    momentum: float = 0.9  # of the server, in [0, 1); 0 gives FedAvg
-    server_lr: float = 1.0  # step of the server, > 0; 1 gives FedAvg
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect(self, "momentum", "in [0, 1)", 0 <= self.momentum < 1)
-        expect(self, "server_lr", "> 0 and finite", 0 < self.server_lr < math.inf)
+    momentum: float = setting(0.9, at_least=0, below=1)  # of the server; 0 gives FedAvg
+    server_lr: float = setting(1.0, above=0)  # step of the server; 1 gives FedAvg
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """Step the server: v <- beta v + (w - mean);  w <- w - eta v."""

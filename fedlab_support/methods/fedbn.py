@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..core.checks import expect
+from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors, weighted_mean
 from ..training.local import ClientContext, frozen_modules, trained_names
 from .fedavg import FedAvg
@@ -37,14 +37,11 @@ class FedBN(FedAvg):
     Source: Li et al., ICLR 2021, Algorithm 1; code at med-air/FedBN 2fa38ad.
     """
 
-    unseen: str = "batch"  # or "average", or "adapt"
+    unseen: str = setting(  # or "average", or "adapt"
+        "batch", one_of=("batch", "average", "adapt")
+    )
 
     stackable: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known = ("batch", "average", "adapt")
-        expect(self, "unseen", f"one of {known}", self.unseen in known)
 
     @property
     def predicts_alone(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, fft, nn
 from torch.func import functional_call
 
-from ..core.checks import expect, expect_not_negative
+from ..core.checks import setting
 from ..core.messages import Tensors, expect_classes
 from ..federation.federation import Batch
 from ..training.local import ClientContext
@@ -38,22 +39,22 @@ class FedDG(FedAvg):
     Source: Liu et al., CVPR 2021; code at 0a281e4.
     """
 
-    alpha: float = 0.05  # half width of the window over the shorter side, in [0, 0.5)
-    mixing: float | None = None  # share of the foreign amplitude; None: uniform in 0…1
-    beta: float = 1e-3  # virtual step, ≥ 0; 0 looks ahead by no step
-    clip: float = 100.0  # largest entry of the virtual step's gradient, > 0
+    alpha: float = setting(  # half width of the window over the shorter side
+        0.05, at_least=0, below=0.5
+    )
+    mixing: float | None = setting(  # of the foreign amplitude; None: uniform in 0…1
+        None, at_least=0, at_most=1
+    )
+    beta: float = setting(1e-3, at_least=0)  # virtual step; 0 looks ahead by no step
+    clip: float = setting(  # largest entry of the virtual step's gradient
+        100.0, above=0, at_most=math.inf
+    )
     match_label: bool = False  # True: foreign pictures of the same class, if any
-    bank_share: float = 1.0  # of a client's amplitudes that it says, in (0, 1]
+    bank_share: float = setting(  # of a client's amplitudes that it says
+        1.0, above=0, at_most=1
+    )
 
     stackable: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect(self, "alpha", "in [0, 0.5), half a picture", 0 <= self.alpha < 0.5)
-        expect(self, "mixing", "None or in 0…1", 0 <= (self.mixing or 0) <= 1)
-        expect_not_negative(self, "beta")
-        expect(self, "clip", "> 0", self.clip > 0)
-        expect(self, "bank_share", "in (0, 1]", 0 < self.bank_share <= 1)
 
     @property
     def needs_classes(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect, expect_not_negative
+from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
 from ..federation.federation import Federation
 from ..training.local import ClientContext
@@ -37,21 +37,19 @@ class FedDGGA(FedAvg):
     Source: Zhang et al., CVPR 2023; code at 8d03a24.
     """
 
-    weighting: str = "equal"  # what the weights are before the first gaps are known
-    step: float = 0.2  # d, the largest change of a weight, ≥ 0; 0: equal weights stay
-    rounds: int | None = None  # R, over which the step falls to 0; None: it stays
+    weighting: str = setting(  # what the weights are before the first gaps are known
+        "equal", one_of=("equal",)
+    )
+    step: float = setting(  # d, the largest change of a weight; 0: equal weights stay
+        0.2, at_least=0
+    )
+    rounds: int | None = setting(  # R, over which the step falls to 0; None: it stays
+        None, at_least=1
+    )
     centred: bool = True  # False: a gap above 0 adds weight, even if all others do more
 
     label: ClassVar[str] = "FedDG-GA"
     keeps_back: ClassVar[float] = 0.2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect(self, "weighting", "'equal': weights adjust", self.weighting == "equal")
-        expect_not_negative(self, "step")
-        is_count = isinstance(self.rounds, int) and self.rounds >= 1
-        allowed = "None or a whole number ≥ 1"
-        expect(self, "rounds", allowed, self.rounds is None or is_count)
 
     def check_federation(self, federation: Federation) -> None:
         """Every client keeps samples back; ValueError otherwise."""

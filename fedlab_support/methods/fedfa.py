@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect, expect_fractions, expect_not_negative
+from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
 from ..models.layers.augmentation import FUSIONS, FeatureAugmentation
 from ..models.stages import insert, stage_numbers
@@ -35,25 +35,28 @@ class FedFA(FedAvg):
     """
 
     weighting: str = "equal"  # as paper and code average
-    p: float = 0.5  # chance that a layer changes a batch, in [0, 1]; 0 gives FedAvg
-    alpha: float = 0.99  # share of the past in the moments, in [0, 1]; 0: last batch
+    p: float = setting(  # chance that a layer changes a batch; 0 gives FedAvg
+        0.5, at_least=0, at_most=1
+    )
+    alpha: float = setting(  # share of the past in the moments; 0: last batch
+        0.99, at_least=0, at_most=1
+    )
     stages: tuple[int, ...] | None = None  # with a layer, from 1; None: all
-    fusion: str = "adaptive"  # or "direct"; "client" (FedFA-C), "random" (FedFA-R)
-    server_variance: str = "channel"  # or "scalar", as released
-    stats_carry: str = "persist"  # moments from round to round; "average", "reset"
-    noise: float = 0.0  # deviation of noise on what is said of features, ≥ 0; 0: none
+    fusion: str = setting(  # or "direct"; "client" (FedFA-C), "random" (FedFA-R)
+        "adaptive", one_of=FUSIONS
+    )
+    server_variance: str = setting(  # or "scalar", as released
+        "channel", one_of=("channel", "scalar")
+    )
+    stats_carry: str = setting(  # moments from round to round; "average", "reset"
+        "persist", one_of=("persist", "average", "reset")
+    )
+    noise: float = setting(  # deviation of noise on what is said of features; 0: none
+        0.0, at_least=0
+    )
 
     stackable: ClassVar[bool] = False
     predicts_personally: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect_fractions(self, "p", "alpha")
-        expect_not_negative(self, "noise")
-        kinds = {"fusion": FUSIONS, "server_variance": ("channel", "scalar")}
-        kinds["stats_carry"] = ("persist", "average", "reset")
-        for name, known in kinds.items():
-            expect(self, name, f"one of {known}", getattr(self, name) in known)
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """A layer behind each of the chosen stages."""

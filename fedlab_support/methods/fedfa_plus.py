@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -10,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect, expect_count, expect_not_negative
+from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
 from ..federation.federation import Batch
 from ..models.layers.histogram import (
@@ -41,19 +40,17 @@ class FedFAPlus(FedFA):
     sections 3.3 and 3.4.
     """
 
-    alignment: float = 0.1  # lambda, ≥ 0; 0 says no histogram and gives FedFA
-    bins: int = 8  # L ≥ 2; the outermost lie beyond the range, so six fill it
-    temperature: float = 0.01  # tau > 0; → 0 gives hard bins
+    alignment: float = setting(  # lambda; 0 says no histogram and gives FedFA
+        0.1, at_least=0
+    )
+    bins: int = setting(  # L; the outermost lie beyond the range, so six fill it
+        8, at_least=2
+    )
+    temperature: float = setting(0.01, above=0)  # tau; → 0 gives hard bins
     aligned_stage: int | None = None  # from 1; None: the last
     pool_features: bool = False  # True: a value per picture and channel, not per pixel
 
     label: ClassVar[str] = "FedFA+"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect_not_negative(self, "alignment")
-        expect(self, "temperature", "> 0", 0 < self.temperature < math.inf)
-        expect_count(self, 2, "bins")
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """FedFA's layers, and behind those of the aligned stage one that listens."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect, expect_not_negative
+from ..core.checks import expect, setting
 from ..core.messages import Server, Tensors
 from ..federation.federation import Batch
 from ..models.prompted_vit import Prompts, TypePrompts
@@ -39,18 +38,15 @@ class FedGCR(FedGR):
 
     init: str = "normal"
     customise: bool = True  # False: the same prompts for all pictures, as in FedGR
-    gc_weight: float = 0.5  # lambda1, ≥ 0; 0 leaves it out
-    ra_weight: float = 0.1  # lambda2, ≥ 0; 0 leaves it out
-    temperature: float = 0.5  # tau of both, ≥ 0.001
+    gc_weight: float = setting(0.5, at_least=0)  # lambda1; 0 leaves it out
+    ra_weight: float = setting(0.1, at_least=0)  # lambda2; 0 leaves it out
+    temperature: float = setting(0.5, at_least=1e-3)  # tau of both
     group_early: bool = False  # True: by the received model's h, as in the code
 
     def __post_init__(self) -> None:
         super().__post_init__()
         is_steered = self.num_prompts > 0 or not self.customise
         expect(self, "num_prompts", "≥ 1 where they are customised", is_steered)
-        expect_not_negative(self, "gc_weight", "ra_weight")
-        is_warm = 1e-3 <= self.temperature < math.inf
-        expect(self, "temperature", "≥ 0.001 and finite", is_warm)
 
     @property
     def kind(self) -> type[Prompts]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..core.checks import expect, expect_fractions
+from ..core.checks import setting
 from ..core.messages import Message, Server
 from .fedavg import FedAvg
 
@@ -30,16 +30,13 @@ class FedGMA(FedAvg):
     Source: Tenison et al., TMLR 2023; code of inouye-lab/FedDG_Benchmark at da58f76.
     """
 
-    tau: float = 0.4  # agreement from which an entry moves freely, 0…1; 0 gives FedAvg
-    mask: str = "soft"  # the agreement below tau; or "hard": 0; or "benchmark_bug"
-    server_lr: float = 1.0  # step of the server, > 0; 1 gives FedAvg
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known = ("soft", "hard", "benchmark_bug")
-        expect_fractions(self, "tau")
-        expect(self, "mask", f"one of {known}", self.mask in known)
-        expect(self, "server_lr", "> 0 and finite", 0 < self.server_lr < math.inf)
+    tau: float = setting(  # agreement from which an entry moves freely; 0 gives FedAvg
+        0.4, at_least=0, at_most=1
+    )
+    mask: str = setting(  # the agreement below tau; or "hard": 0; or "benchmark_bug"
+        "soft", one_of=("soft", "hard", "benchmark_bug")
+    )
+    server_lr: float = setting(1.0, above=0)  # step of the server; 1 gives FedAvg
 
     def mask_of(self, steps: Sequence[Tensor]) -> Tensor:
         """What counts of the mean step, entry by entry, from K clients' own steps."""

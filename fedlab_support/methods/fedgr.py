@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -10,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect, expect_count, expect_fractions
+from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
 from ..federation.federation import Batch
 from ..models.prompted_vit import Prompts
@@ -36,23 +35,20 @@ class FedGR(ReceivedLoss, VPT):
     """
 
     reweight: bool = True  # False: weights as FedAvg has them
-    num_groups: int = 5  # T', ≥ 1
-    clustering: str = "gmm"  # or "kmeans", "finch"
-    q: float = 1.0  # power of the loss less one, ≥ -1; -1 gives FedAvg's weights
-    delta: float = 0.5  # what beta tends to, in [0, 1]; 0: groups do not count
-    gamma: float = 0.5  # how slowly, in [0, 1]; 1: it stays 0. The code has 0.9
-    rounds_ahead: int = 0  # of beta's schedule, ≥ 0; 1 as in the code
+    num_groups: int = setting(5, at_least=1)  # T'
+    clustering: str = setting("gmm", one_of=ALGORITHMS)  # or "kmeans", "finch"
+    q: float = setting(  # power of the loss less one; -1 gives FedAvg's weights
+        1.0, at_least=-1
+    )
+    delta: float = setting(  # what beta tends to; 0: groups do not count
+        0.5, at_least=0, at_most=1
+    )
+    gamma: float = setting(  # how slowly; 1: it stays 0. The code has 0.9
+        0.5, at_least=0, at_most=1
+    )
+    rounds_ahead: int = setting(0, at_least=0)  # of beta's schedule; 1 as in the code
 
     needs_classes: ClassVar[bool] = True  # which the representation is balanced by
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect_count(self, 1, "num_groups")
-        expect_count(self, 0, "rounds_ahead")
-        is_known = self.clustering in ALGORITHMS
-        expect(self, "clustering", f"one of {ALGORITHMS}", is_known)
-        expect(self, "q", "≥ -1 and finite", -1 <= self.q < math.inf)
-        expect_fractions(self, "delta", "gamma")
 
     @property
     def needs_groups(self) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.checks import expect, expect_fractions
+from ..core.checks import expect, setting
 from ..core.messages import Tensors, expect_names
 from ..federation.federation import Batch
 from ..models.pretrained import plain_attention
@@ -39,22 +39,24 @@ class FedMix(FedAvg):
     Source: Yoon, Shin, Hwang, Yang, ICLR 2021.
     """
 
-    share: float = 0.05  # of the foreign mean in the mix, in 0…1; 0 gives FedAvg
-    group_size: int | None = None  # pictures per mean, at most; None: all of a client
-    smallest_group: int = 2  # pictures per mean, at least, ≥ 2; more hide more
+    share: float = setting(  # of the foreign mean in the mix; 0 gives FedAvg
+        0.05, at_least=0, at_most=1
+    )
+    group_size: int | None = setting(  # most images per mean; None: all of a client
+        None, at_least=2
+    )
+    smallest_group: int = setting(  # pictures per mean, at least; more hide more
+        2, at_least=2, hint="the mean of one image is that image"
+    )
     naive: bool = False  # True: mix pictures, without the expansion
 
     stackable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect_fractions(self, "share")
         size, least = self.group_size, self.smallest_group
-        hidden = "a whole number ≥ 2, for the mean of one picture is that picture"
-        expect(self, "smallest_group", hidden, isinstance(least, int) and least >= 2)
-        is_size = isinstance(size, int) and size >= least
-        allowed = f"None or a whole number ≥ {least}: means of fewer pictures show them"
-        expect(self, "group_size", allowed, size is None or is_size)
+        allowed = f"None or a whole number ≥ {least}: means of fewer images show them"
+        expect(self, "group_size", allowed, size is None or size >= least)
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """The network, with second derivatives where the expansion needs them."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect, expect_not_negative
+from ..core.checks import setting
 from ..federation.federation import Batch
 from ..training.local import ClientContext
 from .fedavg import FedAvg
@@ -26,16 +26,10 @@ class FedProx(FedAvg):
     Source: Li et al., MLSys 2020, equation 2.
     """
 
-    mu: float = 0.01  # strength, ≥ 0; 0 gives FedAvg
-    penalty: str = "squared"  # or "norm"
+    mu: float = setting(0.01, at_least=0)  # strength; 0 gives FedAvg
+    penalty: str = setting("squared", one_of=("squared", "norm"))  # or "norm"
 
     stackable: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect_not_negative(self, "mu")
-        known = ("squared", "norm")
-        expect(self, "penalty", "'squared' or 'norm'", self.penalty in known)
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """F_k(w) + mu/2 · ||w - w_t||², over trained parameters that were received."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect, expect_not_negative
+from ..core.checks import expect, setting
 from ..core.messages import Tensors
 from ..federation.federation import Batch
 from ..training.local import ClientContext
@@ -38,20 +38,25 @@ class FedRobust(FedAvg):
     531ec8a.
     """
 
-    family: str = "per_channel"  # of the distortion; or "full"
-    matrix_rate: float = 0.001  # step of Λ's climb, ≥ 0; 0 leaves it at I
-    matrix_penalty: float = 100.0  # on ||Λ - I||², ≥ 0; ∞ in the limit gives FedAvg
-    shift_rate: float = 0.02  # step of δ's climb, ≥ 0; 0 leaves it at 0
-    shift_penalty: float = 4.0  # on ||δ||², ≥ 0; ∞ in the limit gives FedAvg
+    family: str = setting(  # of the distortion; or "full"
+        "per_channel", one_of=("per_channel", "full")
+    )
+    matrix_rate: float = setting(  # step of Λ's climb; 0 leaves it at I
+        0.001, at_least=0
+    )
+    matrix_penalty: float = setting(  # on ||Λ - I||²; ∞ in the limit gives FedAvg
+        100.0, at_least=0
+    )
+    shift_rate: float = setting(0.02, at_least=0)  # step of δ's climb; 0 leaves it at 0
+    shift_penalty: float = setting(  # on ||δ||²; ∞ in the limit gives FedAvg
+        4.0, at_least=0
+    )
 
     stackable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = ("per_channel", "full")
-        expect(self, "family", f"one of {known}", self.family in known)
         for part, (rate, penalty) in self.climbs.items():
-            expect_not_negative(self, f"{part}_rate", f"{part}_penalty")
             allowed = (
                 f"below 1 / (2 {part}_penalty) = {0.5 / (penalty or math.inf):.3g}, or "
                 "the penalty overshoots and the distortion grows without end"

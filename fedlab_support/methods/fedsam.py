@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect, expect_not_negative
+from ..core.checks import setting
 from ..training.local import LocalTraining
 from ..training.optimisers import SAM
 from .fedavg import FedAvg
@@ -30,20 +30,18 @@ class FedSAM(FedAvg):
     code at tfzhou/FedFA 57e9582 and debcaldarola/fedsam 64bbf93.
     """
 
-    rho: float = 0.05  # radius of the neighbourhood, ≥ 0; 0 gives FedAvg
-    scaling: str = "none"  # or "asam": far for large weights; or "all": for all tensors
-    offset: float = 0.2  # of ASAM, ≥ 0: what a weight of 0 climbs by
-    base: str | None = None  # "sgd" or "adam"; None: the optimiser of the training
+    rho: float = setting(  # radius of the neighbourhood; 0 gives FedAvg
+        0.05, at_least=0
+    )
+    scaling: str = setting(  # or "asam": far for large weights; "all": every tensor
+        "none", one_of=("none", "asam", "all")
+    )
+    offset: float = setting(0.2, at_least=0)  # of ASAM: what a weight of 0 climbs by
+    base: str | None = setting(  # "sgd" or "adam"; None: the optimiser of the training
+        None, one_of=("sgd", "adam")
+    )
 
     stackable: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect_not_negative(self, "rho", "offset")
-        known = ("none", "asam", "all")
-        expect(self, "scaling", f"one of {known}", self.scaling in known)
-        known = (None, "sgd", "adam")
-        expect(self, "base", f"one of {known}", self.base in known)
 
     def optimiser(self, named_params, training: LocalTraining) -> SAM:
         """SAM around the optimiser that FedAvg would use."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect, expect_count, expect_not_negative
+from ..core.checks import expect, setting
 from ..core.rng import current_layer_noise
 from ..federation.federation import Batch
 from ..models.layers.gaussian import GaussianHead
@@ -35,27 +35,27 @@ class FedSR(FedAvg):
     """
 
     weighting: str = "equal"  # as the official code averages
-    l2r_weight: float = 0.01  # of the norm of z, ≥ 0; 0 leaves it out
-    cmi_weight: float = 0.001  # of the divergence from the references; 0 leaves it out
-    power: int = 1  # of the norm; 2 as the paper has it
+    l2r_weight: float = setting(0.01, at_least=0)  # of the norm of z; 0 leaves it out
+    cmi_weight: float = setting(  # divergence from the references; 0 leaves it out
+        0.001, at_least=0
+    )
+    power: int = setting(1, one_of=(1, 2))  # of the norm; 2 as the paper has it
     learn_scale: bool = True  # False: c = 1, the textbook divergence
-    num_features: int | None = None  # D; None: half of the encoder's features
-    num_samples: int = 20  # of z per prediction; 0 predicts with its mean
-    form: str = "official"  # or "report"
+    num_features: int | None = setting(  # D; None: half of the encoder's features
+        None, at_least=1
+    )
+    num_samples: int = setting(  # of z per prediction; 0 predicts with its mean
+        20, at_least=0
+    )
+    form: str = setting("official", one_of=("official", "report"))  # or "report"
 
     stackable: ClassVar[bool] = False
     predicts_personally: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        expect_not_negative(self, "l2r_weight", "cmi_weight")
-        expect(self, "power", "1 or 2", self.power in (1, 2))
-        expect(self, "form", "official or report", self.form in ("official", "report"))
-        width = self.num_features
-        is_width = isinstance(width, int) and width >= 1 and self.form == "official"
-        allowed = "None, or a whole number ≥ 1 in the official form"
-        expect(self, "num_features", allowed, width is None or is_width)
-        expect_count(self, 0, "num_samples")
+        is_read = self.num_features is None or self.form == "official"
+        expect(self, "num_features", "None in the report's form", is_read)
 
     @property
     def needs_classes(self) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.checks import expect, expect_fractions, expect_not_negative
+from ..core.checks import setting
 from ..core.messages import Tensors
 from ..core.metrics import of_another_class
 from ..federation.federation import Batch
@@ -47,24 +47,30 @@ class FISC(FedAvg):
     """
 
     network: str = "small"  # that transfers styles; or the path of a file
-    strength: float = 0.5  # alpha of the transfer, in 0…1; 0: a picture's own style
-    contrast_weight: float = 0.75  # gamma 1, ≥ 0; 0 leaves the contrast out
-    size_weight: float = 0.2  # gamma 2, of the mean square of embeddings, ≥ 0; 0: none
-    margin: float = 0.3  # by which other classes shall be farther away, ≥ 0
-    without: str = "nothing"  # or one of PARTS
+    strength: float = setting(  # alpha of the transfer; 0: a picture's own style
+        0.5, at_least=0, at_most=1
+    )
+    contrast_weight: float = setting(  # gamma 1; 0 leaves the contrast out
+        0.75, at_least=0
+    )
+    size_weight: float = setting(  # gamma 2, of the mean square of embeddings; 0: none
+        0.2, at_least=0
+    )
+    margin: float = setting(  # by which other classes shall be farther away
+        0.3, at_least=0
+    )
+    without: str = setting("nothing", one_of=PARTS)  # or one of PARTS
     with_spread: bool = False  # True: deviations grow with the spread between clusters
     coarsest: bool = False  # True: the server takes the coarsest of its partitions
-    noise: float = 0.0  # s, deviation of the noise on what a client says, ≥ 0; 0: none
-    fading: float = 0.0  # p, by how much its own style shrinks, in 0…1; 0: not at all
+    noise: float = setting(  # s, deviation of the noise on what a client says; 0: none
+        0.0, at_least=0
+    )
+    fading: float = setting(  # p, by how much its own style shrinks; 0: not at all
+        0.0, at_least=0, at_most=1
+    )
 
     stackable: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = True  # copies of other classes are the negatives
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect_not_negative(self, "contrast_weight", "size_weight", "margin", "noise")
-        expect_fractions(self, "strength", "fading")
-        expect(self, "without", f"one of {PARTS}", self.without in PARTS)
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """The network, and beside it the one that transfers styles."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.checks import expect, expect_count, expect_not_negative
+from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors, expect_classes
 from ..core.metrics import per_class
 from ..federation.federation import Batch, Federation
@@ -37,20 +37,20 @@ class FPL(FedAvg):
     Source: Huang et al., CVPR 2023; code at 74201b3.
     """
 
-    contrast_weight: float = 1.0  # of nearness by angle, ≥ 0; 0 leaves it out
-    consistency_weight: float = 1.0  # of the squared distance, ≥ 0; 0 leaves it out
-    temperature: float = 0.02  # of the contrast, > 0
-    min_count: int = 2  # pictures behind a prototype, ≥ 1; 1 as in the paper
+    contrast_weight: float = setting(  # of nearness by angle; 0 leaves it out
+        1.0, at_least=0
+    )
+    consistency_weight: float = setting(  # of the squared distance; 0 leaves it out
+        1.0, at_least=0
+    )
+    temperature: float = setting(0.02, above=0)  # of the contrast
+    min_count: int = setting(  # pictures behind a prototype; 1 as in the paper
+        2, at_least=1
+    )
     exact: bool = False  # True: prototypes from one more pass over the data
 
     stackable: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = True  # mixed labels belong to no prototype
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect_not_negative(self, "contrast_weight", "consistency_weight")
-        expect(self, "temperature", "> 0 and finite", 0 < self.temperature < math.inf)
-        expect_count(self, 1, "min_count")
 
     def check_federation(self, federation: Federation) -> None:
         """Masks will do: they tell the class of every pixel."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect, expect_fractions, expect_not_negative
+from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors, expect_alike, weighted_mean
 from ..federation.federation import Batch
 from ..models.layers.amplitude import AmplitudeNorm
@@ -39,19 +39,18 @@ class HarmoFL(FedAvg):
     """
 
     weighting: str = "equal"  # as the authors' code averages
-    window: str = "dc"  # frequencies replaced: "dc", "full", or "none" as in FedAvg
-    decay: float = 0.1  # what a batch counts in the running amplitude, in 0…1
-    alpha: float = 0.05  # radius of the perturbation, SAM's rho, ≥ 0; 0 gives SGD
+    window: str = setting(  # frequencies replaced: "dc", "full", or "none" as in FedAvg
+        "dc", one_of=("dc", "full", "none")
+    )
+    decay: float = setting(  # what a batch counts in the running amplitude
+        0.1, at_least=0, at_most=1
+    )
+    alpha: float = setting(  # radius of the perturbation, SAM's rho; 0 gives SGD
+        0.05, at_least=0
+    )
 
     stackable: ClassVar[bool] = False
     predicts_personally: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known = ("dc", "full", "none")
-        expect(self, "window", f"one of {known}", self.window in known)
-        expect_fractions(self, "decay")
-        expect_not_negative(self, "alpha")
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """Put the amplitude layer ahead of the network."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from ..core.checks import expect, expect_not_negative
+from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
 from ..training.local import ClientContext
 from .fedavg import FedAvg
@@ -34,18 +33,17 @@ class QFFL(ReceivedLoss, FedAvg):
     """
 
     weighting: str = "equal"  # or "examples"
-    q: float = 1.0  # fairness, ≥ 0; 0 gives FedAvg of the same weighting
-    epsilon: float = 1e-10  # added to losses, > 0; larger: less halting for q < 1
+    q: float = setting(  # fairness; 0 gives FedAvg of the same weighting
+        1.0, at_least=0
+    )
+    epsilon: float = setting(  # added to losses; larger: less halting for q < 1
+        1e-10, above=0
+    )
 
     @property
     def label(self) -> str:
         """As the paper writes it."""
         return "q-FFL"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect_not_negative(self, "q")
-        expect(self, "epsilon", "> 0 and finite", 0 < self.epsilon < math.inf)
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """||w - w_k||² / lr over all parameters, which is ||g_k||² / L; 8 bytes."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..core.checks import expect
+from ..core.checks import setting
 from ..core.messages import Message, Server
 from .fedavg import FedAvg
 from .shared.received_loss import ReceivedLoss, numbers
@@ -29,11 +28,7 @@ class TERM(ReceivedLoss, FedAvg):
     Source: Li, Beirami, Sanjabi, Smith, ICLR 2021, equation 2 and section 4.
     """
 
-    tilt: float = 0.1  # t, finite; 0 gives FedAvg of the same weighting
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect(self, "tilt", "finite", math.isfinite(self.tilt))
+    tilt: float = setting(0.1)  # t; 0 gives FedAvg of the same weighting
 
     def aggregation_weights(
         self, server: Server, messages: Sequence[Message]

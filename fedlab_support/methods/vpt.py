@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
 from torch.optim import Optimizer
 
-from ..core.checks import expect, expect_count
+from ..core.checks import setting
 from ..models.prompted_vit import INITS, PromptedViT, Prompts
 from ..training.local import LocalTraining, build_optimiser
 from ..training.optimisers import FusedSGD
@@ -30,20 +29,17 @@ class VPT(FedAvg):
     Source: Jia et al., ECCV 2022.
     """
 
-    num_prompts: int = 4  # n, ≥ 0; 0 is FedAvg of the head alone
+    num_prompts: int = setting(4, at_least=0)  # n; 0 is FedAvg of the head alone
     deep: bool = False  # True: new prompts for each layer
-    init: str = "vpt"  # uniform, as VPT draws them; or "normal", as FedGCR
-    prompt_lr: float | None = None  # of the prompts, > 0; None: that of the training
+    init: str = setting(  # uniform, as VPT draws them; or "normal", as FedGCR
+        "vpt", one_of=INITS
+    )
+    prompt_lr: float | None = setting(  # of the prompts; None: that of the training
+        None, above=0
+    )
 
     stackable: ClassVar[bool] = False
     kind: ClassVar[type[Prompts]] = Prompts
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        expect_count(self, 0, "num_prompts")
-        expect(self, "init", f"one of {INITS}", self.init in INITS)
-        is_rate = self.prompt_lr is None or 0 < self.prompt_lr < math.inf
-        expect(self, "prompt_lr", "None, or > 0 and finite", is_rate)
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """Put prompts into the transformer; ValueError for another network."""

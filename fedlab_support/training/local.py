@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Adam, AdamW, Optimizer
 
-from ..core.checks import expect, expect_flags
+from ..core.checks import Settings, setting
 from ..core.messages import Broadcast, Message, Tensors, copies, refuse_nan
 from ..core.metrics import Task
 from ..core.rng import Stream, layer_noise, numpy_stream
@@ -27,7 +27,7 @@ _ADAPTIVE = {"adam": Adam, "adamw": AdamW}
 
 
 @dataclass(frozen=True)
-class Augmentation:
+class Augmentation(Settings):
     """What clients do to their pictures, features or labels while they train.
 
     Independent of the method: given as ``LocalTraining(augment=…)``. Its layers lie
@@ -70,47 +70,38 @@ class Augmentation:
 
 
 @dataclass(frozen=True)
-class LocalTraining:
+class LocalTraining(Settings):
     """How a client trains; the same for every method that is compared.
 
     Raises ValueError for a value out of its range.
     """
 
-    lr: float = 0.05  # learning rate, ≥ 0; 0 leaves the weights as received
-    epochs: int = 1  # passes over the client's data per round, ≥ 1
-    batch_size: int = 32  # samples per step, ≥ 1
-    optimiser: str = "sgd"  # or "adam", or "adamw", whose weights decay on their own
-    momentum: float = 0.0  # of SGD, in [0, 1); starts at zero in every visit
-    weight_decay: float = 0.0  # ≥ 0
-    linear_weight_decay: float | None = None  # on linear layers; None: weight_decay
-    precision: str = "float32"  # or "tf32" (GPU), or "bf16": steps under autocast
+    lr: float = setting(  # learning rate; 0 leaves the weights as received
+        0.05, at_least=0
+    )
+    epochs: int = setting(1, at_least=1)  # passes over the client's data per round
+    batch_size: int = setting(32, at_least=1)  # samples per step
+    optimiser: str = setting(  # or "adam", or "adamw", whose weights decay on their own
+        "sgd",
+        one_of=("sgd", *_ADAPTIVE),
+        hint="a method brings its own through its hook `optimiser`",
+    )
+    momentum: float = setting(  # of SGD; starts at zero in every visit
+        0.0, at_least=0, below=1
+    )
+    weight_decay: float = setting(0.0, at_least=0)  # 0: none
+    linear_weight_decay: float | None = setting(  # on linear layers; None: weight_decay
+        None, at_least=0
+    )
+    precision: str = setting(  # or "tf32" (GPU), or "bf16": steps under autocast
+        "float32", one_of=PRECISIONS
+    )
     compile: bool = False  # True: networks go through torch.compile
-    augment: Augmentation | None = None  # as in Mixup(); None: data as they are
-
-    def __post_init__(self) -> None:
-        _between("lr", self.lr, 0, math.inf)
-        _between("momentum", self.momentum, 0, 1)
-        _between("weight_decay", self.weight_decay, 0, math.inf)
-        if self.linear_weight_decay is not None:
-            _between("linear_weight_decay", self.linear_weight_decay, 0, math.inf)
-        for name in ("epochs", "batch_size"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"{name} must be a whole number ≥ 1, found {value!r}")
-        expect(self, "precision", f"one of {PRECISIONS}", self.precision in PRECISIONS)
-        expect_flags(self)
-        is_right = isinstance(self.augment, Augmentation | None)
-        expect(self, "augment", "None or an augmentation, as in Mixup()", is_right)
-        if self.optimiser not in ("sgd", *_ADAPTIVE):
-            raise ValueError(
-                f"optimiser must be 'sgd', 'adam' or 'adamw', found {self.optimiser!r};"
-                " a method brings its own through its hook `optimiser`"
-            )
-
-
-def _between(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value < high:
-        raise ValueError(f"{name} must lie in [{low}, {high}), found {value!r}")
+    augment: Augmentation | None = setting(  # None: data as they are
+        None,
+        holds=lambda augment: isinstance(augment, Augmentation),
+        allowed="an augmentation, as in Mixup()",
+    )
 
 
 def build_optimiser(

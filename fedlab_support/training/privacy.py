@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..core.checks import expect, expect_not_negative
+from ..core.checks import Settings, setting
 from ..core.messages import Message, Server, Tensors
 
 TELLING = ("client_setup", "before_training", "after_training", "aggregation_weights")
@@ -17,7 +17,7 @@ TELLING = ("client_setup", "before_training", "after_training", "aggregation_wei
 
 
 @dataclass(frozen=True)
-class Privacy:
+class Privacy(Settings):
     """Every message's step is clipped to length ``clip`` and gets Gaussian noise.
 
     What is protected is a client's whole data set, in each of its messages, before it
@@ -34,12 +34,10 @@ class Privacy:
     ICLR 2018, Algorithm 1; there the server adds the noise, here each client does.
     """
 
-    clip: float = 1.0  # largest Euclidean length of a client's step, > 0
-    noise: float = 1.0  # the noise's standard deviation / clip, ≥ 0; 0: no noise
-
-    def __post_init__(self) -> None:
-        expect(self, "clip", "> 0 and finite", 0 < self.clip < math.inf)
-        expect_not_negative(self, "noise")
+    clip: float = setting(1.0, above=0)  # largest Euclidean length of a client's step
+    noise: float = setting(  # the noise's standard deviation / clip; 0: no noise
+        1.0, at_least=0
+    )
 
     def check(self, method, base: type, model, server: Server) -> None:
         """Raise ValueError when clients would say more than their noisy step.

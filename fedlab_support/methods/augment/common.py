@@ -53,6 +53,9 @@ def pair(model: nn.Module, stage: int, pairs: Pairs | None) -> None:
     layer.pairs = pairs
 
 
+STAGES = "numbers of stages from 1, as in (1, 2)"
+
+
 def are_stages(numbers: object, first: int = 1) -> bool:
     """Whether ``numbers`` are whole numbers ≥ ``first``, at least one."""
     if not isinstance(numbers, tuple | list) or not numbers:

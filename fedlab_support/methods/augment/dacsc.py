@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ...core.checks import expect, expect_flags
+from ...core.checks import setting
 from ...models.layers.frequency import CCNorm, SCNorm
 from ...models.stages import stage_numbers
 from ...training.local import Augmentation
-from .common import are_stages, place
+from .common import STAGES, are_stages, place
 
 SHALLOW = 3
 """SCNorm lies behind the first stages, as many as there are of these."""
@@ -29,14 +29,10 @@ class DACSC(Augmentation):
     Source: Lee, Bae, Kim, CVPR 2023; code known from copies only.
     """
 
-    stages: tuple[int, ...] | None = None  # with SCNorm; None: the first three
+    stages: tuple[int, ...] | None = setting(  # with SCNorm; None: the first three
+        None, holds=are_stages, allowed=STAGES
+    )
     adjust_content: bool = False  # True: CCNorm for BatchNorm in stages 2 and 3
-
-    def __post_init__(self) -> None:
-        allowed = "None, or numbers of stages from 1, as in (1, 2)"
-        is_right = self.stages is None or are_stages(self.stages)
-        expect(self, "stages", allowed, is_right)
-        expect_flags(self)
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """The network with its new layers; weights keep their names."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from torch import nn
 
-from ...core.checks import expect, expect_not_negative
+from ...core.checks import expect, setting
 from ...federation.federation import Batch
 from ...models.layers.mixing import FeatureMixing, Pairs
 from ...training.local import Augmentation, ClientContext
@@ -28,13 +29,17 @@ class ManifoldMixup(Augmentation):
     Source: Verma et al., ICML 2019; code at 870ef77.
     """
 
-    alpha: float = 1.0  # of Beta, ≥ 0; 0: no mixing. The official code has 2
-    stages: tuple[int, ...] = (0, 1, 2)  # to draw from; 0, the pictures: Mixup
+    alpha: float = setting(  # of Beta; 0: no mixing. The official code has 2
+        1.0, at_least=0
+    )
+    stages: tuple[int, ...] = setting(  # to draw from; 0, the pictures: Mixup
+        (0, 1, 2),
+        holds=partial(are_stages, first=0),
+        allowed="numbers of stages, 0 for the images, as in (0, 1)",
+    )
 
     def __post_init__(self) -> None:
-        expect_not_negative(self, "alpha")
-        allowed = "numbers of stages, 0 for the pictures, as in (0, 1)"
-        expect(self, "stages", allowed, are_stages(self.stages, first=0))
+        super().__post_init__()
         is_even = len(set(self.stages)) == len(self.stages)
         expect(self, "stages", "numbers that are drawn equally often", is_even)
 

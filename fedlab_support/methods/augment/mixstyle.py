@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from ...core.checks import expect, expect_fractions, expect_not_negative
+from ...core.checks import setting
 from ...federation.federation import Batch
 from ...models.layers.mixing import Pairs, StyleMixing
 from ...training.local import Augmentation, ClientContext
-from .common import are_stages, happens, pair, place
+from .common import STAGES, are_stages, happens, pair, place
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,13 @@ class MixStyle(Augmentation):
     Source: Zhou, Yang, Qiao, Xiang, ICLR 2021; code at 16f7cf1.
     """
 
-    p: float = 0.5  # chance that a stage acts on a batch, in 0…1; 0: never
-    alpha: float = 0.1  # of Beta, ≥ 0; 0: no mixing
-    stages: tuple[int, ...] = (1, 2)  # behind which features are mixed; U-Nets: 1…3
-
-    def __post_init__(self) -> None:
-        expect_fractions(self, "p")
-        expect_not_negative(self, "alpha")
-        allowed = "numbers of stages from 1, as in (1, 2)"
-        expect(self, "stages", allowed, are_stages(self.stages))
+    p: float = setting(  # chance that a stage acts on a batch; 0: never
+        0.5, at_least=0, at_most=1
+    )
+    alpha: float = setting(0.1, at_least=0)  # of Beta; 0: no mixing
+    stages: tuple[int, ...] = setting(  # behind which features are mixed; U-Nets: 1…3
+        (1, 2), holds=are_stages, allowed=STAGES
+    )
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """One layer behind each stage."""

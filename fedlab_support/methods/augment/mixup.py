@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from ...core.checks import expect_fractions, expect_not_negative
+from ...core.checks import setting
 from ...federation.federation import Batch
 from ...models.layers.mixing import Pairs
 from ...training.local import Augmentation, ClientContext
@@ -24,12 +24,12 @@ class Mixup(Augmentation):
     Source: Zhang, Cisse, Dauphin, Lopez-Paz, ICLR 2018; code at eaff31a.
     """
 
-    alpha: float = 1.0  # of Beta, ≥ 0; large: halves; 0: no mixing. 256 pixels: 0.2
-    p: float = 1.0  # share of the batches that are mixed, in 0…1; 0: no mixing
-
-    def __post_init__(self) -> None:
-        expect_not_negative(self, "alpha")
-        expect_fractions(self, "p")
+    alpha: float = setting(  # of Beta; large: halves; 0: no mixing. 256 pixels: 0.2
+        1.0, at_least=0
+    )
+    p: float = setting(  # share of the batches that are mixed; 0: no mixing
+        1.0, at_least=0, at_most=1
+    )
 
     @property
     def mixes_labels(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from ...core.checks import expect, expect_flags, expect_fractions
+from ...core.checks import setting
 from ...federation.federation import Batch
 from ...models.layers.mixing import MOMENTS, MomentExchange, Pairs
 from ...training.local import Augmentation, ClientContext
@@ -26,18 +26,17 @@ class MoEx(Augmentation):
     Source: Li, Wu, Lim, Belongie, Weinberger, CVPR 2021; code at 016571c.
     """
 
-    p: float = 0.5  # share of the batches with an exchange, in 0…1; 0: none
-    label_share: float = 0.9  # of the picture's own label, in 0…1; 1 keeps labels
-    stage: int = 1  # behind which moments are exchanged
-    moments: str = "pono"  # over channels; or "in": positions; "ln": both
+    p: float = setting(  # share of the batches with an exchange; 0: none
+        0.5, at_least=0, at_most=1
+    )
+    label_share: float = setting(  # of the picture's own label; 1 keeps labels
+        0.9, at_least=0, at_most=1
+    )
+    stage: int = setting(1, at_least=1)  # behind which moments are exchanged
+    moments: str = setting(  # over channels; or "in": positions; "ln": both
+        "pono", one_of=MOMENTS
+    )
     positive_only: bool = False  # True: moments of what is above 0, biased
-
-    def __post_init__(self) -> None:
-        expect_fractions(self, "p", "label_share")
-        is_number = type(self.stage) is int and self.stage >= 1
-        expect(self, "stage", "the number of a stage, from 1", is_number)
-        expect(self, "moments", f"one of {[*MOMENTS]}", self.moments in MOMENTS)
-        expect_flags(self)
 
     @property
     def mixes_labels(self) -> bool:
