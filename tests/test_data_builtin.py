@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from fedlab_support.data import DomainData, available, builtin, handwriting, load
+from fedlab_course.making import characters as characters_module
+from fedlab_course.making import digits, handwriting
+from fedlab_support.data import DomainData, available, load
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def test_ink_is_light_on_dark(name):
 
 
 def test_digits_are_the_same_at_every_generation():
-    again = builtin.digits.__wrapped__()
+    again = digits.digits()
     assert again.fingerprint() == load("digits").fingerprint()
 
 
@@ -49,13 +51,13 @@ def test_characters_resemble_femnist_in_numbers(characters):
 
 
 def test_characters_are_the_same_at_every_generation(characters):
-    again = builtin.characters.__wrapped__()
+    again = characters_module.characters()
     assert again.fingerprint() == characters.fingerprint()
 
 
 def test_a_writer_does_not_depend_on_the_other_writers(characters):
-    stream = np.random.SeedSequence(builtin.SEED).spawn(8)[7]
-    images, labels, _ = builtin._writer(np.random.default_rng(stream))
+    stream = np.random.SeedSequence(characters_module.SEED).spawn(8)[7]
+    images, labels, _ = characters_module._writer(np.random.default_rng(stream))
     own = characters.owner == 7
     assert np.array_equal(images, characters.images[own, 0])
     assert np.array_equal(labels, characters.labels[own])

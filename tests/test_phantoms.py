@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fedlab_support.data import load, phantoms
+from fedlab_course.making import phantoms
+from fedlab_support.data import load
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def test_sites_are_unequal_and_patients_on_one_side(data):
 
 
 def test_they_are_the_same_at_every_generation(data):
-    again = phantoms.prostate_phantoms.__wrapped__()
+    again = phantoms.prostate_phantoms()
     assert again.fingerprint() == data.fingerprint()
     stream = np.random.SeedSequence(phantoms.SEED).spawn(59)[9]  # second of site_b
     stack, mask = phantoms._patient(

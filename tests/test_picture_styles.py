@@ -5,15 +5,8 @@ import pytest
 import torch
 
 import fedlab_support as fl
-from fedlab_support.data import (
-    DomainData,
-    available,
-    load,
-    looks,
-    outlines,
-    photographs,
-    picture_styles,
-)
+from fedlab_course.making import looks, outlines, photographs, picture_styles
+from fedlab_support.data import DomainData, available, load
 from fedlab_support.data.layouts import PACS
 from fedlab_support.models.style.adain import per_image, style_network
 

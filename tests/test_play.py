@@ -122,7 +122,7 @@ def test_stop_throws_half_a_round_away(board, monkeypatch):
     [
         ({"lr": -1.0}, "lr must be in 0…10, found -1.0"),
         ({"lr": float("nan")}, "lr must be in 0…10, found nan"),
-        ({"concentration": 0.0}, "concentration must be &gt; 0"),
+        ({"concentration": 0.0}, "concentration must be in (0, 1000]"),
         ({"cohort": 30}, "cohort must be at most the 10 clients, found 30"),
         ({"skew": "by owner"}, "has 6 owners to train on, found 10 clients"),
         (

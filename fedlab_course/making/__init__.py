@@ -1,1 +1,1 @@
-"""Networks that the project trained itself: scripts that make what lies in assets."""
+"""Scripts that write the files that ship with the package, byte for byte."""

@@ -9,9 +9,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedlab_support.data import DomainData, handwriting
-from fedlab_support.data.drawn import as_bytes
-from fedlab_support.data.handwriting import CHARACTERS, SIDE
+from fedlab_support.data import DomainData
+from fedlab_support.data.femnist import CHARACTERS
+
+from . import handwriting
+from .drawn import as_bytes
+from .handwriting import SIDE
 
 SEED = 20246
 LETTERS = CHARACTERS[10:]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,8 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedlab_support.core.messages import Tensors
-from fedlab_support.data import DomainData, load, photographs, picture_styles
-from fedlab_support.data.looks import LOOKS, SIDE
+from fedlab_support.data import DomainData, load
 from fedlab_support.data.reading import resize
 from fedlab_support.federation.federation import Batch, Federation
 from fedlab_support.methods import FedAvg
@@ -27,6 +27,9 @@ from fedlab_support.models.style.network import mirrored
 from fedlab_support.models.style.statistics import adain, style_of_each
 from fedlab_support.run.run import Run
 from fedlab_support.training.local import ClientContext, LocalTraining
+
+from . import photographs, picture_styles
+from .looks import LOOKS, SIDE
 
 ROUNDS = (16, 14)  # of the autoencoder, and of the decoder; each sees all pictures once
 WINDOW = 32  # pixels of a side that a step looks at
@@ -207,6 +210,6 @@ def train(data: DomainData, rounds: tuple[int, int] = ROUNDS) -> Tensors:
     return {key: state[name].half().contiguous() for name, key in keys.items()}
 
 
-if __name__ == "__main__":
-    save_file(train(pictures()), SMALL)
-    print(f"{SMALL.name}: {SMALL.stat().st_size / 1e3:.0f} kB")
+def main(path: Path = SMALL) -> None:
+    """Train the pair of networks for styles and write it."""
+    save_file(train(pictures()), path)

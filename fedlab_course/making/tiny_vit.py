@@ -1,4 +1,4 @@
-"""Train the shipped transformer: ``python -m fedlab_course.making.tiny_vit``.
+"""Train the shipped transformer: ``python -m fedlab_course.making tiny_vit``.
 
 On letters, first in black and white and then in many looks, by this package's own loop:
 runs of one client and one round. It takes about five minutes on one core, and gives the
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -127,11 +127,8 @@ def probed(weights: str | Path | None) -> dict[str, float]:
     return {"all": right[data.is_test].mean()} | by_domain
 
 
-def main() -> None:
-    """Train, save where the first argument says, or among the assets, and measure."""
-    from safetensors.torch import save_file
-
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else TINY_VIT
+def main(path: Path = TINY_VIT) -> None:
+    """Train the transformer, write it, and print how well its features do."""
     easy = lesson(letters(90, is_plain=True), 4, beginner).model
     run = lesson(letters(200), 5, lambda *_: copy.deepcopy(easy))
     state = run.model.state_dict()
@@ -139,7 +136,3 @@ def main() -> None:
     for name, weights in (("trained", path), ("untrained", None)):
         shares = {k: f"{v:.1%}" for k, v in probed(weights).items()}
         print(name, shares)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,121 +1,70 @@
-"""Data sets that are always there: real digits, drawn characters and more.
+"""The built-in data sets: files that ship with the package and load in milliseconds.
 
-Offline and deterministic; made on first use, kept for the life of the process.
+``fedlab_course.making`` draws them; here they are only read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+import json
+from functools import cache
+from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
-from . import handwriting
-from .camera_sites import camera_sites
-from .digit_domains import digit_domains
 from .domain_data import DomainData
-from .phantoms import prostate_phantoms
-from .picture_styles import picture_styles
-from .scans import scans
 
-SEED = 20240
-NUM_WRITERS = 100
+FOLDER = Path(__file__).parent / "toy"
+ARRAYS = ("images", "labels", "domain", "owner", "is_test")
 
-
-@lru_cache(maxsize=1)
-def digits() -> DomainData:
-    """The 1,797 real handwritten digits that scikit-learn ships, at 28x28 pixels.
-
-    Enlarged to 20x20 in the middle of the picture, as MNIST has them. A fifth of each
-    class is for testing, drawn with a fixed seed. One domain; the writers are not
-    known, so there is one owner.
-
-    Source: :func:`fedlab_support.data.scans.scans`.
-    """
-    from sklearn.model_selection import train_test_split
-
-    images, labels = scans()
-    _, test = train_test_split(
-        np.arange(len(labels)), test_size=0.2, random_state=SEED, stratify=labels
-    )
-    is_test = np.zeros(len(labels), dtype=bool)
-    is_test[test] = True
-    return DomainData(
-        name="digits",
-        images=images,
-        labels=labels,
-        domain=np.zeros_like(labels),
-        owner=np.zeros_like(labels),
-        is_test=is_test,
-        class_names=tuple("0123456789"),
-        domain_names=("digits",),
-        owner_names=("unknown",),
-        source="1,797 real handwritten digits from scikit-learn, enlarged to 28x28",
-    )
-
-
-@lru_cache(maxsize=1)
-def characters() -> DomainData:
-    """A stand-in for FEMNIST: 62 classes drawn by 100 writers, 28x28 pixels.
-
-    No picture is real. Centre lines of the fonts that matplotlib ships are written by
-    100 :class:`~fedlab_support.data.handwriting.Hand` s, one owner each. Sizes are
-    unequal (40 to 300 pictures), about half the pictures are digits, and a tenth of
-    each writer's is for testing. The label order is LEAF's: 0-9, A-Z, a-z.
-    """
-    streams = np.random.SeedSequence(SEED).spawn(NUM_WRITERS)
-    parts = [_writer(np.random.default_rng(stream)) for stream in streams]
-    images, labels, is_test = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
-    )
-    owner = np.repeat(np.arange(NUM_WRITERS), [len(part[1]) for part in parts])
-    return DomainData(
-        name="characters",
-        images=images[:, None],
-        labels=labels,
-        domain=np.zeros_like(labels),
-        owner=owner,
-        is_test=is_test,
-        class_names=handwriting.CHARACTERS,
-        domain_names=("characters",),
-        owner_names=tuple(f"writer_{w:03d}" for w in range(NUM_WRITERS)),
-        source="drawn by this package from matplotlib's fonts, a stand-in for FEMNIST",
-    )
-
-
-def _writer(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pictures, labels and test marks of one new writer."""
-    hand = handwriting.make_hand(rng)
-    size = int(np.clip(rng.lognormal(np.log(118), 0.4), 40, 300))
-    digit_share = rng.beta(20, 16)
-    letters = rng.gamma(4.0, size=52)
-    weights = np.concatenate(
-        [np.full(10, digit_share / 10), (1 - digit_share) * letters / letters.sum()]
-    )
-    labels = rng.choice(62, size=size, p=weights)
-    is_test = np.zeros(size, dtype=bool)
-    is_test[rng.permutation(size)[: round(size / 10)]] = True
-    return handwriting.write(hand, labels, rng), labels, is_test
-
-
-BUILT_IN: dict[str, tuple[Callable[[], DomainData], str]] = {
-    "digits": (digits, "real handwritten digits, one domain (scikit-learn)"),
-    "characters": (
-        characters,
-        "drawn characters of 100 writers, stands in for FEMNIST",
-    ),
-    "digit_domains": (digit_domains, "digits in five looks, stands in for Digit-Five"),
-    "picture_styles": (
-        picture_styles,
-        "seven things as photo, art, cartoon and sketch, stands in for PACS",
-    ),
-    "prostate_phantoms": (
-        prostate_phantoms,
-        "drawn organs with masks at six sites, stands in for ProstateMRI",
-    ),
-    "camera_sites": (
-        camera_sites,
-        "drawn animals at fifty cameras, stands in for iWildCam",
-    ),
+BUILT_IN = {
+    "digits": "real handwritten digits, one domain (scikit-learn)",
+    "characters": "drawn characters of 100 writers; stands in for FEMNIST",
+    "digit_domains": "digits in five styles; stands in for Digit-Five",
+    "picture_styles": "seven classes in four styles; stands in for PACS",
+    "prostate_phantoms": "drawn organs with masks, six sites; stands in for ProstateMRI",
+    "camera_sites": "drawn animals at fifty cameras; stands in for iWildCam",
 }
-"""Name, maker and one line about every built-in set."""
+"""Name and one line about every built-in set."""
+
+
+@cache
+def built_in(name: str) -> DomainData:
+    """Load a built-in set; it is kept for the life of the process."""
+    return read(FOLDER / f"{name}.npz")
+
+
+def read(path: Path) -> DomainData:
+    """Read a data set that `write` wrote.
+
+    Raises FileNotFoundError or ValueError, with the cure, for a file that is missing
+    or damaged.
+    """
+    cure = "reinstall the package, or run `python -m fedlab_course.making` to write it"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in ARRAYS}
+            about = json.loads(str(file["about"]))
+    except FileNotFoundError:
+        message = f"expected the built-in data set {path.name}, found no file; {cure}"
+        raise FileNotFoundError(message) from None
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise ValueError(
+            f"expected a built-in data set in {path.name}, found a damaged file "
+            f"({error}); {cure}"
+        ) from error
+    # differences along a row, modulo 256, as `write` stores them
+    np.cumsum(arrays["images"], axis=3, dtype=np.uint8, out=arrays["images"])
+    listed = {k: tuple(v) if isinstance(v, list) else v for k, v in about.items()}
+    return DomainData(**arrays, **listed)
+
+
+def write(data: DomainData, path: Path) -> None:
+    """Write a data set, lossless and compressed; equal sets give equal bytes.
+
+    Pixels are stored as differences to their left neighbour, which compress better.
+    """
+    arrays = {name: getattr(data, name) for name in ARRAYS}
+    arrays["images"] = np.diff(data.images, axis=3, prepend=np.uint8(0))
+    about = {k: v for k, v in vars(data).items() if k not in ARRAYS}
+    np.savez_compressed(path, about=json.dumps(about), **arrays)

@@ -10,11 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from threadpoolctl import threadpool_limits
-
 from . import cifar, digits5, femnist, folders, iwildcam, prostate, tiny_imagenet
 from . import layouts as picture_sets
-from .builtin import BUILT_IN
+from .builtin import BUILT_IN, built_in
 from .domain_data import DomainData
 from .reading import resize, resize_masks, search_path
 
@@ -206,9 +204,7 @@ def load(
     the way to get the files when they are absent. See :func:`available`.
     """
     if name in BUILT_IN:
-        make, _ = BUILT_IN[name]
-        with threadpool_limits(1):  # drawing is many small products of matrices
-            data = make()
+        data = built_in(name)
         labels = resize_masks(data.labels, size) if data.has_masks else data.labels
         return replace(data, images=resize(data.images, size), labels=labels)
     if name not in STORED:
@@ -239,7 +235,7 @@ def available(root: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = [(name, about, "built in") for name, (_, about) in BUILT_IN.items()]
+    rows = [(name, about, "built in") for name, about in BUILT_IN.items()]
     for name, stored in STORED.items():
         found = len(stored.find(root))
         here = "yes" if found else "no"

@@ -16,7 +16,6 @@ import numpy as np
 from PIL import Image
 
 from .domain_data import DomainData
-from .handwriting import CHARACTERS
 from .reading import (
     Arrays,
     border_brightness,
@@ -25,6 +24,9 @@ from .reading import (
     read_one_domain,
     resize,
 )
+
+CHARACTERS = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+"""The 62 classes in the label order of LEAF: digits, capitals, small letters."""
 
 KINDS = {"images": "u1", "labels": "iu", "writer": "iu", "is_test": "b"}
 SPLIT_SEED = 20240

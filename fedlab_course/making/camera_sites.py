@@ -8,11 +8,11 @@ night, and kinds of animals that live there. At night most see by an infrared fl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from .domain_data import DomainData
+from fedlab_support.data.domain_data import DomainData
+
 from .drawn import as_bytes
 from .places import (
     FINE,
@@ -71,7 +71,6 @@ class Camera:
     is_dark_strip: bool
 
 
-@lru_cache(maxsize=1)
 def camera_sites() -> DomainData:
     """A stand-in for iWildCam: 50 cameras, 12 classes, 3x32x32, about 5,500 pictures.
 

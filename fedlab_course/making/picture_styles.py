@@ -8,13 +8,13 @@ part of a photograph is seen in training.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import numpy as np
 from PIL import Image, ImageDraw
 
+from fedlab_support.data.domain_data import DomainData
+
 from .animals import dog, elephant, giraffe, horse
-from .domain_data import DomainData
 from .drawn import as_bytes, owned
 from .looks import FINE, LOOKS, SHEET, SIDE, Drawing
 from .outlines import MATERIALS, Object
@@ -38,7 +38,6 @@ EACH = 9  # pictures of each thing by an owner
 LABELS = np.repeat(np.arange(len(OBJECTS)), EACH)  # what every owner draws
 
 
-@lru_cache(maxsize=1)
 def picture_styles() -> DomainData:
     """A stand-in for PACS: 4 looks of 630 pictures, 7 classes, 3 channels, 48x48.
 

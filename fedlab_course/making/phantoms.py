@@ -9,12 +9,11 @@ how sharp the picture. Nothing is taken from a real picture.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from .domain_data import DomainData
-from .prostate import CLASSES, parts
+from fedlab_support.data.domain_data import DomainData
+from fedlab_support.data.prostate import CLASSES, parts
 
 SEED = 20243
 SIDE = 64
@@ -72,7 +71,6 @@ SITES = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=1)
 def prostate_phantoms() -> DomainData:
     """A stand-in for ProstateMRI: an organ in six sites' drawn pictures, with masks.
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .reading import resize
+from fedlab_support.data.reading import resize
 
 BOX = 20  # pixels of the box that a digit fills, as in MNIST
 MARGIN = 4  # empty pixels on each side of the box

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .domain_data import DomainData
+from fedlab_support.data.domain_data import DomainData
 
 
 def as_bytes(picture: np.ndarray) -> np.ndarray:

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-CHARACTERS = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-"""The 62 classes in the label order of LEAF: digits, capitals, small letters."""
+from fedlab_support.data.femnist import CHARACTERS
 
 FONTS = (
     "DejaVuSans",

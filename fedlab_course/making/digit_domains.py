@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 from PIL import Image, ImageDraw
 
+from fedlab_support.data.domain_data import DomainData
+from fedlab_support.data.reading import resize
+
 from . import handwriting
-from .domain_data import DomainData
 from .drawn import as_bytes, owned
 from .handwriting import SIDE
 from .photographs import piece
-from .reading import resize
 from .scans import FORMS, scans
 
 SEED = 20245
@@ -39,7 +39,6 @@ FONTS = (
 Span = tuple[float, float]
 
 
-@lru_cache(maxsize=1)
 def digit_domains() -> DomainData:
     """A stand-in for Digit-Five: 5 domains of 1,000 digits, 3 channels, 28x28 pixels.
 
