@@ -7,6 +7,7 @@ import torch
 from fedlab_support.core.messages import (
     AT_ONCE,
     Message,
+    expect_classes,
     nbytes,
     refuse_nan,
     validate,
@@ -200,6 +201,21 @@ def test_infinities_that_cancel_and_sums_that_overflow_are_told_apart():
 def test_a_message_without_examples_is_refused(num_examples):
     with pytest.raises(ValueError, match="num_examples must be at least 1"):
         validate(message(num_examples=num_examples), tree(0))
+
+
+def test_as_many_examples_as_a_client_holds_pass_and_one_more_does_not():
+    validate(message(num_examples=9), tree(0), most_examples=9)
+    with pytest.raises(ValueError, match="at most 9, found 10"):
+        validate(message(num_examples=10), tree(0), most_examples=9)
+
+
+@pytest.mark.parametrize("wrong", [-1, 4])
+def test_a_class_next_to_those_that_exist_is_refused(wrong):
+    rows = {"rows": torch.zeros(3, 2), "classes": torch.tensor([0, 3, 1])}
+    expect_classes(rows, "rows", "classes", 4)
+    rows["classes"][1] = wrong
+    with pytest.raises(ValueError, match=r"a class in 0…3 for each of \(3,\) rows"):
+        expect_classes(rows, "rows", "classes", 4)
 
 
 # ---- counting and showing -----------------------------------------------------------

@@ -15,7 +15,7 @@ from fedlab_support import (
     iid,
     methods,
 )
-from fedlab_support.core.messages import Broadcast
+from fedlab_support.core.messages import Broadcast, Message, Server
 from fedlab_support.core.metrics import task
 from fedlab_support.core.rng import Stream
 from fedlab_support.engines.local import one_intra_op_thread
@@ -309,3 +309,20 @@ def test_flags_are_true_or_false_and_counts_are_no_flags(method):
         if field.type == "bool":
             with pytest.raises(ValueError, match=f"{field.name} must be True or False"):
                 made(**{field.name: "no"})
+
+
+@pytest.mark.parametrize(
+    ("weighting", "expected"), [("equal", [0.5, 0.5]), ("examples", [0.25, 0.75])]
+)
+def test_the_shares_of_clients_sum_to_one(weighting, expected):
+    messages = [Message(0, 10, {}), Message(1, 30, {})]
+    shares = FedAvg(weighting).aggregation_weights(Server(0, {}), messages)
+    assert shares.tolist() == expected and shares.dtype == torch.float64
+
+
+def test_a_client_predicts_with_what_it_keeps_beside_what_is_shared():
+    shared, own = torch.zeros(2), torch.ones(2)
+    server = Server(3, {"body": shared})
+    found = FedAvg().evaluation_state(server, {"head": own}, 1)
+    assert found == {"body": shared, "head": own}
+    assert FedAvg().evaluation_state(server, {}, None) == {"body": shared}

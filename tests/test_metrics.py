@@ -277,3 +277,12 @@ def test_features_of_maps_are_means_over_each_class_that_is_there(coarse):
         torch.testing.assert_close(row, fine[i][:, y[i] == c].mean(1))
     (gradient,) = torch.autograd.grad(rows.sum(), z)
     assert gradient.isfinite().all()
+
+
+def test_a_class_on_less_than_one_position_has_features_of_its_own():
+    features = torch.arange(4.0).view(1, 1, 2, 2)
+    masks = torch.zeros(1, 4, 4, dtype=torch.int64)
+    masks[0, 3, 3] = 1  # a quarter of the last position
+    found, classes = per_class(features, masks)
+    assert classes.tolist() == [0, 1]
+    torch.testing.assert_close(found, torch.tensor([[(6 - 0.25 * 3) / 3.75], [3.0]]))

@@ -12,6 +12,7 @@ from fedlab_support.models.layers.mixing import (
     MomentExchange,
     Pairs,
     StyleMixing,
+    positive_moments,
 )
 from tests.test_methods_reference import FLOAT32, case, vectors
 
@@ -233,3 +234,10 @@ def test_dead_features_give_large_but_finite_numbers(positive):
     y = exchanged(x, positive=positive)
     (gradient,) = torch.autograd.grad(y.square().sum(), x)
     assert y.isfinite().all() and gradient.isfinite().all()
+
+
+def test_positive_moments_are_those_of_what_is_above_zero():
+    h = torch.tensor([[0.0, 0.0, -5.0, 1.0, 3.0], [0.0, -1.0, -2.0, 0.0, 0.0]])
+    mean, deviation = positive_moments(h, (1,), eps=0.0)
+    assert mean.flatten().tolist() == [2.0, 0.0], "zeros do not count"
+    assert deviation.flatten().tolist() == [1.0, 0.0]

@@ -22,6 +22,7 @@ from fedlab_support.training.local import (
     LocalTraining,
     build_optimiser,
     frozen_modules,
+    refuse_divergence,
     train_locally,
     trained_names,
 )
@@ -30,6 +31,13 @@ from tests.runs import Steady, a_visit, unequal
 from tests.tiny import a_stream, tiny_data
 
 NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize("loss", [NAN, INF, -INF])
+def test_a_loss_that_is_not_finite_ends_a_visit(loss):
+    refuse_divergence(3e38)
+    with pytest.raises(FloatingPointError, match=f"became {loss}; lower the learning"):
+        refuse_divergence(loss)
 
 
 # ---- settings -----------------------------------------------------------------------
@@ -224,6 +232,28 @@ def test_training_moves_what_travels_and_leaves_the_rest_bit_for_bit():
     assert moved == set(trained_names(model))
     still = {m for m in model.modules() if not m.training}
     assert still == set(frozen_modules(model))
+
+
+@pytest.mark.parametrize(
+    ("norms", "last"), [("trained", []), ("frozen", [1]), ("no", [1])]
+)
+def test_a_last_batch_of_one_is_left_out_where_batch_norm_trains(norms, last):
+    sizes = []
+
+    class Listens(FedAvg):
+        def loss(self, model, batch, context):
+            sizes.append(len(batch.x))
+            return super().loss(model, batch, context)
+
+    norm = nn.Identity() if norms == "no" else nn.BatchNorm1d(64)
+    model = nn.Sequential(nn.Flatten(), norm.requires_grad_(norms == "trained"))
+    model.append(nn.Linear(64, 4))
+    data = tiny_data(num=9, test_share=0.0)
+    federation = Federation.build(data, [np.arange(9)])
+    context = a_visit(federation)
+    context.training = LocalTraining(batch_size=4)
+    train_locally(Listens(), Learner(model), context, seed=0)
+    assert sizes == [4, 4, *last]
 
 
 def test_the_mean_loss_of_a_client_is_that_of_all_its_samples_at_once():

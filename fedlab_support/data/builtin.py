@@ -22,7 +22,7 @@ BUILT_IN = {
     "characters": "drawn characters of 100 writers; stands in for FEMNIST",
     "digit_domains": "digits in five styles; stands in for Digit-Five",
     "picture_styles": "seven classes in four styles; stands in for PACS",
-    "prostate_phantoms": "drawn organs with masks, six sites; stands in for ProstateMRI",
+    "prostate_phantoms": "organs with masks at six sites; stands in for ProstateMRI",
     "camera_sites": "drawn animals at fifty cameras; stands in for iWildCam",
 }
 """Name and one line about every built-in set."""
