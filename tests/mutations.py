@@ -78,13 +78,12 @@ class Source:
 
     @cached_property
     def places(self) -> dict[str, list[tuple[Path, ast.AST]]]:
-        """Every definition by its name, "Class.method" included."""
+        """Every definition in the support package, "Class.method" included."""
         found: dict[str, list[tuple[Path, ast.AST]]] = {}
-        for package in PACKAGES:
-            for file in sorted((self.root / package).rglob("*.py")):
-                tree = ast.parse(file.read_text(encoding="utf-8"))
-                for name, node in _definitions(tree.body):
-                    found.setdefault(name, []).append((file, node))
+        for file in sorted((self.root / PACKAGES[0]).rglob("*.py")):
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            for name, node in _definitions(tree.body):
+                found.setdefault(name, []).append((file, node))
         return found
 
     def mutated(self, mutation: Mutation) -> tuple[Path, str]:

@@ -158,7 +158,7 @@ def test_impossible_settings_are_refused_at_once(settings):
 
 
 def test_another_network_is_refused(federation):
-    with pytest.raises(ValueError, match=r"VPT steers a frozen .*, found CNN; take"):
+    with pytest.raises(ValueError, match=r"VPT trains prompts .*, found CNN; use"):
         Run(VPT(), federation, small_cnn)
     with pytest.raises(ValueError, match="found one that has them"):
         Run(VPT(), federation, partial(narrow_vit, prompts=2))

@@ -1,60 +1,96 @@
-"""FedGCR: prompts for each type of picture, and weights for groups that fall behind."""
+"""FedGCR: prompts that adapt to each type of image, and weights for lagging groups."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ..core.checks import expect, setting
-from ..core.messages import Server, Tensors
+from ..core.messages import Message, Server, Tensors
 from ..federation.federation import Batch
-from ..models.prompted_vit import Prompts, TypePrompts
-from ..training.local import ClientContext
-from .fedgr import FedGR
-from .shared.grouping import centres, contrast, groups_of
+from ..models.prompted_vit import INITS, Prompts, TypePrompts
+from ..training.local import ClientContext, LocalTraining
+from ..training.optimisers import FusedSGD
+from .fedavg import FedAvg
+from .shared.grouping import (
+    ALGORITHMS,
+    beta,
+    centres,
+    class_balanced_mean,
+    contrast,
+    group_metrics,
+    groups_of,
+    regroup,
+    reweighted,
+)
+from .shared.prompting import add_prompts, frozen_features, prompt_optimiser
+from .shared.received_loss import ReceivedLoss
 
 
 @dataclass(frozen=True)
-class FedGCR(FedGR):
-    """FedGR with group customisation (FedGC): prompts that depend on the picture.
+class FedGCR(ReceivedLoss, FedAvg):
+    """Group customisation (FedGC) and group reweighting (FedGR) of prompts.
 
-    GC-Net turns a picture's frozen features into h, which moves its prompts. Clients
-    are grouped by their mean h; two contrastive losses draw h to the centre of the
-    client's group, and features to those of the received model, away from what the
-    client had at the end of its last visit. Without such a past, as in round 1, or
-    without a group, these losses are left out.
+    GC-Net maps an image's frozen features to h, which shifts its prompts. The server
+    groups clients by their mean h. Two contrastive losses pull h towards the centre of
+    the client's group, and features towards those of the received model and away from
+    those of the client's model after its last visit. Without such a past, as in round
+    1, or without a group, these losses are left out.
 
-    ``reweight=False`` is FedGC, ``customise=False`` FedGR of the same ``init``, and
-    both VPT. We follow the paper, but for cosines instead of dot products, which
-    overflow: so does the code. It also takes h from the received model, which is one
-    GC-Net for all; in the paper each client's is its own by then, and groups follow
-    the clients' training as much as their pictures.
+    ``reweight=False`` is FedGC, ``customise=False`` is FedGR with the same ``init``, and
+    both together are VPT. We follow the paper except for cosines in place of dot
+    products, which overflow; the code uses cosines as well. The code also computes h
+    with the received model, so that one GC-Net serves all clients; in the paper each
+    client's GC-Net has been trained by then, and groups depend on the clients' training
+    as much as on their images: ``group_early``.
 
     Source: Cheng et al., AAAI 2024; code at celinezheng/fedgcr c59d480.
     """
 
-    init: str = "normal"
-    customise: bool = True  # False: the same prompts for all pictures, as in FedGR
+    num_prompts: int = setting(4, at_least=0)  # n; 0 needs customise=False
+    deep: bool = False  # True: new prompts for each layer
+    init: str = setting("normal", one_of=INITS)  # or "vpt"
+    prompt_lr: float | None = setting(None, above=0)  # None: that of the training
+    reweight: bool = True  # False: weights as in FedAvg
+    num_groups: int = setting(5, at_least=1)  # T'
+    clustering: str = setting("gmm", one_of=ALGORITHMS)  # of the representations
+    q: float = setting(1.0, at_least=-1)  # power of the loss - 1; -1 is FedAvg
+    delta: float = setting(0.5, at_least=0, at_most=1)  # limit of beta; 0: no groups
+    gamma: float = setting(0.5, at_least=0, at_most=1)  # 1: beta stays 0; code: 0.9
+    rounds_ahead: int = setting(0, at_least=0)  # of beta's schedule; 1 as in the code
+    customise: bool = True  # False: the same prompts for all images, as in FedGR
     gc_weight: float = setting(0.5, at_least=0)  # lambda1; 0 leaves it out
     ra_weight: float = setting(0.1, at_least=0)  # lambda2; 0 leaves it out
     temperature: float = setting(0.5, at_least=1e-3)  # tau of both
-    group_early: bool = False  # True: by the received model's h, as in the code
+    group_early: bool = False  # True: group by the received model's h, as in the code
+
+    stackable: ClassVar[bool] = False
+    needs_classes: ClassVar[bool] = True  # the representation is balanced by class
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_steered = self.num_prompts > 0 or not self.customise
-        expect(self, "num_prompts", "≥ 1 where they are customised", is_steered)
+        can_shift = self.num_prompts > 0 or not self.customise
+        expect(self, "num_prompts", "≥ 1 where they are customised", can_shift)
 
     @property
-    def kind(self) -> type[Prompts]:
-        """Of prompts."""
-        return TypePrompts if self.customise else Prompts
+    def groups_clients(self) -> bool:
+        """Whether the server groups clients: for the weights, or for the prompts."""
+        return self.reweight or self.customise
 
+    # ---- once -----------------------------------------------------------------------
+    def adapt(self, model: nn.Module) -> nn.Module:
+        """Put prompts, and GC-Net, into the transformer; ValueError for another."""
+        return add_prompts(self, model, TypePrompts if self.customise else Prompts)
+
+    # ---- down -----------------------------------------------------------------------
     def client_broadcast(self, server: Server, client_id: int) -> Tensors:
-        """The centres (T', D), and which of them is the client's, int64 (1,)."""
+        """The centres (T', D), and the index of the client's, int64 (1,)."""
         memory = server.memory
         if not (memory and self.customise and self.gc_weight):
             return {}
@@ -62,40 +98,51 @@ class FedGCR(FedGR):
         own = {"group": groups_of(memory, [client_id])} if is_known else {}
         return {"centres": centres(memory)} | own
 
+    # ---- on the client --------------------------------------------------------------
     def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """L_k as FedGR says it, from z_0, which serves the loss again."""
+        """L_k of the received model, from features z_0 that the loss uses again."""
         context.cache.pop("received", None)
         context.cache.pop("previous", None)
-        if not (self.reweight and self.customise):
+        if not self.reweight:
+            return {}
+        if not self.customise:
             return super().before_training(model, context)
         output = model.head(self.second_pass("received", model, context))
         losses = context.task.losses(output, context.client.train.targets)
         return {"loss": losses.detach().double().mean()}
 
     def second_pass(
-        self, when: str, model, context: ClientContext, batch=None
+        self, prompts: str, model, context: ClientContext, batch: Batch | None = None
     ) -> Tensor:
-        """Features z_0 by the prompts as "received", or z_prev by the "previous".
+        """Features z_0 with the "received" prompts, or z_prev with the "previous".
 
-        ``batch``: None for all of the client's pictures.
+        batch: rows to return; None returns those of all training images.
         """
-        told = context.received.weights if when == "received" else context.memory
-        e = partial(self.first_pass, model, context)
-        return context.kept(when, lambda b: model.steered_by(told, b.x, e(b)), batch)
+        is_new = prompts == "received"
+        weights = context.received.weights if is_new else context.memory
+        e = partial(frozen_features, model, context)
+        return context.kept(
+            prompts, lambda b: model.steered_by(weights, b.x, e(b)), batch
+        )
+
+    def optimiser(self, named_params, training: LocalTraining) -> FusedSGD | Optimizer:
+        """The usual optimiser, with the prompts' own learning rate if there is one."""
+        return prompt_optimiser(self, named_params, training)
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """CE + lambda1 · GC + lambda2 · RA."""
         if not self.customise:
             return super().loss(model, batch, context)
-        told, memory, tau = context.received.shared, context.memory, self.temperature
-        h = model.prompts.customise(self.first_pass(model, context, batch))
+        shared, memory = context.received.shared, context.memory
+        tau, has_past = self.temperature, "representation" in context.memory
+        h = model.prompts.customise(frozen_features(model, context, batch))
         z = model.steered(batch.x, model.prompts.moved(h))
         parts = {"task_loss": context.task.loss(model.head(z), batch.y)}
-        if self.gc_weight and "group" in told and "representation" in memory:
+        if self.gc_weight and "group" in shared and has_past:
             # H_i among h_prev, H_1, …, H_T'
-            known = torch.cat([memory["representation"][None], told["centres"]])
-            parts["gc"] = self.gc_weight * contrast(h, known, 1 + told["group"], tau)
-        if self.ra_weight and "representation" in memory:
+            known = torch.cat([memory["representation"][None], shared["centres"]])
+            parts["gc"] = self.gc_weight * contrast(h, known, 1 + shared["group"], tau)
+        if self.ra_weight and has_past:
             z_0 = self.second_pass("received", model, context, batch)
             z_prev = self.second_pass("previous", model, context, batch)
             known, first = torch.stack([z_0, z_prev], 1), batch.index.new_zeros(1)
@@ -104,16 +151,52 @@ class FedGCR(FedGR):
             context.log(name, part)
         return sum(parts.values())
 
-    def traits(self, model: nn.Module, context: ClientContext) -> Tensor:
-        """h, or without GC-Net the frozen features."""
-        e = super().traits(model, context)
-        if not self.customise:
-            return e
-        return model.customised(e, context.received.weights if self.group_early else {})
-
+    @torch.no_grad()
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """As FedGR; the representation and the prompts as they are now are kept."""
-        said = super().after_training(model, context)
+        """The representation: class-balanced mean of h, or of e without GC-Net, (D,).
+
+        The client keeps it, and its prompts as they are now.
+        """
+        if not self.groups_clients:
+            return {}
+        features = frozen_features(model, context)
         if self.customise:
-            context.memory |= said | dict(model.prompts.named_parameters("prompts"))
-        return said
+            weights = context.received.weights if self.group_early else {}
+            features = model.customised(features, weights)
+        upload = {"representation": class_balanced_mean(features, context)}
+        if self.customise:
+            context.memory |= upload | dict(model.prompts.named_parameters("prompts"))
+        return upload
+
+    # ---- on the server --------------------------------------------------------------
+    def upload_spec(self, model: nn.Module) -> Tensors:
+        """The loss, if clients are reweighted, and D numbers, if they are grouped."""
+        spec = super().upload_spec(model) if self.reweight else {}
+        if self.groups_clients:
+            spec["representation"] = model.head.weight[0].detach()
+        return spec
+
+    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
+        """The loss is a number ≥ 0."""
+        super().check_upload({n: v for n, v in tensors.items() if n == "loss"}, model)
+
+    def aggregation_weights(
+        self, server: Server, messages: Sequence[Message]
+    ) -> Tensor:
+        """By the losses of clients and of their groups; see ``group_weights``."""
+        shares = super().aggregation_weights(server, messages)
+        return reweighted(self, server, messages, shares) if self.reweight else shares
+
+    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+        """Group the clients, then average."""
+        if self.groups_clients:
+            server = regroup(self, server, messages)
+        return super().aggregate(server, messages)
+
+    def server_metrics(self, server: Server, messages: Sequence[Message]) -> Tensors:
+        """Group and weight of each participant."""
+        return group_metrics(self, server, messages) if self.groups_clients else {}
+
+    def beta(self, round: int) -> float:
+        """Weight of the group's loss in round r ≥ 1: delta (1 - gamma^(r-1))."""
+        return beta(self, round)

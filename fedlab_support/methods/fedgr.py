@@ -1,32 +1,40 @@
-"""FedGR: clients, and groups of similar clients, count more when they fall behind."""
+"""FedGR: clients, and groups of similar clients, count more when their loss is high."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
-from ..federation.federation import Batch
-from ..models.prompted_vit import Prompts
-from ..training.local import ClientContext
-from .shared.clustering import cluster_means
-from .shared.grouping import ALGORITHMS, group_weights, groups_of, regrouped
+from ..models.prompted_vit import INITS
+from ..training.local import ClientContext, LocalTraining
+from ..training.optimisers import FusedSGD
+from .fedavg import FedAvg
+from .shared.grouping import (
+    ALGORITHMS,
+    beta,
+    class_balanced_mean,
+    group_metrics,
+    regroup,
+    reweighted,
+)
+from .shared.prompting import add_prompts, frozen_features, prompt_optimiser
 from .shared.received_loss import ReceivedLoss
-from .vpt import VPT
 
 
 @dataclass(frozen=True)
-class FedGR(ReceivedLoss, VPT):
-    """VPT with the group reweighting of FedGCR, and the groups that FedGCR builds on.
+class FedGR(ReceivedLoss, FedAvg):
+    """VPT with the group reweighting of FedGCR.
 
-    A client says the loss of the received model and the mean of its frozen features,
-    from which the server finds groups. Absent clients stand for what they said last.
-    With ``reweight=False`` or ``q=-1`` it is VPT.
+    A client uploads its loss under the received model and the mean of its frozen
+    features, by which the server groups clients. A client that does not take part is
+    represented by its last upload. With ``reweight=False`` or ``q=-1`` it is VPT.
 
     We follow the paper; the weights are divided by their sum, as in the code. Losses
     are measured in round 1, too.
@@ -34,60 +42,47 @@ class FedGR(ReceivedLoss, VPT):
     Source: Cheng et al., AAAI 2024, section "Group reweighting".
     """
 
-    reweight: bool = True  # False: weights as FedAvg has them
+    num_prompts: int = setting(4, at_least=0)  # n; 0 trains the head alone
+    deep: bool = False  # True: new prompts for each layer
+    init: str = setting("vpt", one_of=INITS)  # uniform as in VPT; FedGCR has "normal"
+    prompt_lr: float | None = setting(None, above=0)  # None: that of the training
+    reweight: bool = True  # False: weights as in FedAvg
     num_groups: int = setting(5, at_least=1)  # T'
-    clustering: str = setting("gmm", one_of=ALGORITHMS)  # or "kmeans", "finch"
-    q: float = setting(  # power of the loss less one; -1 gives FedAvg's weights
-        1.0, at_least=-1
-    )
-    delta: float = setting(  # what beta tends to; 0: groups do not count
-        0.5, at_least=0, at_most=1
-    )
-    gamma: float = setting(  # how slowly; 1: it stays 0. The code has 0.9
-        0.5, at_least=0, at_most=1
-    )
+    clustering: str = setting("gmm", one_of=ALGORITHMS)  # of the representations
+    q: float = setting(1.0, at_least=-1)  # power of the loss - 1; -1 is FedAvg
+    delta: float = setting(0.5, at_least=0, at_most=1)  # limit of beta; 0: no groups
+    gamma: float = setting(0.5, at_least=0, at_most=1)  # 1: beta stays 0; code: 0.9
     rounds_ahead: int = setting(0, at_least=0)  # of beta's schedule; 1 as in the code
 
-    needs_classes: ClassVar[bool] = True  # which the representation is balanced by
+    stackable: ClassVar[bool] = False
+    needs_classes: ClassVar[bool] = True  # the representation is balanced by class
 
-    @property
-    def needs_groups(self) -> bool:
-        """Whether clients say what they are like: for the weights, or for prompts."""
-        return self.reweight or self.kind is not Prompts
-
-    def beta(self, round: int) -> float:
-        """How much groups count in round r ≥ 1: delta (1 - gamma^(r-1))."""
-        return self.delta * (1 - self.gamma ** (round - 1 + self.rounds_ahead))
-
-    def first_pass(
-        self, model, context: ClientContext, batch: Batch | None = None
-    ) -> Tensor:
-        """The frozen features e of a batch, (B, D), or of all the client's pictures."""
-        return context.kept("first pass", lambda b: model.look(b.x), batch)
-
-    def traits(self, model: nn.Module, context: ClientContext) -> Tensor:
-        """By what a client is grouped, for each of its pictures: (N, D)."""
-        return self.first_pass(model, context)
+    def adapt(self, model: nn.Module) -> nn.Module:
+        """Put prompts into the transformer; ValueError for another network."""
+        return add_prompts(self, model)
 
     def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """L_k of the received model, a float64 scalar."""
         return super().before_training(model, context) if self.reweight else {}
 
+    def optimiser(self, named_params, training: LocalTraining) -> FusedSGD | Optimizer:
+        """The usual optimiser, with the prompts' own learning rate if there is one."""
+        return prompt_optimiser(self, named_params, training)
+
     @torch.no_grad()
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """The mean of the means of the client's classes, (D,)."""
-        if not self.needs_groups:
+        """The representation: class-balanced mean of the frozen features, (D,)."""
+        if not self.reweight:
             return {}
-        # (4): 1/C_k sum_c 1/|D_kc| sum_{x of c} h_x
-        _, y = context.client.train.targets.unique(return_inverse=True)
-        return {"representation": cluster_means(self.traits(model, context), y).mean(0)}
+        features = frozen_features(model, context)
+        return {"representation": class_balanced_mean(features, context)}
 
     def upload_spec(self, model: nn.Module) -> Tensors:
-        """D numbers, and the loss."""
-        form = super().upload_spec(model) if self.reweight else {}
-        if self.needs_groups:
-            form["representation"] = model.head.weight[0].detach()
-        return form
+        """The loss, and D numbers."""
+        if not self.reweight:
+            return {}
+        representation = model.head.weight[0].detach()
+        return super().upload_spec(model) | {"representation": representation}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """The loss is a number ≥ 0."""
@@ -96,26 +91,20 @@ class FedGR(ReceivedLoss, VPT):
     def aggregation_weights(
         self, server: Server, messages: Sequence[Message]
     ) -> Tensor:
-        """By the losses of clients and of their groups, which `aggregate` has found."""
+        """By the losses of clients and of their groups; see ``group_weights``."""
         shares = super().aggregation_weights(server, messages)
-        if not self.reweight:
-            return shares
-        groups = groups_of(server.memory, [m.client for m in messages])
-        losses = torch.stack([m.upload["loss"] for m in messages])
-        beta = self.beta(server.round + 1)
-        return group_weights(shares, losses, groups, beta, self.q)
+        return reweighted(self, server, messages, shares) if self.reweight else shares
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """Find the groups, then average."""
-        if self.needs_groups:
-            said = {m.client: m.upload["representation"] for m in messages}
-            how = (self.num_groups, self.clustering)
-            server = replace(server, memory=regrouped(server.memory, said, *how))
+        """Group the clients, then average."""
+        if self.reweight:
+            server = regroup(self, server, messages)
         return super().aggregate(server, messages)
 
     def server_metrics(self, server: Server, messages: Sequence[Message]) -> Tensors:
-        """Each participant's group, and what it counted."""
-        if not self.needs_groups:
-            return {}
-        groups = groups_of(server.memory, [m.client for m in messages])
-        return {"group": groups, "weight": self.aggregation_weights(server, messages)}
+        """Group and weight of each participant."""
+        return group_metrics(self, server, messages) if self.reweight else {}
+
+    def beta(self, round: int) -> float:
+        """Weight of the group's loss in round r ≥ 1: delta (1 - gamma^(r-1))."""
+        return beta(self, round)

@@ -1,16 +1,22 @@
-"""Groups of clients: who is like whom, and what a group counts."""
+"""Groups of similar clients, and how much clients and groups count.
+
+``method`` stands for FedGR or FedGCR: it has the fields ``num_groups``, ``clustering``,
+``q``, ``delta``, ``gamma`` and ``rounds_ahead``.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...core.messages import Tensors
+from ...core.messages import Message, Server, Tensors
+from ...training.local import ClientContext
 from .clustering import cluster_means, finch
 
 ALGORITHMS = ("gmm", "kmeans", "finch")
@@ -121,6 +127,45 @@ def group_weights(
     power = (q + 1) * ((1 - beta) * losses.log() + beta * mean.log())
     weights = shares.double() * (power - power.max()).exp()
     return weights / weights.sum()
+
+
+def class_balanced_mean(features: Tensor, context: ClientContext) -> Tensor:
+    """The mean of the class means of a client's features (N, D): (D,).
+
+    Source: Cheng et al., AAAI 2024, equation 4.
+    """
+    # 1/C_k sum_c 1/|D_kc| sum_{x of c} h_x
+    _, y = context.client.train.targets.unique(return_inverse=True)
+    return cluster_means(features, y).mean(0)
+
+
+def beta(method, round: int) -> float:
+    """Weight of the group's loss in round r ≥ 1: delta (1 - gamma^(r-1))."""
+    return method.delta * (1 - method.gamma ** (round - 1 + method.rounds_ahead))
+
+
+def regroup(method, server: Server, messages: Sequence[Message]) -> Server:
+    """The server after grouping all clients by their latest representation."""
+    latest = {m.client: m.upload["representation"] for m in messages}
+    how = (method.num_groups, method.clustering)
+    return replace(server, memory=regrouped(server.memory, latest, *how))
+
+
+def reweighted(
+    method, server: Server, messages: Sequence[Message], shares: Tensor
+) -> Tensor:
+    """Weights of the participants, float64 (m,), in the groups of `regroup`."""
+    groups = groups_of(server.memory, [m.client for m in messages])
+    losses = torch.stack([m.upload["loss"] for m in messages])
+    weight = beta(method, server.round + 1)
+    return group_weights(shares, losses, groups, weight, method.q)
+
+
+def group_metrics(method, server: Server, messages: Sequence[Message]) -> Tensors:
+    """Group and weight of each participant, (m,) each, for the history."""
+    groups = groups_of(server.memory, [m.client for m in messages])
+    weights = method.aggregation_weights(server, messages)
+    return {"group": groups, "weight": weights}
 
 
 def contrast(x: Tensor, known: Tensor, right: Tensor, temperature: float) -> Tensor:
