@@ -84,6 +84,8 @@ EDITS = (
     ("ReceivedLoss", "not 0 <= value < math.inf", "not value < math.inf", "received_loss"),
     ("TERM", "self.tilt * (losses - far)", "-self.tilt * (losses - far)", "term"),
     ("TERM", "shares.log() +", "", "term"),
+    ("VPT.adapt", "add_prompts(self, model)", "model", "vpt"),
+    ("FedGR.check_upload", 'n == "loss"', 'n == "other"', "fedgr"),
     ("prompt_optimiser", "method.prompt_lr or training.lr", "training.lr", "vpt"),
     ("spread_of", "3 * patch**2", "patch**2", "prompted_vit vpt"),
     ("cluster_means", "/ member.sum(0)", "/ member.sum(0).clamp(min=2)", "clustering"),

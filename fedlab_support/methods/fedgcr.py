@@ -43,8 +43,8 @@ class FedGCR(ReceivedLoss, FedAvg):
     those of the client's model after its last visit. Without such a past, as in round
     1, or without a group, these losses are left out.
 
-    ``reweight=False`` is FedGC, ``customise=False`` is FedGR with the same ``init``, and
-    both together are VPT. We follow the paper except for cosines in place of dot
+    ``reweight=False`` is FedGC, ``customise=False`` is FedGR with the same ``init``,
+    and both together are VPT. We follow the paper except for cosines in place of dot
     products, which overflow; the code uses cosines as well. The code also computes h
     with the received model, so that one GC-Net serves all clients; in the paper each
     client's GC-Net has been trained by then, and groups depend on the clients' training
