@@ -28,7 +28,7 @@ from fedlab_support.models import small_cnn, small_unet
 from fedlab_support.plots.progress import Progress, progress_picture
 from fedlab_support.plots.style import Picture
 from fedlab_support.run.run import Run
-from fedlab_support.training.local import LocalTraining
+from fedlab_support.training.settings import LocalTraining
 from fedlab_support.widgets import LiveTraining, in_rows, readable, slider
 
 MOST_CLIENTS = 50

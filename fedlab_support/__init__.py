@@ -61,8 +61,8 @@ from .methods.shared import clustering, grouping, styles
 from .models import report_cnn, small_cnn
 from .run.run import Run
 from .run.study import study
-from .training.local import LocalTraining
 from .training.privacy import Privacy
+from .training.settings import LocalTraining
 
 _WHEN_USED = {
     "plots": "plots",

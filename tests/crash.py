@@ -20,7 +20,7 @@ from fedlab_support.core.history import History
 from fedlab_support.core.messages import Server
 from fedlab_support.run import checkpoint
 from fedlab_support.run.checkpoint import Snapshot
-from fedlab_support.training.local import PrivateState
+from fedlab_support.training.context import PrivateState
 from tests.probe import AwkwardNet, Probe
 from tests.tiny import tiny_data
 

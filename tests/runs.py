@@ -12,7 +12,7 @@ from fedlab_support import FedAvg, Federation, LocalTraining, Run
 from fedlab_support.core.messages import Broadcast, Message
 from fedlab_support.core.metrics import task
 from fedlab_support.federation.partition import by_owner
-from fedlab_support.training.local import ClientContext
+from fedlab_support.training.context import ClientContext
 from tests.crash import trace
 from tests.probe import AwkwardNet
 from tests.tiny import a_stream, tiny_data

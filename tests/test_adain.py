@@ -22,7 +22,7 @@ from fedlab_support.models.style.adain import (
 from fedlab_support.models.style.microast import MicroAST
 from fedlab_support.models.style.network import POOL, StyleNetwork, mirrored
 from fedlab_support.models.style.statistics import EPSILON
-from fedlab_support.training.local import trained_names
+from fedlab_support.training.learner import trained_names
 from tests.runs import unequal
 from tests.test_methods_reference import FLOAT32, vectors
 

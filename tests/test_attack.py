@@ -18,7 +18,7 @@ from fedlab_course.style_attack.metrics import psnr, retrieval_rate
 from fedlab_support import Federation, LocalTraining, Run
 from fedlab_support.data import DomainData
 from fedlab_support.models.style.adain import per_image, style_network
-from fedlab_support.training.local import trained_names
+from fedlab_support.training.learner import trained_names
 from tests.runs import a_visit, same_to_the_bit
 from tests.tiny import tiny_data
 

@@ -37,7 +37,8 @@ from fedlab_support.models.layers.frequency import CCNorm
 from fedlab_support.models.layers.mixing import FeatureMixing, MomentExchange, Pairs
 from fedlab_support.models.stages import insert
 from fedlab_support.models.unet import small_unet
-from fedlab_support.training.local import Augmentation, ClientContext
+from fedlab_support.training.context import ClientContext
+from fedlab_support.training.settings import Augmentation
 from tests.probe import LookTwice
 from tests.test_contract import same
 from tests.test_methods_reference import FLOAT32, case, vectors

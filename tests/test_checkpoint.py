@@ -31,7 +31,7 @@ from fedlab_support.core.history import History
 from fedlab_support.core.messages import Server
 from fedlab_support.run import checkpoint
 from fedlab_support.run.checkpoint import Snapshot, claimed, load, save
-from fedlab_support.training.local import PrivateState
+from fedlab_support.training.context import PrivateState
 from tests import crash
 from tests.crash import FITS, Fragile, bits, build, snapshot, trace
 from tests.tiny import tiny_data

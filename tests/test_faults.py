@@ -28,7 +28,7 @@ from fedlab_support.core.messages import Message, expect_tensors, nbytes, valida
 from fedlab_support.engines import Faults, FaultyEngine, LocalEngine, open_engine
 from fedlab_support.engines.faults import REASONS, WAYS, malformed, with_nan
 from fedlab_support.methods import CCST, FISC, FPL, FedDG, FedMix, HarmoFL
-from fedlab_support.training.local import PrivateState
+from fedlab_support.training.context import PrivateState
 from tests.probe import AwkwardNet, Probe
 from tests.test_methods import linear
 from tests.tiny import tiny_data

@@ -17,7 +17,8 @@ from fedlab_support.federation.federation import Batch
 from fedlab_support.federation.partition import iid
 from fedlab_support.methods import feddg
 from fedlab_support.methods.shared.samples import others
-from fedlab_support.training.local import ClientContext, take_step
+from fedlab_support.training.context import ClientContext
+from fedlab_support.training.loop import take_step
 from tests import runs
 from tests.probe import AwkwardNet, LookTwice
 from tests.runs import TRAINING, Steady, distance, unequal

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from fedlab_support import FedAvg, FedDGGA, Federation, iid, small_cnn
 from fedlab_support.core.messages import Broadcast
 from fedlab_support.engines import Faults
-from fedlab_support.training.local import Learner, train_locally
+from fedlab_support.training.learner import Learner
+from fedlab_support.training.loop import train_locally
 from tests import runs
 from tests.probe import AwkwardNet
 from tests.runs import distance, fitted, loss_falls, same_to_the_bit, unequal

@@ -15,7 +15,7 @@ from fedlab_support.federation.partition import by_owner
 from fedlab_support.methods import FedFA
 from fedlab_support.models import alexnet, unet
 from fedlab_support.models.layers.augmentation import FeatureAugmentation, modulation
-from fedlab_support.training.local import take_step
+from fedlab_support.training.loop import take_step
 from tests.probe import LookTwice
 from tests.test_contract import same
 from tests.test_fedsr import Flat

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from fedlab_support import VPT, Faults, Federation, FedGCR, FedGR, uniform
 from fedlab_support.core.messages import Broadcast
 from fedlab_support.methods.shared.grouping import centres, contrast
-from fedlab_support.training.local import Augmentation, ClientContext
+from fedlab_support.training.context import ClientContext
+from fedlab_support.training.settings import Augmentation
 from tests.runs import (
     Turns,
     a_run,

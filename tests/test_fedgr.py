@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fedlab_support import VPT, Faults, Federation, FedGCR, FedGR, iid, uniform
 from fedlab_support.core.messages import Message, Server
 from fedlab_support.methods.shared.grouping import group_weights, grouped
-from fedlab_support.training.local import train_client
+from fedlab_support.training.loop import train_client
 from tests.runs import (
     Turns,
     a_run,

@@ -18,7 +18,7 @@ from fedlab_support.federation.federation import Batch
 from fedlab_support.federation.partition import by_owner, iid
 from fedlab_support.methods import FedMix
 from fedlab_support.models import small_unet
-from fedlab_support.training.local import ClientContext
+from fedlab_support.training.context import ClientContext
 from tests import runs
 from tests.probe import AwkwardNet, LookTwice
 from tests.runs import TRAINING, distance, unequal

@@ -18,7 +18,8 @@ from fedlab_support.engines.local import LocalEngine
 from fedlab_support.federation.federation import Batch
 from fedlab_support.federation.partition import by_owner
 from fedlab_support.models import GaussianHead
-from fedlab_support.training.local import ClientContext, take_step
+from fedlab_support.training.context import ClientContext
+from fedlab_support.training.loop import take_step
 from tests.probe import AwkwardNet
 from tests.test_contract import same
 from tests.test_methods_reference import FLOAT32, case, vectors

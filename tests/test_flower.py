@@ -30,7 +30,7 @@ from fedlab_support.engines.flower.records import (
     pack,
     unpack,
 )
-from fedlab_support.training.local import PrivateState
+from fedlab_support.training.context import PrivateState
 from tests.flower_recipes import tiny
 
 RECIPE = "tests.flower_recipes:tiny"

@@ -39,7 +39,7 @@ def test_the_layers_hold():
         ("federation/selection", "from fedlab_support.run.run import Run"),
         ("core/rng", "import fedlab_support.data.reading"),
         ("methods/fedavg", "from fedlab_support.engines import local"),
-        ("core/messages", "def late():\n    import fedlab_support.training.local"),
+        ("core/messages", "def late():\n    import fedlab_support.training.loop"),
         ("run/study", "from fedlab_course import sweep"),
         ("core/history", "import torch"),
         ("widgets", "from torch import Tensor"),

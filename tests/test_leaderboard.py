@@ -22,7 +22,7 @@ from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_domain, leave_out
 from fedlab_support.models import CNN
 from fedlab_support.run.run import Run
-from fedlab_support.training.local import LocalTraining
+from fedlab_support.training.settings import LocalTraining
 from tests.tiny import tiny_data
 
 QUIET = partial(Keeping, progress=False)

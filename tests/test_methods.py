@@ -21,7 +21,9 @@ from fedlab_support.core.rng import Stream
 from fedlab_support.engines.local import one_intra_op_thread
 from fedlab_support.federation.federation import Client
 from fedlab_support.methods import FPL, FedMix, FedRobust, FedSAM, HarmoFL
-from fedlab_support.training.local import ClientContext, Learner, train_locally
+from fedlab_support.training.context import ClientContext
+from fedlab_support.training.learner import Learner
+from fedlab_support.training.loop import train_locally
 from tests.probe import AwkwardNet
 from tests.runs import distance
 from tests.tiny import tiny_data

@@ -12,7 +12,9 @@ from fedlab_support.core.messages import Broadcast, Message, Server
 from fedlab_support.core.metrics import task
 from fedlab_support.federation.federation import Batch
 from fedlab_support.methods import FedAvg, FedAvgM, FedProx
-from fedlab_support.training.local import ClientContext, LocalTraining, take_step
+from fedlab_support.training.context import ClientContext
+from fedlab_support.training.loop import take_step
+from fedlab_support.training.settings import LocalTraining
 from tests.tiny import a_stream
 
 FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}

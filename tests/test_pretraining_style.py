@@ -18,7 +18,8 @@ from fedlab_course.making.style import (
 )
 from fedlab_support import FedAvg, Federation, Run, load
 from fedlab_support.models.style.adain import style_network
-from fedlab_support.training.local import LocalTraining, trained_names
+from fedlab_support.training.learner import trained_names
+from fedlab_support.training.settings import LocalTraining
 from tests.tiny import tiny_data
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -19,7 +19,7 @@ from fedlab_support.models.prompted_vit import (
     TypePrompts,
     spread_of,
 )
-from fedlab_support.training.local import Learner, trained_names
+from fedlab_support.training.learner import Learner, trained_names
 from tests.test_methods_reference import vectors
 from tests.vit import D, narrow_vit
 

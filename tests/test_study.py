@@ -23,7 +23,7 @@ from fedlab_support.run import checkpoint
 from fedlab_support.run.archive import keep, kept
 from fedlab_support.run.run import Run
 from fedlab_support.run.study import fit_once, study, trained
-from fedlab_support.training.local import LocalTraining
+from fedlab_support.training.settings import LocalTraining
 from tests.tiny import tiny_data
 
 DATA = tiny_data(num=40, owners=3)

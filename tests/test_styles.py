@@ -11,7 +11,7 @@ from torch import nn
 from fedlab_support import augment, styles
 from fedlab_support.methods.shared.clustering import finch
 from fedlab_support.models.style.adain import pooled
-from fedlab_support.training.local import trained_names
+from fedlab_support.training.learner import trained_names
 from tests.runs import TRAINING, Steady, a_visit, unequal
 from tests.styler import CHANNELS, TinyStyles
 from tests.test_methods_reference import FLOAT32, case

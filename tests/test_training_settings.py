@@ -16,17 +16,11 @@ from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_owner
 from fedlab_support.methods import FedAvg
 from fedlab_support.models import CNN
-from fedlab_support.training.local import (
-    ClientContext,
-    Learner,
-    LocalTraining,
-    build_optimiser,
-    frozen_modules,
-    refuse_divergence,
-    train_locally,
-    trained_names,
-)
+from fedlab_support.training.context import ClientContext
+from fedlab_support.training.learner import Learner, frozen_modules, trained_names
+from fedlab_support.training.loop import refuse_divergence, train_locally
 from fedlab_support.training.optimisers import FusedSGD
+from fedlab_support.training.settings import LocalTraining, build_optimiser
 from tests.runs import Steady, a_visit, unequal
 from tests.tiny import a_stream, tiny_data
 

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from fedlab_support import models
 from fedlab_support.data import available
 from fedlab_support.federation.federation import Federation
-from fedlab_support.training.local import LocalTraining
+from fedlab_support.training.settings import LocalTraining
 
 from . import dealing
 

@@ -26,7 +26,8 @@ from fedlab_support.models.style.adain import OWN, SMALL
 from fedlab_support.models.style.network import mirrored
 from fedlab_support.models.style.statistics import adain, style_of_each
 from fedlab_support.run.run import Run
-from fedlab_support.training.local import ClientContext, LocalTraining
+from fedlab_support.training.context import ClientContext
+from fedlab_support.training.settings import LocalTraining
 
 from . import photographs, picture_styles
 from .looks import LOOKS, SIDE

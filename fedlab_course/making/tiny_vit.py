@@ -26,7 +26,8 @@ from fedlab_support.methods import FedAvg
 from fedlab_support.models.pretrained import timm_network
 from fedlab_support.models.prompted_vit import TINY, TINY_VIT, tiny_vit
 from fedlab_support.run.run import Run
-from fedlab_support.training.local import ClientContext, LocalTraining
+from fedlab_support.training.context import ClientContext
+from fedlab_support.training.settings import LocalTraining
 
 from .letters import letters
 

@@ -12,7 +12,7 @@ from fedlab_support import data
 from fedlab_support.core import history, messages
 from fedlab_support.federation import federation
 from fedlab_support.methods import catalogue
-from fedlab_support.training.local import ClientContext
+from fedlab_support.training.context import ClientContext
 
 CONTRACT = (
     ClientContext,

@@ -14,7 +14,7 @@ from fedlab_support.core.messages import Tensors
 from fedlab_support.data import DomainData
 from fedlab_support.federation.federation import Batch, Federation
 from fedlab_support.methods import FedAvg
-from fedlab_support.training.local import ClientContext
+from fedlab_support.training.context import ClientContext
 
 from .network import perceptual_distance
 

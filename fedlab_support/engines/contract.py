@@ -13,8 +13,10 @@ from ..core.messages import Broadcast, Message, Tensors, copies
 from ..core.metrics import Scores, task
 from ..core.rng import Stream, torch_stream
 from ..federation.federation import Federation, Samples
-from ..training.local import ClientContext, Learner, LocalTraining, PrivateState
+from ..training.context import ClientContext, PrivateState
+from ..training.learner import Learner
 from ..training.privacy import Privacy
+from ..training.settings import LocalTraining
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 from ..core.checks import Settings, setting
 from ..core.messages import Broadcast, Message
 from ..core.rng import numpy_stream
-from ..training.local import PrivateState
+from ..training.context import PrivateState
 from .contract import Answer, Engine, Failure, Job
 
 REASONS = {

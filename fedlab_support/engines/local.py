@@ -25,7 +25,9 @@ from ..core.messages import Broadcast, copies, nbytes
 from ..core.metrics import Scores, task
 from ..core.rng import Stream, layer_noise, numpy_stream
 from ..federation.federation import Federation, Samples
-from ..training.local import Learner, PrivateState, train_client
+from ..training.context import PrivateState
+from ..training.learner import Learner
+from ..training.loop import train_client
 from .contract import Answer, Failure, Job, Question, SetupUpload
 
 EVALUATION_VALUES, EVALUATION_BATCH = 125 * 28 * 28, 2000

@@ -25,14 +25,9 @@ from ..core.rng import Stream, numpy_stream
 from ..federation.federation import Batch, Federation, Store, positions
 from ..methods import FedAvg
 from ..models import Dropout
-from ..training.local import (
-    ClientContext,
-    Learner,
-    PrivateState,
-    frozen_modules,
-    refuse_divergence,
-    take_step,
-)
+from ..training.context import ClientContext, PrivateState
+from ..training.learner import Learner, frozen_modules
+from ..training.loop import refuse_divergence, take_step
 from .contract import Answer, Failure, Job
 from .local import LocalEngine, intra_op_threads, tf32
 

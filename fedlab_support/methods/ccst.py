@@ -12,7 +12,7 @@ from ..core.checks import setting
 from ..core.messages import Tensors
 from ..federation.federation import Batch, Samples
 from ..models.style import adain
-from ..training.local import ClientContext
+from ..training.context import ClientContext
 from .fedavg import FedAvg
 from .shared.samples import gather
 from .shared.styles import attach, check_styles, features, restyled

@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 from ..core.checks import Settings, setting
 from ..core.messages import Message, Server, Tensors, weighted_mean
 from ..federation.federation import Batch, Federation
-from ..training.local import ClientContext, LocalTraining, build_optimiser
+from ..training.context import ClientContext
+from ..training.settings import LocalTraining, build_optimiser
 
 WEIGHTINGS = ("examples", "equal")
 

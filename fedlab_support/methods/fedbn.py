@@ -11,7 +11,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors, weighted_mean
-from ..training.local import ClientContext, frozen_modules, trained_names
+from ..training.context import ClientContext
+from ..training.learner import frozen_modules, trained_names
 from .fedavg import FedAvg
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
 from ..federation.federation import Federation
-from ..training.local import ClientContext
+from ..training.context import ClientContext
 from .fedavg import FedAvg
 from .shared.received_loss import numbers
 

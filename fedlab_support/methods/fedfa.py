@@ -13,7 +13,7 @@ from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
 from ..models.layers.augmentation import FUSIONS, FeatureAugmentation
 from ..models.stages import insert, stage_numbers
-from ..training.local import ClientContext
+from ..training.context import ClientContext
 from .fedavg import FedAvg
 
 

@@ -19,7 +19,7 @@ from ..models.layers.histogram import (
     symmetric_kl,
 )
 from ..models.stages import insert
-from ..training.local import ClientContext
+from ..training.context import ClientContext
 from .fedfa import FedFA
 
 

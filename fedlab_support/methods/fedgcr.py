@@ -15,8 +15,9 @@ from ..core.checks import expect, setting
 from ..core.messages import Message, Server, Tensors
 from ..federation.federation import Batch
 from ..models.prompted_vit import INITS, Prompts, TypePrompts
-from ..training.local import ClientContext, LocalTraining
+from ..training.context import ClientContext
 from ..training.optimisers import FusedSGD
+from ..training.settings import LocalTraining
 from .fedavg import FedAvg
 from .shared.grouping import (
     ALGORITHMS,

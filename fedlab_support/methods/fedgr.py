@@ -13,8 +13,9 @@ from torch.optim import Optimizer
 from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
 from ..models.prompted_vit import INITS
-from ..training.local import ClientContext, LocalTraining
+from ..training.context import ClientContext
 from ..training.optimisers import FusedSGD
+from ..training.settings import LocalTraining
 from .fedavg import FedAvg
 from .shared.grouping import (
     ALGORITHMS,

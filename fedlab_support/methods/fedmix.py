@@ -14,7 +14,7 @@ from ..core.checks import expect, setting
 from ..core.messages import Tensors, expect_names
 from ..federation.federation import Batch
 from ..models.pretrained import plain_attention
-from ..training.local import ClientContext
+from ..training.context import ClientContext
 from .fedavg import FedAvg
 from .shared.samples import gather, others
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..core.checks import setting
 from ..federation.federation import Batch
-from ..training.local import ClientContext
+from ..training.context import ClientContext
 from .fedavg import FedAvg
 
 

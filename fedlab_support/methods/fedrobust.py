@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..core.checks import expect, setting
 from ..core.messages import Tensors
 from ..federation.federation import Batch
-from ..training.local import ClientContext
+from ..training.context import ClientContext
 from .fedavg import FedAvg
 
 MOST_COLUMNS = 1024

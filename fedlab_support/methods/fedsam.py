@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core.checks import setting
-from ..training.local import LocalTraining
 from ..training.optimisers import SAM
+from ..training.settings import LocalTraining
 from .fedavg import FedAvg
 
 

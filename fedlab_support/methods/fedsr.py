@@ -13,7 +13,7 @@ from ..core.checks import expect, setting
 from ..core.rng import current_layer_noise
 from ..federation.federation import Batch
 from ..models.layers.gaussian import GaussianHead
-from ..training.local import ClientContext
+from ..training.context import ClientContext
 from .fedavg import FedAvg
 
 

@@ -13,7 +13,7 @@ from ..core.checks import setting
 from ..core.messages import Tensors
 from ..core.metrics import of_another_class
 from ..federation.federation import Batch
-from ..training.local import ClientContext
+from ..training.context import ClientContext
 from .fedavg import FedAvg
 from .shared import styles
 from .shared.samples import gather

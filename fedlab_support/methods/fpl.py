@@ -15,7 +15,7 @@ from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors, expect_classes
 from ..core.metrics import per_class
 from ..federation.federation import Batch, Federation
-from ..training.local import ClientContext
+from ..training.context import ClientContext
 from .fedavg import FedAvg
 from .shared.clustering import means_by_group
 

@@ -14,8 +14,9 @@ from ..core.messages import Message, Server, Tensors, expect_alike, weighted_mea
 from ..federation.federation import Batch
 from ..models.layers.amplitude import AmplitudeNorm
 from ..models.stages import insert_entry
-from ..training.local import ClientContext, LocalTraining
+from ..training.context import ClientContext
 from ..training.optimisers import SAM
+from ..training.settings import LocalTraining
 from .fedavg import FedAvg
 
 LAYER = "entry.harmony"

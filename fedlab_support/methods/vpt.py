@@ -10,8 +10,8 @@ from torch.optim import Optimizer
 
 from ..core.checks import setting
 from ..models.prompted_vit import INITS
-from ..training.local import LocalTraining
 from ..training.optimisers import FusedSGD
+from ..training.settings import LocalTraining
 from .fedavg import FedAvg
 from .shared.prompting import add_prompts, prompt_optimiser
 

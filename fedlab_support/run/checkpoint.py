@@ -29,7 +29,7 @@ from safetensors.torch import save as bytes_of
 from ..core.history import History
 from ..core.messages import Server, Tensors
 from ..core.naming import is_nameless, plain
-from ..training.local import PrivateState
+from ..training.context import PrivateState
 
 try:
     import fcntl

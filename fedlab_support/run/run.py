@@ -34,8 +34,10 @@ from ..federation.federation import Federation, Samples
 from ..federation.selection import Roster, check_selection, everyone
 from ..methods import FedAvg
 from ..models.layers.noise import own_noise, refuse_global_noise
-from ..training.local import Learner, LocalTraining, PrivateState, trained_names
+from ..training.context import PrivateState
+from ..training.learner import Learner, trained_names
 from ..training.privacy import Privacy
+from ..training.settings import LocalTraining
 from .checkpoint import keeping
 from .evaluation import measure
 from .summary import describe, headline, in_words

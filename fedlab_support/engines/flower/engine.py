@@ -55,7 +55,7 @@ from safetensors.torch import save_file
 
 from ...core.messages import Broadcast, Message
 from ...core.metrics import Scores
-from ...training.local import PrivateState
+from ...training.context import PrivateState
 from ..contract import Answer, Failure, Job, Question, SetupUpload
 from ..local import LocalEngine
 from .post import Lost, Post

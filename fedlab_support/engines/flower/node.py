@@ -7,7 +7,8 @@ from functools import lru_cache
 import torch
 
 from ...core.messages import Broadcast
-from ...training.local import PrivateState, trained_names
+from ...training.context import PrivateState
+from ...training.learner import trained_names
 from ..contract import Failure, Question
 from ..local import LocalEngine
 from .records import (

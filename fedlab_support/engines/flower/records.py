@@ -11,7 +11,7 @@ from torch import nn
 
 from ...core.messages import Tensors
 from ...core.naming import architecture, name_of
-from ...training.local import trained_names
+from ...training.learner import trained_names
 from ..contract import Engine, Job
 
 try:

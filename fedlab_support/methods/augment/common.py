@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from ...federation.federation import Batch
 from ...models.layers.mixing import PairLayer, Pairs
 from ...models.stages import insert, stage_numbers
-from ...training.local import ClientContext, frozen_modules
+from ...training.context import ClientContext
+from ...training.learner import frozen_modules
 
 NAME = "augment"
 """Of an augmentation's layer among those that were added to a stage."""

@@ -10,7 +10,7 @@ from torch import nn
 from ...core.checks import setting
 from ...models.layers.frequency import CCNorm, SCNorm
 from ...models.stages import stage_numbers
-from ...training.local import Augmentation
+from ...training.settings import Augmentation
 from .common import STAGES, are_stages, place
 
 SHALLOW = 3

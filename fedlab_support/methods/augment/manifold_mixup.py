@@ -12,7 +12,8 @@ from torch import nn
 from ...core.checks import expect, setting
 from ...federation.federation import Batch
 from ...models.layers.mixing import FeatureMixing, Pairs
-from ...training.local import Augmentation, ClientContext
+from ...training.context import ClientContext
+from ...training.settings import Augmentation
 from .common import NAME, are_stages, mixed_labels, pair, place
 
 

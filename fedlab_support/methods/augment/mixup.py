@@ -10,7 +10,8 @@ from torch import nn
 from ...core.checks import setting
 from ...federation.federation import Batch
 from ...models.layers.mixing import Pairs
-from ...training.local import Augmentation, ClientContext
+from ...training.context import ClientContext
+from ...training.settings import Augmentation
 from .common import happens, mixed_labels
 
 

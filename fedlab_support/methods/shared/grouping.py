@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...core.messages import Message, Server, Tensors
-from ...training.local import ClientContext
+from ...training.context import ClientContext
 from .clustering import cluster_means, finch
 
 ALGORITHMS = ("gmm", "kmeans", "finch")

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from ...federation.federation import Batch
 from ...models.prompted_vit import PromptedViT, Prompts
-from ...training.local import ClientContext, LocalTraining, build_optimiser
+from ...training.context import ClientContext
+from ...training.settings import LocalTraining, build_optimiser
 
 
 def add_prompts(method, model: nn.Module, kind: type[Prompts] = Prompts) -> nn.Module:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.messages import Message, Tensors
-from ...training.local import ClientContext
+from ...training.context import ClientContext
 
 
 class ReceivedLoss:

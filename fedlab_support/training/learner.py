@@ -1,0 +1,100 @@
+"""A worker's model: which of its state is trained, and how it is loaded and copied."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..core.messages import Tensors
+
+
+def frozen_modules(model: nn.Module) -> list[nn.Module]:
+    """Modules whose parameters are all frozen, including their submodules.
+
+    They stay in evaluation mode, and neither their parameters nor their buffers are
+    sent. A module without parameters counts as part of its parent.
+    """
+    parameters = list(model.parameters())
+    if parameters and not any(p.requires_grad for p in parameters):
+        return list(model.modules())
+    return list(chain.from_iterable(map(frozen_modules, model.children())))
+
+
+def trained_names(model: nn.Module) -> list[str]:
+    """Names of the state that training changes: everything that is not frozen."""
+    frozen = {id(p) for p in model.parameters() if not p.requires_grad}
+    for module in frozen_modules(model):
+        frozen |= {id(b) for b in module.buffers(recurse=False)}
+    state = model.state_dict(keep_vars=True)
+    return [name for name, value in state.items() if id(value) not in frozen]
+
+
+class Learner:
+    """A worker's model, with everything about it that is the same for all visits.
+
+    Hooks may change values and replace tensors of the model, but not its layers.
+    """
+
+    def __init__(self, model: nn.Module, compile: bool = False):
+        if compile:
+            model.compile()
+        self.model, self.frozen = model, frozen_modules(model)
+        self.trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
+        self.smallest_batch = 2 if any(m not in self.frozen for m in norms) else 1
+        self._modes = {mode: self._flags(mode) for mode in (True, False)}
+        self._held, self._unsaved = {}, []  # tables of the modules, not tensors
+        for prefix, module in model.named_modules(remove_duplicate=False):
+            for table in (module._parameters, module._buffers):
+                for key in [key for key, value in table.items() if value is not None]:
+                    if key in module._non_persistent_buffers_set:
+                        self._unsaved.append((table, key, table[key].clone()))
+                    else:
+                        name = f"{prefix}.{key}" if prefix else key
+                        self._held[name] = (table, key)
+
+    @torch.no_grad()
+    def load(self, *trees: Tensors) -> None:
+        """Load named tensors into the model, in place; later dictionaries win.
+
+        Buffers that are not in the state dict are reset to their initial values.
+        """
+        state = {name: value for tree in trees for name, value in tree.items()}
+        held = [table[key] for table, key in map(self._held.__getitem__, state)]
+        if state:
+            torch._foreach_copy_(held, list(state.values()))
+        for table, key, initial in self._unsaved:
+            table[key].copy_(initial)
+
+    def copies(self, names) -> Tensors:
+        """Copies of the named tensors of the model's state."""
+        found = {name: self._held[name] for name in names}
+        form = torch.contiguous_format
+        return {
+            name: table[key].detach().clone(memory_format=form)
+            for name, (table, key) in found.items()
+        }
+
+    def train(self) -> nn.Module:
+        """The model in training mode, except for what is frozen."""
+        return self._switch(True)
+
+    def eval(self) -> nn.Module:
+        """The model in evaluation mode."""
+        return self._switch(False)
+
+    def _flags(self, is_training: bool) -> list[tuple[dict, bool]]:
+        """Each module's attributes, and its ``training`` flag in this mode."""
+        self.model.train(is_training)
+        for module in self.frozen:
+            module.train(False)
+        return [(vars(module), module.training) for module in self.model.modules()]
+
+    def _switch(self, is_training: bool) -> nn.Module:
+        # bypasses Module.__setattr__, which is slow
+        for attributes, flag in self._modes[is_training]:
+            attributes["training"] = flag
+        return self.model
