@@ -130,7 +130,7 @@ def test_other_workers_go_on_with_the_same_bits(tmp_path, undisturbed):
 def test_every_method_goes_on_with_the_same_bits(tmp_path, method):
     data = tiny_data(num=150, owners=5, domains=3, channels=3, size=16)
     kind = getattr(methods, method)
-    on_transformer = issubclass(kind, methods.VPT)
+    on_transformer = issubclass(kind, methods.VPT | methods.FedGR | methods.FedGCR)
     changes = {
         "method": kind(),
         "federation": Federation.build(data, iid(data, 4, rng=0), val=0.2),

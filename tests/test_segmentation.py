@@ -13,7 +13,6 @@ from fedlab_support import FedAvg, LocalTraining, Run
 from fedlab_support.core.history import by_client, final
 from fedlab_support.core.metrics import SMOOTH, task
 from fedlab_support.data import DomainData, load, rotated
-from fedlab_support.engines import forms
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import (
     by_domain,
@@ -264,11 +263,8 @@ def test_a_run_goes_on_from_its_checkpoint(trained, tmp_path):
         assert torch.equal(value, resumed.server.weights[name])
 
 
-@pytest.mark.parametrize("form", ["batched", "vmap"])
-def test_the_stacked_engine_trains_masks(form, monkeypatch):
-    """Clients of different sizes: rows that only fill a batch up must count nothing."""
-    if form == "vmap":
-        monkeypatch.setattr(forms, "batched_form", lambda model: None)
+def test_the_stacked_engine_trains_masks():
+    """Clients of different sizes: rows that only pad a batch must count nothing."""
     runs = {}
     for engine in ("local", "stacked"):
         federation = Federation.build(DATA, by_owner(DATA))

@@ -33,7 +33,7 @@ STAND_IN = """
         "        raise RuntimeError(f'operator torchvision::{name} does not exist')\\n"
     )
     sys.path.insert(0, str(folder))
-    from fedlab_support import vision
+    from fedlab_support.core import torchvision_compat as vision
 """
 
 

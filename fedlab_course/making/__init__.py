@@ -1,1 +1,1 @@
-"""Scripts that write the files that ship with the package, byte for byte."""
+"""Scripts that draw the built-in data sets and train the two shipped networks."""

@@ -1,6 +1,6 @@
-"""Dogs, elephants, giraffes and horses, each time another one in another pose.
+"""Random dogs, elephants, giraffes and horses in random poses, facing left.
 
-Each is a list of parts, back to front, and looks to the left.
+Each is a list of parts, back to front.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from .outlines import Object, Part, Point, corners, limb, oval, smooth
 def _legs(
     rng: np.random.Generator, hips: Point, length: float, thick: float, foot: str = ""
 ) -> tuple[Object, Object]:
-    """Far and near legs under two hips on a line; ``foot``: material of hooves."""
+    """The far and the near pair of legs.
+
+    hips: (x, y) of the hind and the fore hip.
+    foot: material of the hooves; "" for none.
+    """
     far, near = [], []
     stride = rng.uniform(0.0, 0.45) * length
     for (x, y), sign in ((hips[0], 1), (hips[1], -1)):
@@ -33,7 +37,7 @@ def _legs(
 
 
 def dog(rng: np.random.Generator) -> Object:
-    """Short neck, muzzle, hanging or pointed ears, a tail that stands up."""
+    """A dog: short neck, muzzle, hanging or pointed ears, raised tail."""
     long, fat = rng.uniform(0.42, 0.6), rng.uniform(0.17, 0.25)
     legs = rng.uniform(0.35, 0.6)
     far, near = _legs(rng, ((-long + 0.08, 0.1), (long - 0.08, 0.08)), legs, 0.12)
@@ -78,7 +82,7 @@ def dog(rng: np.random.Generator) -> Object:
 
 
 def elephant(rng: np.random.Generator) -> Object:
-    """Round and heavy, legs like columns, large ears, a trunk and tusks."""
+    """An elephant: round body, thick legs, large ears, trunk and tusks."""
     wide, high = rng.uniform(0.55, 0.7), rng.uniform(0.4, 0.5)
     far, near = _legs(rng, ((-wide + 0.22, 0.2), (wide - 0.2, 0.2)), 0.68, 0.22)
     x, y, size = -wide - 0.05, rng.uniform(-0.35, -0.12), rng.uniform(0.27, 0.34)
@@ -125,7 +129,7 @@ def elephant(rng: np.random.Generator) -> Object:
 
 
 def giraffe(rng: np.random.Generator) -> Object:
-    """A neck that is longer than the body, high legs, spots."""
+    """A giraffe: neck longer than the body, long legs, spots."""
     wide, tall = rng.uniform(0.32, 0.4), rng.uniform(0.8, 1.1)
     far, near = _legs(rng, ((-wide + 0.08, 0.12), (wide - 0.08, 0.16)), 0.85, 0.085)
     lean = rng.uniform(0.15, 0.6)
@@ -178,7 +182,7 @@ def giraffe(rng: np.random.Generator) -> Object:
 
 
 def _spots(rng, foot: Point, top: Point, wide: float) -> list[np.ndarray]:
-    """Patches on the neck and the body."""
+    """Outlines of the spots on neck and body."""
     size = rng.uniform(0.045, 0.065)
     up = np.linspace(0.15, 0.85, 6)[:, None]
     on_neck = np.array(foot) + up * (np.array(top) - foot)
@@ -192,7 +196,7 @@ def _spots(rng, foot: Point, top: Point, wide: float) -> list[np.ndarray]:
 
 
 def horse(rng: np.random.Generator) -> Object:
-    """A long arched neck with a mane, a long face, a tail that flows, slim legs."""
+    """A horse: arched neck with a mane, long face, flowing tail, slim legs."""
     wide, fat = rng.uniform(0.45, 0.55), rng.uniform(0.2, 0.26)
     hips = ((-wide + 0.1, 0.1), (wide - 0.1, 0.08))
     far, near = _legs(rng, hips, rng.uniform(0.65, 0.8), 0.1, "dark")

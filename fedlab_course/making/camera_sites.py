@@ -1,8 +1,8 @@
-"""Drawn pictures of animals at fifty cameras in the wild: a stand-in for iWildCam.
+"""A stand-in for iWildCam: drawn animals at fifty camera traps.
 
-Every camera has a place that never changes (ground, trees, rocks, water, what stands in
-front), its own colours, sharpness, grain and info strip, its share of pictures at
-night, and kinds of animals that live there. At night most see by an infrared flash.
+Each camera has a fixed background (ground, trees, rocks, water, foreground), its own
+colours, sharpness, grain and info strip, a share of images at night, and the animals of
+its habitat. At night most cameras use an infrared flash.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .wildlife import SIZES, Point, Sheet, draw
 
 SEED = 20246
 CAMERAS = {"camera": 40, "val_camera": 4, "test_camera": 6}
-"""Those of the clients, and those that none has; iWildCam has 243, 32 and 48."""
+"""Cameras of clients, and held-out cameras; iWildCam has 243, 32 and 48."""
 
-TEST_SHARE = 0.2  # of the pictures of a client's camera
+TEST_SHARE = 0.2  # of the images of a client's camera
 CLASSES = ("empty", "antelope", "guineafowl", "zebra", "boar", "monkey", "elephant",
            "hare", "giraffe", "porcupine", "leopard", "tortoise")  # fmt: skip
-RARER = 0.85  # how often a kind is met, beside the one before it
+RARER = 0.85  # frequency of a kind relative to the one before it
 BY_NIGHT = ("porcupine", "hare", "leopard", "boar")
 ROWS, COLUMNS = np.mgrid[:SIDE, :SIDE]
 ASIDE = ((ROWS / (SIDE - 1) - 0.5) ** 2 + (COLUMNS / (SIDE - 1) - 0.5) ** 2)[None]
@@ -42,15 +42,19 @@ ASIDE = ((ROWS / (SIDE - 1) - 0.5) ** 2 + (COLUMNS / (SIDE - 1) - 0.5) ** 2)[Non
 
 @dataclass(frozen=True)
 class Camera:
-    """A camera and what it looks at.
+    """A camera and its scene.
 
-    - ``place``: (3, H, W) in [0, 1] on an overcast day; ``front``: what stands before
-      it, in the same form, and ``cover``, (H, W), where it does.
-    - ``horizon``: rows above it; ``scale``: pixels that a metre has, roughly.
-    - ``shares``: of the classes, (M,). ``night``: share of pictures taken then;
-      ``infrared``: whether these are grey.
-    - ``gains``, ``gamma``, ``colour``, ``grain``: of the sensor; ``blur``, ``vignette``
-      of the lens; ``strip``: rows with text at the bottom, or top if negative.
+    place: background on an overcast day, (3, H, W) in [0, 1].
+    front, cover: foreground, (3, H, W) in [0, 1], and its opacity, (H, W).
+    horizon: rows above the horizon.
+    scale: pixels per metre, roughly.
+    shares: share of each class, (M,).
+    night: share of images taken at night.
+    infrared: whether images at night are grey.
+    gains, gamma, colour, grain: of the sensor.
+    blur, vignette: of the lens.
+    strip: rows of the info strip; at the bottom, or at the top if negative.
+    is_dark_strip: whether the strip is light on dark.
     """
 
     place: np.ndarray
@@ -72,12 +76,12 @@ class Camera:
 
 
 def camera_sites() -> DomainData:
-    """A stand-in for iWildCam: 50 cameras, 12 classes, 3x32x32, about 5,500 pictures.
+    """Draw the set: 50 cameras, 12 classes, 3 channels, 32x32, about 5,500 images.
 
-    A camera is a domain and an owner, and holds 25 to 400 pictures. Half of them show
-    no animal, class 0; the other classes have a long tail. A fifth of each camera's
-    pictures is for testing, and all of ten cameras that are ``data.unseen_domains``:
-    ``val_camera_…`` to choose on and ``test_camera_…`` to report.
+    Each camera is a domain and an owner with 25 to 400 images. Half of the images are
+    empty, class 0; the other classes have a long tail. A fifth of each camera's images
+    is for testing, and all images of the ten cameras in ``data.unseen_domains``:
+    ``val_camera_…`` for model selection and ``test_camera_…`` for the final result.
     """
     names = [f"{kind}_{k:02d}" for kind, num in CAMERAS.items() for k in range(num)]
     streams = np.random.SeedSequence(SEED).spawn(len(names))
@@ -103,7 +107,7 @@ def camera_sites() -> DomainData:
 
 
 def _pictures(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pictures, labels and test marks of a new camera."""
+    """Images, labels and test marks of a new camera."""
     camera = _camera(rng)
     num = int(np.clip(rng.lognormal(np.log(85), 0.7), 25, 400))
     labels = rng.choice(len(CLASSES), num, p=camera.shares)
@@ -114,7 +118,7 @@ def _pictures(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def _camera(rng: np.random.Generator) -> Camera:
-    """A new camera at a new place."""
+    """A random camera at a random place."""
     habitat = list(HABITATS.values())[rng.integers(len(HABITATS))]
     horizon = rng.uniform(*habitat.horizon) * SIDE
     return Camera(
@@ -137,7 +141,7 @@ def _camera(rng: np.random.Generator) -> Camera:
 
 
 def _shares(habitat: Habitat, rng: np.random.Generator) -> np.ndarray:
-    """How often each class is seen: nothing, a few kinds of the habitat, strays."""
+    """Share of each class, (M,): empty, animals of the habitat, rare strays."""
     lives = [1.0 if name in habitat.animals else 0.02 for name in CLASSES[1:]]
     common = RARER ** np.arange(len(lives)) * lives
     empty, seen = rng.beta(6, 6), rng.gamma(0.8, size=len(lives)) * common
@@ -145,7 +149,7 @@ def _shares(habitat: Habitat, rng: np.random.Generator) -> np.ndarray:
 
 
 def _picture(camera: Camera, name: str, rng: np.random.Generator) -> np.ndarray:
-    """One picture of the camera, uint8 (3, SIDE, SIDE)."""
+    """An image of class ``name``, uint8 (3, SIDE, SIDE)."""
     likely = camera.night * (1.5 if name in BY_NIGHT else 0.8)
     is_night = bool(rng.random() < likely)
     picture, eye = camera.place, None
@@ -164,11 +168,15 @@ def _picture(camera: Camera, name: str, rng: np.random.Generator) -> np.ndarray:
 def _with_animal(
     camera: Camera, name: str, near: np.ndarray, is_night: bool, rng
 ) -> tuple[np.ndarray, np.ndarray, Point]:
-    """An animal in the place, how near things then are, and its eye in pixels."""
+    """Draw an animal into the scene.
+
+    near: closeness of each pixel to the camera, (H, W) in [0, 1].
+    Returns the image (3, H, W), the updated ``near`` and the eye in pixels.
+    """
     close, x = rng.beta(1.6, 1.6), rng.uniform(0.12, 0.88) * SIDE
     depth = 0.12 + 0.8 * close
     foot = camera.horizon + depth * (SIDE - camera.horizon)
-    # large animals pass farther away, or no picture would hold them
+    # large animals pass farther away, so that they fit into the image
     length = camera.scale * SIZES[name] ** 0.35 * (0.55 + 0.75 * close)
     is_mirrored = rng.random() < 0.5
     sheet = Sheet(LARGE, (FINE * x, FINE * foot), FINE * length, is_mirrored)
@@ -185,7 +193,7 @@ def _with_animal(
 
 
 def _by_day(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """At some hour between sunrise and sunset: warm and dim at first, then dappled."""
+    """Light of a random hour: warm and dim near sunrise and sunset, dappled at noon."""
     high = np.sin(rng.uniform(0, np.pi))
     warm = np.array([1.12, 0.98, 0.8])[:, None, None] ** (1 - high)
     picture = picture * (0.55 + 0.5 * high) * warm
@@ -196,7 +204,7 @@ def _by_day(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _by_night(camera: Camera, picture, near, eye: Point | None, rng) -> np.ndarray:
-    """By the camera's own flash: what is near is bright, and eyes shine."""
+    """Light of the flash: near objects are bright, and eyes shine."""
     if camera.infrared:
         grey = np.tensordot((0.25, 0.45, 0.3), picture, 1) ** 0.8
         picture = np.stack([grey] * 3)
@@ -209,7 +217,7 @@ def _by_night(camera: Camera, picture, near, eye: Point | None, rng) -> np.ndarr
 
 
 def _developed(camera: Camera, picture, is_night: bool, rng) -> np.ndarray:
-    """Through lens and sensor, with the info strip; uint8."""
+    """Apply lens, sensor and info strip; returns uint8 (3, SIDE, SIDE)."""
     from scipy.ndimage import gaussian_filter
 
     is_grey = is_night and camera.infrared
@@ -227,7 +235,7 @@ def _developed(camera: Camera, picture, is_night: bool, rng) -> np.ndarray:
 
 
 def _stamp(camera: Camera, picture: np.ndarray, rng) -> None:
-    """Write the info strip into the picture: text at the left, too small to read."""
+    """Draw the info strip in place; its text is too small to read."""
     bottom = slice(-camera.strip, None) if camera.strip > 0 else slice(-camera.strip)
     ground, ink = (0.05, 0.45) if camera.is_dark_strip else (0.92, -0.42)
     text = rng.random(picture[0, bottom].shape) < 0.3

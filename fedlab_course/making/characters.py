@@ -1,4 +1,4 @@
-"""Drawn characters of 100 writers: a stand-in for FEMNIST."""
+"""A stand-in for FEMNIST: 62 classes of characters drawn by 100 synthetic writers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NUM_WRITERS = 100
 
 
 def characters() -> DomainData:
-    """A stand-in for FEMNIST: 62 classes drawn by 100 writers, 28x28 pixels.
+    """Draw the set: about 12,800 images of 28x28 pixels; each writer is an owner.
 
-    No image is real. The centre lines of the fonts that matplotlib ships are written by
-    100 different ``Hand`` objects, one per owner. Owners have 40 to 300 images, about
-    half of them digits, and a tenth of each owner's images is for testing. The label
-    order is LEAF's: 0-9, A-Z, a-z.
+    No image is real. Each writer is a :class:`~fedlab_course.making.handwriting.Hand`
+    that writes the centre lines of fonts that matplotlib ships. Writers have 40 to 300
+    images, about half of them digits; a tenth of each writer's images is for testing.
+    Labels are in LEAF's order: 0-9, A-Z, a-z.
     """
     streams = np.random.SeedSequence(SEED).spawn(NUM_WRITERS)
     parts = [_writer(np.random.default_rng(stream)) for stream in streams]
@@ -42,7 +42,7 @@ def characters() -> DomainData:
 
 
 def _writer(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Images, labels and test flags of one new writer."""
+    """Images, labels and test marks of one new writer."""
     hand = handwriting.make_hand(rng)
     size = int(np.clip(rng.lognormal(np.log(118), 0.4), 40, 300))
     digit_share = rng.beta(20, 16)

@@ -1,8 +1,8 @@
-"""The same ten digits in five looks, made here: a stand-in for Digit-Five.
+"""A stand-in for Digit-Five: ten digits in five domains.
 
-Every domain has ten owners (a form, a writer or a street) with ten pictures of each
-digit. The last two are for testing: no form, hand, lettering or part of a photograph of
-theirs is seen in training, in any domain.
+Each domain has ten owners (forms, writers or streets) with ten images of each digit.
+The last two are for testing: their forms, handwriting, fonts and parts of photographs
+do not occur in training, in any domain.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .photographs import piece
 from .scans import FORMS, scans
 
 SEED = 20245
-OWNERS = 10  # of each domain
-TEST_OWNERS = 2  # of them, the last ones
-LABELS = np.repeat(np.arange(10), 10)  # what every owner writes
-CHOICE = 6  # pieces of a photograph, of which a blended digit takes one
+OWNERS = 10  # per domain
+TEST_OWNERS = 2  # the last ones of each domain
+LABELS = np.repeat(np.arange(10), 10)  # of every owner
+CHOICE = 6  # crops of a photograph to choose from for a blended digit
 FINE = 3  # printed at this many times the resolution, then averaged
 
 FONTS = (
@@ -34,23 +34,23 @@ FONTS = (
     *("DejaVuSerif", "DejaVuSerif-Bold", "cmss10", "cmtt10"),
     *("cmb10", "STIXGeneralBol"),  # for testing; no hand has them as a model
 )
-"""The lettering of each street."""
+"""The font of each street."""
 
 Span = tuple[float, float]
 
 
 def digit_domains() -> DomainData:
-    """A stand-in for Digit-Five: 5 domains of 1,000 digits, 3 channels, 28x28 pixels.
+    """Make the set: 5 domains of 1,000 digits, 3 channels, 28x28 pixels.
 
-    - ``scanned``: real handwritten digits, enlarged from 8x8; an owner is a form.
-    - ``drawn``: drawn by one hand each, felt pen on coloured paper.
-    - ``blended``: drawn by one hand each, inverting a piece of a photograph.
-    - ``street``: printed house numbers, one font each, in uneven light.
-    - ``lowres``: drawn by one hand each, scanned at 8 to 10 pixels and compressed.
+    scanned: real handwritten digits, enlarged from 8x8; an owner is a form.
+    drawn: synthetic handwriting, felt pen on coloured paper; an owner is a writer.
+    blended: synthetic handwriting that inverts a crop of a photograph.
+    street: printed house numbers in uneven light; an owner has one font.
+    lowres: synthetic handwriting, scanned at 8 to 10 pixels and compressed.
 
-    Each domain has 100 pictures of each digit. The fifth that is for testing comes from
-    owners that nobody trains on. Real are only the digits of ``scanned`` and the two
-    photographs.
+    Each domain has 100 images of each digit. A fifth is for testing, from owners
+    without training images. Only the digits of ``scanned`` and the two photographs are
+    real.
     """
     parts = [
         look(owner, np.random.default_rng((SEED, domain, owner)))
@@ -70,7 +70,7 @@ def digit_domains() -> DomainData:
 
 
 def _scanned(owner: int, rng: np.random.Generator) -> np.ndarray:
-    """The first ten of each digit on a real form, light on black."""
+    """The first ten of each digit on a form, light on black."""
     images, labels = scans()
     on_form = np.arange(*FORMS[owner : owner + 2])
     rows = [on_form[labels[on_form] == digit][:10] for digit in range(10)]
@@ -78,7 +78,7 @@ def _scanned(owner: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _drawn(owner: int, rng: np.random.Generator) -> np.ndarray:
-    """Felt pens of one colour or another on a writer's coloured paper."""
+    """Felt pens in several colours on the coloured paper of one writer."""
     ink = _written(rng, height=(17, 21), pen=(2.0, 3.0))
     paper = 1 - rng.uniform(0.02, 0.3, (1, 3))
     pen = rng.uniform(0.0, 0.75, (len(ink), 3))
@@ -87,10 +87,10 @@ def _drawn(owner: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _blended(owner: int, rng: np.random.Generator) -> np.ndarray:
-    """A writer's digits, subtracted from a piece of a photograph each.
+    """Digits of one writer, each subtracted from a crop of a photograph.
 
-    Of some pieces the one is taken on which the digit shows well and that is not plain.
-    Pieces for testing come from the right fifth of the photographs.
+    Several crops are compared; the best is textured and has a good contrast with the
+    digit. Test owners use the right fifth of the photographs, the others the rest.
 
     Source: Ganin et al., "Domain-adversarial training of neural networks", JMLR 2016,
     section 5.2.4 (MNIST-M): |photograph - digit| per channel.
@@ -107,7 +107,7 @@ def _blended(owner: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _street(owner: int, rng: np.random.Generator) -> np.ndarray:
-    """House numbers in one font: blurred, unevenly lit, cut out with neighbours."""
+    """House numbers in one font: blurred, unevenly lit, with parts of neighbours."""
     from scipy.ndimage import gaussian_filter
 
     ink = np.stack([_house_number(FONTS[owner], digit, rng) for digit in LABELS])
@@ -124,7 +124,7 @@ def _street(owner: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _lowres(owner: int, rng: np.random.Generator) -> np.ndarray:
-    """A writer's digits, dark on grey paper, on a coarse scanner that compresses."""
+    """Digits of one writer, dark on grey, from a coarse scanner with compression."""
     ink = _written(rng, height=(16.5, 19), pen=(1.8, 2.6))
     paper, black = rng.uniform(0.5, 0.62), rng.uniform(0.05, 0.15)
     close = as_bytes(ink[:, None, 2:-2, 2:-2])
@@ -143,11 +143,14 @@ LOOKS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
     "street": _street,
     "lowres": _lowres,
 }
-"""The domains: each makes an owner's pictures, uint8 (100, 3, 28, 28)."""
+"""Domains: each function makes the images of an owner, uint8 (100, 3, 28, 28)."""
 
 
 def _written(rng: np.random.Generator, height: Span, pen: Span) -> np.ndarray:
-    """``LABELS`` by a new, neat hand, sizes in pixels: (100, 28, 28) in [0, 1]."""
+    """``LABELS`` in a new, neat hand, (100, 28, 28) in [0, 1].
+
+    height, pen: ranges of the height of a capital and the stroke width, in pixels.
+    """
     hand = handwriting.make_hand(rng)
     neat = {"slant": 0.6 * hand.slant, "bend": 0.8 * hand.bend}
     neat |= {"aspect": max(0.85, hand.aspect), "ink": 1.0}
@@ -156,13 +159,13 @@ def _written(rng: np.random.Generator, height: Span, pen: Span) -> np.ndarray:
 
 
 def _painted(ink: np.ndarray, ground: np.ndarray, colour: np.ndarray) -> np.ndarray:
-    """Ink (N, H, W) of one colour (N, 3) on a ground (N, 3): (N, 3, H, W)."""
+    """Blend colours (N, 3) over backgrounds (N, 3) by ink (N, H, W): (N, 3, H, W)."""
     ground, colour = ground[..., None, None], colour[..., None, None]
     return ground + ink[:, None] * (colour - ground)
 
 
 def _house_number(font: str, digit: int, rng: np.random.Generator) -> np.ndarray:
-    """A printed digit, perhaps with neighbours, tilted: (28, 28) in [0, 1]."""
+    """A printed, tilted digit, often with neighbours: (28, 28) in [0, 1]."""
     side = SIDE * FINE
     sheet = Image.new("L", (side, side))
     pen, face = ImageDraw.Draw(sheet), handwriting.face(font, side * 3 // 4)
@@ -173,7 +176,7 @@ def _house_number(font: str, digit: int, rng: np.random.Generator) -> np.ndarray
         if rng.random() < 0.7:
             place = (middle + sign * (edge + rng.uniform(0, 6)), line)
             pen.text(place, str(rng.integers(10)), fill=255, font=face, anchor=anchor)
-    # Pillow asks where a pixel of the result comes from
+    # Pillow maps pixels of the result to pixels of the source
     back = np.diag(np.exp(rng.normal(0.0, 0.1, 2))) + rng.normal(0.0, 0.06, (2, 2))
     start = middle - back @ (middle + rng.normal(0.0, FINE, 2))
     from_where = (*back[0], start[0], *back[1], start[1])
@@ -184,7 +187,7 @@ def _house_number(font: str, digit: int, rng: np.random.Generator) -> np.ndarray
 
 
 def _light(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Brightness (N, 28, 28) that falls off to one side, some with a shadow."""
+    """Brightness (N, 28, 28) that falls off to one side, sometimes with a shadow."""
     along = np.linspace(-1, 1, SIDE)
     angle = rng.uniform(0, 2 * np.pi, (2, count, 1, 1))
     lit, hidden = np.cos(angle) * along + np.sin(angle) * along[:, None]
@@ -195,10 +198,10 @@ def _light(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def _compressed(pictures: np.ndarray) -> np.ndarray:
-    """Pictures (N, C, 28, 28) with the waves in blocks of 8x8 coarsely rounded.
+    """Quantise the DCT coefficients of 8x8 blocks of images (N, C, 28, 28).
 
     Source: Wallace, "The JPEG still picture compression standard", 1992; here the step
-    of the rounding grows with the frequency instead of following a table.
+    size grows with the frequency instead of following a table.
     """
     from scipy.fft import dctn, idctn
 

@@ -1,4 +1,4 @@
-"""What the sets that this package draws have in common: bytes, owners, looks."""
+"""Helpers that the painters of several data sets share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedlab_support.data.domain_data import DomainData
 
 
 def as_bytes(picture: np.ndarray) -> np.ndarray:
-    """Values in [0, 1] as uint8; what lies outside is cut."""
+    """Convert [0, 1] to uint8; values outside are clipped."""
     return np.rint(255 * picture.clip(0, 1)).astype(np.uint8)
 
 
@@ -21,13 +21,14 @@ def owned(
     test_owners: int,
     **about: object,
 ) -> DomainData:
-    """A set in several looks, in colour, with equally many owners of each.
+    """Assemble a data set whose domains have the same number of owners.
 
-    - ``parts``: the pictures of one owner after the other, uint8 (N, 3, H, W) each; all
-      owners of the first look, then those of the second, and so on.
-    - ``labels``: what every owner draws, (N,).
-    - ``test_owners``: how many of each look, the last ones, are for testing.
-    - ``about``: name, class names and source.
+    parts: images of each owner, uint8 (N, 3, H, W); the owners of the first domain
+    come first, then those of the second, and so on.
+    labels: classes of an owner's images, (N,), the same for every owner.
+    looks: names of the domains.
+    test_owners: number of owners per domain, the last ones, that are for testing.
+    about: ``name``, ``class_names`` and ``source`` of the data set.
     """
     owners = len(parts) // len(looks)
     owner = np.repeat(np.arange(len(parts)), len(labels))

@@ -1,8 +1,8 @@
-"""Drawn handwriting: centre lines of printed letters, written by many hands.
+"""Synthetic handwriting: centre lines of printed characters, distorted per writer.
 
-A letter of a font is thinned to its centre line. A :class:`Hand` bends, slants and
-scales that line in its own way and goes over it with its own pen, so that pictures of
-one writer resemble each other. Everything follows from integer seeds.
+Each character of a font is thinned to its centre line. A :class:`Hand` bends, slants
+and scales that line and traces it with a pen, so that the images of one writer resemble
+each other. Everything is determined by integer seeds.
 """
 
 from __future__ import annotations
@@ -30,22 +30,25 @@ FONTS = (
 )
 FONT_WEIGHTS = np.array([5, 2, 2, 1, 2, 1, 4, 4, 2, 2]) / 25.0
 
-SIDE = 28  # pixels of a picture
+SIDE = 28  # pixels
 FINE = 2  # drawn at this many times the resolution, then averaged
-WAVES = 8  # smooth waves that bend a line
+WAVES = 8  # sine waves that bend a line
 
 
 @dataclass(frozen=True, eq=False)
 class Hand:
-    """How one person writes; lengths in cap heights unless a unit is given.
+    """The habits of one writer; lengths are in cap heights unless stated otherwise.
 
-    - ``font``: int (62,), position in ``FONTS`` of the model of each character.
-    - ``cap_height``, ``pen``: pixels; ``aspect``: width over height, 1 as printed.
-    - ``slant``: shift to the right per height; ``rotation``: radians.
-    - ``frequency`` (K, 2), ``phase`` (K,): the waves that bend the lines.
-    - ``bend`` (62, K, 2): their amplitudes, mostly shared by all characters.
-    - ``looseness``: how much two samples of a character differ, 0 = not at all.
-    - ``roughness``: uneven ink, in [0, 1]; ``ink``: brightness, in (0, 1].
+    font: font of each character as a position in ``FONTS``, int (62,).
+    cap_height, pen: height of a capital and width of the stroke, in pixels.
+    aspect: width over height; 1 is as printed.
+    slant: shift to the right per height.
+    rotation: radians.
+    frequency, phase: of the waves that bend the lines, (K, 2) and (K,).
+    bend: amplitudes of the waves, (62, K, 2), mostly shared by all characters.
+    looseness: variation between samples of a character, ≥ 0; 0 is none.
+    roughness: unevenness of the ink, in [0, 1].
+    ink: brightness, in (0, 1].
     """
 
     font: np.ndarray
@@ -63,7 +66,7 @@ class Hand:
 
 
 def make_hand(rng: np.random.Generator) -> Hand:
-    """Draw one writer's habits from ``rng``."""
+    """Sample the habits of one writer."""
     favourites = rng.choice(len(FONTS), size=2, replace=False, p=FONT_WEIGHTS)
     uses_second = rng.random(len(CHARACTERS)) < rng.uniform(0.1, 0.5)
     frequency = np.clip(rng.normal(0.0, 0.5, (WAVES, 2)), -0.9, 0.9)
@@ -87,7 +90,7 @@ def make_hand(rng: np.random.Generator) -> Hand:
 
 
 def write(hand: Hand, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Write ``labels``, int (N,), once each: uint8 (N, 28, 28), light ink on dark."""
+    """Write each of ``labels``, int (N,), once: uint8 (N, 28, 28), light on dark."""
     lines = [centre_lines()[hand.font[c]][c] for c in labels]
     sample = np.repeat(np.arange(len(lines)), [len(line) for line in lines])
     points = np.concatenate(lines)
@@ -105,21 +108,21 @@ def write(hand: Hand, labels: np.ndarray, rng: np.random.Generator) -> np.ndarra
 
 
 def _shapes(hand: Hand, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Slant, rotation, aspect and size of each sample as matrices (N, 2, 2)."""
+    """Linear maps (N, 2, 2) that slant, rotate and scale each sample."""
     jitter = hand.looseness * rng.normal(0.0, 1.0, (4, count))
     angle = hand.rotation + 0.04 * jitter[0]
     slant = hand.slant + 0.05 * jitter[1]
     height = hand.cap_height * np.exp(0.07 * jitter[2])
     width = height * hand.aspect * np.exp(0.05 * jitter[3])
     cos, sin = np.cos(angle), np.sin(angle)
-    # rows are (x, y), y points down: a positive slant moves the top to the right
+    # rows are (x, y) and y points down: a positive slant moves the top to the right
     upright = np.array([[width, -slant * height], [0 * height, height]])
     turn = np.array([[cos, -sin], [sin, cos]])
     return np.einsum("ijn,jkn->nik", turn, upright)
 
 
 def _centred(points: np.ndarray, sample: np.ndarray, count: int) -> np.ndarray:
-    """Move each sample's bounding box to the middle of the picture, in pixels."""
+    """Centre the bounding box of each sample in the image; units are pixels."""
     starts = np.searchsorted(sample, np.arange(count))
     low = np.minimum.reduceat(points, starts)
     high = np.maximum.reduceat(points, starts)
@@ -133,7 +136,7 @@ def _ink(
     count: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draw points (P, 2), in pixels, with the hand's pen: uint8 (N, 28, 28)."""
+    """Trace points (P, 2), in pixels, with the pen of the hand: uint8 (N, 28, 28)."""
     side = SIDE * FINE
     cell = np.floor(points * FINE).astype(int)
     on_paper = ((cell >= 0) & (cell < side)).all(axis=1)
@@ -154,9 +157,9 @@ def _ink(
 
 @lru_cache(maxsize=1)
 def centre_lines() -> list[list[np.ndarray]]:
-    """Points on the centre line of every character: ``[font][class]``, (P, 2) each.
+    """Points on the centre line of each character: ``[font][class]``, (P, 2) each.
 
-    Columns are x and y (down), one cap height long, the middle of the box at 0.
+    Columns are x and y (down) in cap heights; the bounding box is centred at 0.
     """
     side, cap_height = 96, 48
     pairs = [(font, character) for font in FONTS for character in CHARACTERS]
@@ -175,7 +178,7 @@ def centre_lines() -> list[list[np.ndarray]]:
 
 
 def _print(font: str, character: str, side: int, cap_height: int) -> np.ndarray:
-    """One printed character, light on dark, uint8 (side, side)."""
+    """A printed character, light on dark, uint8 (side, side)."""
     kind = face(font, cap_height)
     picture = Image.new("L", (side, side))
     ImageDraw.Draw(picture).text(
@@ -186,7 +189,7 @@ def _print(font: str, character: str, side: int, cap_height: int) -> np.ndarray:
 
 @lru_cache(maxsize=len(FONTS))
 def face(font: str, cap_height: int) -> ImageFont.FreeTypeFont:
-    """A font that matplotlib ships, at the size that makes an H ``cap_height`` tall."""
+    """A font shipped with matplotlib, scaled so that an H is ``cap_height`` tall."""
     from matplotlib import get_data_path
 
     path = str(Path(get_data_path(), "fonts", "ttf", f"{font}.ttf"))
@@ -195,7 +198,7 @@ def face(font: str, cap_height: int) -> ImageFont.FreeTypeFont:
 
 
 def thinned(shapes: np.ndarray) -> np.ndarray:
-    """Thin bool shapes (N, H, W) to lines of one pixel; the border must be empty.
+    """Thin shapes, bool (N, H, W), to lines one pixel wide; borders must be empty.
 
     Source: Zhang and Suen, "A fast parallel algorithm for thinning digital
     patterns", 1984, section 2.
@@ -216,7 +219,7 @@ def thinned(shapes: np.ndarray) -> np.ndarray:
 
 
 def _removable(around: np.ndarray, first: bool) -> np.ndarray:
-    """Which pixels, given their eight neighbours (8, P), a half-step takes away."""
+    """Whether a half-step removes each pixel, given its neighbours, bool (8, P)."""
     count = around.sum(axis=0)
     rises = (~around & np.roll(around, -1, axis=0)).sum(axis=0)
     north, east, south, west = around[::2]

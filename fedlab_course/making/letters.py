@@ -1,6 +1,7 @@
-"""Letters in many looks, drawn here: what networks see before any federation exists.
+"""Drawn letters in many styles, to pretrain a network on.
 
-No digit is among them, no photograph, and no hand, paper or pen of a built-in data set.
+They share nothing with the built-in data sets: no digit, no photograph, no writer,
+paper or pen.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from .handwriting import SIDE
 
 SEED = 20246
 LETTERS = CHARACTERS[10:]
-TEST_SHARE = 0.1  # of the hands
+TEST_SHARE = 0.1  # of the writers
 
 
 def letters(hands: int, is_plain: bool = False) -> DomainData:
-    """52 letters, twice by each hand: (N, 3, 28, 28), N = 104 · hands.
+    """Draw 52 letters, twice by each writer: (N, 3, 28, 28), N = 104 · hands.
 
-    With ``is_plain`` ink is white on black or black on white. Otherwise every picture
-    has a ground of its own (plain, shaded or mottled), an ink that stands out from it
-    or inverts it, and may be blurred, coarse, noisy or unevenly lit.
+    hands: number of writers.
+    is_plain: white on black or black on white. Otherwise each image has its own
+    background (plain, shaded or mottled) and an ink that contrasts with it or inverts
+    it, and may be blurred, coarse, noisy or unevenly lit.
     """
     labels = np.tile(np.arange(len(LETTERS)), 2)
     look = _in_black_and_white if is_plain else _in_many_looks
@@ -50,7 +52,7 @@ def letters(hands: int, is_plain: bool = False) -> DomainData:
 
 
 def _page(labels: np.ndarray, look: Callable, rng: np.random.Generator) -> np.ndarray:
-    """One hand's letters, each in a look of its own: uint8 (N, 3, 28, 28)."""
+    """Letters of one writer, each in its own style: uint8 (N, 3, 28, 28)."""
     hand = handwriting.make_hand(rng)
     ink = handwriting.write(hand, labels + 10, rng)[:, None] / 255
     picture = np.broadcast_to(look(ink, rng), (len(ink), 3, SIDE, SIDE))
@@ -71,7 +73,7 @@ def _in_many_looks(ink: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _ground(count: int, rng: np.random.Generator) -> np.ndarray:
-    """Plain, shaded or mottled: (N, 3, 28, 28) in [0, 1]."""
+    """Plain, shaded or mottled backgrounds, (N, 3, 28, 28) in [0, 1]."""
     brightness = rng.random((count, 1, 1, 1))
     colour = brightness + 0.2 * rng.normal(size=(count, 3, 1, 1))
     fine = rng.choice([2, 3, 5, 9, 14], count)
@@ -83,7 +85,7 @@ def _ground(count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _mottled(side: int, rng: np.random.Generator) -> np.ndarray:
-    """Smooth noise with ``side`` independent values in a row: (3, 28, 28)."""
+    """Smooth noise (3, 28, 28), interpolated from ``side`` values per row."""
     from scipy.ndimage import zoom
 
     small = rng.normal(size=(1, side, side)) + 0.5 * rng.normal(size=(3, side, side))
@@ -91,14 +93,14 @@ def _mottled(side: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _ink_colour(ground: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A colour that differs from the ground's mean, (N, 3, 1, 1) in [0, 1]."""
+    """Colours that contrast with the mean of the background, (N, 3, 1, 1)."""
     mean = ground.mean(axis=(1, 2, 3), keepdims=True)
     away = rng.uniform(0.25, 0.8, mean.shape) * np.where(mean > 0.5, -1, 1)
     return (mean + away + 0.15 * rng.normal(size=(len(mean), 3, 1, 1))).clip(0, 1)
 
 
 def _seen(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Some pictures coarse, some blurred; all a little noisy and unevenly lit."""
+    """Make some images coarse and some blurred, and all noisy and unevenly lit."""
     from scipy.ndimage import gaussian_filter
 
     count = len(picture)

@@ -1,4 +1,4 @@
-"""Four looks that a drawing can be given: photo, art, cartoon, sketch."""
+"""Four styles for drawings: photo, art, cartoon and sketch."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from .photographs import piece
 SIDE = 48
 FINE = 2  # drawn at this many times the resolution, then averaged
 SHEET = SIDE * FINE
-STROKES = 450  # of the brush, in a painting
+STROKES = 450  # brush strokes of a painting
 
 Span = tuple[float, float]
 
 
 class Drawing(NamedTuple):
-    """What an owner draws, before it has a look.
+    """The objects of an owner, before a style is applied.
 
-    - ``names``: of the objects, N of them.
-    - ``what``: positions in ``MATERIALS``, uint8 (N, SHEET, SHEET).
-    - ``inside``: 1 on the object, else 0, float32 (N, 1, SHEET, SHEET).
-    - ``rng``: the owner's stream; ``is_test``: whether nobody trains on it.
+    names: N names of objects.
+    what: material of each pixel, a position in ``MATERIALS``, uint8 (N, SHEET, SHEET).
+    inside: 1 on the object, else 0, float32 (N, 1, SHEET, SHEET).
+    rng: the random stream of the owner.
+    is_test: whether the owner is for testing.
     """
 
     names: list[str]
@@ -53,11 +54,11 @@ NATURAL = {
     "person": ("2f5f9a e2b48f 39404e", "a83238 8f5f40 4a3a2a", "e6e2da c68f68 22242c",
                "3f7a4a f0cba8 6b5138"),
 }  # fmt: skip
-"""Colours of main, second and third of every thing, some to choose from."""
+"""Choices of colours for the materials main, second and third, by object."""
 
 
 def _natural(names: list[str], rng: np.random.Generator) -> np.ndarray:
-    """A colour of every material of every picture, (N, M, 3)."""
+    """Natural colours of all materials in each image, (N, M, 3)."""
     chosen = [NATURAL[name][rng.integers(len(NATURAL[name]))] for name in names]
     three = np.frombuffer(bytes.fromhex("".join(chosen)), "u1").reshape(-1, 3, 3) / 255
     colours = _dyes(*three.swapaxes(0, 1))
@@ -67,7 +68,7 @@ def _natural(names: list[str], rng: np.random.Generator) -> np.ndarray:
 
 
 def _photo(drawing: Drawing) -> np.ndarray:
-    """Natural colours under a light, a shadow, a ground out of focus, grain."""
+    """Natural colours, shading, a shadow, a blurred background, grain."""
     names, what, inside, rng, is_test = drawing
     count = len(what)
     ground = _scene(rng, count, is_test)
@@ -83,7 +84,7 @@ def _photo(drawing: Drawing) -> np.ndarray:
 
 
 def _scene(rng: np.random.Generator, count: int, is_test: bool) -> np.ndarray:
-    """Grounds (N, 3, SHEET, SHEET): pieces of photographs, or a sky over a meadow."""
+    """Backgrounds (N, 3, SHEET, SHEET): crops of photographs, or sky and meadow."""
     span = (0.8, 1.0) if is_test else (0.0, 0.8)
     pieces = np.stack([piece(rng, SHEET * 4 // 5, *span) for _ in range(count)])
     far = _enlarged(pieces[..., ::6, ::6])
@@ -102,7 +103,7 @@ def _scene(rng: np.random.Generator, count: int, is_test: bool) -> np.ndarray:
 
 # ---- art ----------------------------------------------------------------------------
 def _art(drawing: Drawing) -> np.ndarray:
-    """A palette of few colours in strokes that follow the forms, on canvas."""
+    """Few colours in brush strokes that follow the outlines, on canvas."""
     _, what, inside, rng, _ = drawing
     count, palette = len(what), _palette(rng)
     pick = np.stack([rng.permutation(3) for _ in range(count)])
@@ -121,14 +122,14 @@ def _art(drawing: Drawing) -> np.ndarray:
 
 
 def _palette(rng: np.random.Generator) -> np.ndarray:
-    """Three dark colours and three light ones of one painter, (6, 3)."""
+    """Three dark and three light colours of one painter, (6, 3)."""
     hues = rng.random() + np.array([[0.0, 0.1, 0.5], [0.55, 0.08, 0.3]])
     dark = _colours(rng, hues[0], (0.45, 0.85), (0.25, 0.5))
     return np.concatenate([dark, _colours(rng, hues[1], (0.25, 0.7), (0.75, 0.98))])
 
 
 def _along(inside: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The direction of strokes, an angle (N, SHEET, SHEET): along the outlines."""
+    """Angles of the strokes, (N, SHEET, SHEET): along the outlines where near."""
     down, across = np.gradient(_soft(inside, 3.0 * FINE), axis=(1, 2))
     swirl = 2 * np.pi * _clouds(rng, len(inside))[:, 0]
     is_near = np.hypot(down, across) > 0.004
@@ -136,9 +137,9 @@ def _along(inside: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _strokes(picture, inside, angle, rng: np.random.Generator) -> np.ndarray:
-    """A picture (3, SHEET, SHEET) painted over with short bands of its colours."""
+    """Paint over an image (3, SHEET, SHEET) with short strokes of its colours."""
     start = rng.integers(SHEET, size=(STROKES, 2))
-    start = start[np.argsort(inside[tuple(start.T)], kind="stable")]  # the ground first
+    start = start[np.argsort(inside[tuple(start.T)], kind="stable")]  # ground first
     y, x = start.T
     colour = picture[:, y, x].T + rng.normal(0, 0.045, (STROKES, 3))
     fine = 1 - 0.3 * inside[y, x]
@@ -157,7 +158,7 @@ def _strokes(picture, inside, angle, rng: np.random.Generator) -> np.ndarray:
 
 # ---- cartoon ------------------------------------------------------------------------
 def _cartoon(drawing: Drawing) -> np.ndarray:
-    """Flat strong colours, one step of shadow, thick black lines."""
+    """Flat strong colours, one level of shadow, thick black lines."""
     _, what, inside, rng, _ = drawing
     count = len(what)
     favourites = rng.random(5)[rng.integers(5, size=(count, 3))]
@@ -176,7 +177,7 @@ def _cartoon(drawing: Drawing) -> np.ndarray:
 
 # ---- sketch -------------------------------------------------------------------------
 def _sketch(drawing: Drawing) -> np.ndarray:
-    """Thin uneven lines on white paper, hatched where it is dark."""
+    """Thin uneven lines on white paper, dark parts hatched."""
     _, what, _, rng, _ = drawing
     count = len(what)
     pressure = (0.8 + 1.2 * _clouds(rng, count)).clip(0.25, 1)
@@ -197,12 +198,16 @@ LOOKS: dict[str, Callable[[Drawing], np.ndarray]] = {
     "cartoon": _cartoon,
     "sketch": _sketch,
 }
-"""The domains: each turns drawings into colours, (N, 3, SHEET, SHEET) in [0, 1]."""
+"""Domains: each function renders a drawing, (N, 3, SHEET, SHEET) in [0, 1]."""
 
 
-# ---- what several looks need --------------------------------------------------------
+# ---- shared by several styles -------------------------------------------------------
 def _colours(rng, hues: np.ndarray, strength: Span, value: Span) -> np.ndarray:
-    """Colours (…, 3) of hues in turns, with strength and value drawn between bounds."""
+    """RGB colours (…, 3) of the given hues with random saturation and value.
+
+    hues: in turns, any shape.
+    strength, value: ranges of saturation and value, in [0, 1].
+    """
     from matplotlib.colors import hsv_to_rgb
 
     drawn = [rng.uniform(*span, hues.shape) for span in (strength, value)]
@@ -210,7 +215,7 @@ def _colours(rng, hues: np.ndarray, strength: Span, value: Span) -> np.ndarray:
 
 
 def _dyes(main, second, third, dark=0.06, light=0.95) -> np.ndarray:
-    """The colour of every material, float32 (…, M, 3), from a few (…, 3)."""
+    """Colours of all materials, float32 (…, M, 3), from colours of some, (…, 3)."""
     colours = np.empty((*np.shape(main)[:-1], len(MATERIALS), 3), np.float32)
     dyes = (0, main, 0.7 * main, second, third, dark, light, second)
     for number, dye in enumerate(dyes):
@@ -219,7 +224,7 @@ def _dyes(main, second, third, dark=0.06, light=0.95) -> np.ndarray:
 
 
 def _soft(values: np.ndarray, width: float) -> np.ndarray:
-    """Blurred over the last two axes, by ``width`` pixels of the sheet."""
+    """Gaussian blur over the last two axes; ``width`` is σ in pixels of the sheet."""
     along = np.arange(values.shape[-1], dtype=np.float32)
     far = np.abs(along - along[:, None]) / np.float32(width)
     weight = np.where(far < 4, np.exp(-(far.clip(0, 4) ** 2) / 2), 0)
@@ -228,7 +233,7 @@ def _soft(values: np.ndarray, width: float) -> np.ndarray:
 
 
 def _enlarged(values: np.ndarray) -> np.ndarray:
-    """Values (N, C, h, h), linearly brought to the size of the sheet."""
+    """Enlarge values (N, C, h, h) linearly to (N, C, SHEET, SHEET)."""
     side = values.shape[-1]
     place = np.linspace(0, side - 1, SHEET, dtype=np.float32)[:, None]
     weight = (1 - np.abs(place - np.arange(side, dtype=np.float32))).clip(0)
@@ -236,19 +241,22 @@ def _enlarged(values: np.ndarray) -> np.ndarray:
 
 
 def _filled(what: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    """Every material (N, H, W) in its colour (N, M, 3): (N, 3, H, W)."""
+    """Paint materials (N, H, W) in their colours (N, M, 3): (N, 3, H, W)."""
     picture = np.take_along_axis(colours, what.reshape(len(what), -1, 1), axis=1)
     return picture.transpose(0, 2, 1).reshape(len(what), 3, *what.shape[1:])
 
 
 def _mixed(a: np.ndarray, b: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """From colours ``a`` (N, 3) to ``b``, by a share (N, 1, H, W): (N, 3, H, W)."""
+    """Interpolate from colours ``a`` to ``b``, (N, 3) each: (N, 3, H, W).
+
+    share: weight of ``b``, (N, 1, H, W), clipped to [0, 1].
+    """
     a, b = a[..., None, None], b[..., None, None]
     return a + share.clip(0, 1) * (b - a)
 
 
 def _round(drawing: Drawing, strength: float) -> np.ndarray:
-    """Brightness (N, 1, H, W) of a round body, each in a light from above."""
+    """Brightness (N, 1, H, W) of round bodies that are lit from above."""
     height = sum(_soft(drawing.inside, width * FINE) for width in (1.0, 2.5))
     down, across = np.gradient(height, axis=(2, 3))
     angle = drawing.rng.uniform(0.5, np.pi - 0.5, (len(height), 1, 1, 1))
@@ -257,12 +265,12 @@ def _round(drawing: Drawing, strength: float) -> np.ndarray:
 
 
 def _clouds(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Smooth random values around 0, mostly within ±0.5: (N, 1, SHEET, SHEET)."""
+    """Smooth random values, mostly within ±0.5: (N, 1, SHEET, SHEET)."""
     return _enlarged(rng.normal(0.0, 0.3, (count, 1, 6, 6)).astype(np.float32))
 
 
 def _lines(what: np.ndarray, width: int) -> np.ndarray:
-    """1 on the borders of materials, (N, 1, H, W); ``width`` in pixels of the sheet."""
+    """1 on borders between materials, else 0, (N, 1, H, W); ``width`` in pixels."""
     from scipy.ndimage import maximum_filter
 
     what = np.where(what == MATERIALS.index("mark"), MATERIALS.index("main"), what)

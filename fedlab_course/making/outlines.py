@@ -1,7 +1,7 @@
-"""Outlines of things that are drawn: ovals, limbs, curves, and the parts made of them.
+"""Outlines of objects: ovals, limbs, curves, and the parts made of them.
 
-Lengths are free: who paints an object brings it to the size that is wanted. x grows to
-the right, y downwards.
+The unit of length is arbitrary; objects are scaled when they are painted. x points
+right, y down.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import NamedTuple
 import numpy as np
 
 MATERIALS = ("nothing", "main", "shade", "second", "third", "dark", "light", "mark")
-"""What parts are made of.
+"""Materials of parts.
 
-``shade`` is ``main`` away from the light; ``mark`` is ``second`` on ``main``, without a
-line around it.
+``shade`` is ``main`` away from the light; ``mark`` has the colour of ``second`` and no
+outline.
 """
 
 
 class Part(NamedTuple):
-    """An area of one material; ``outline`` (P, 2) is closed."""
+    """An area of one material, bounded by a closed ``outline`` (P, 2)."""
 
     material: str
     outline: np.ndarray
 
 
 ALONG = np.linspace(0, 1, 12)  # steps along a limb
-BOW = np.linspace(0, np.pi, 6)[1:-1, None]  # and around its ends
+BOW = np.linspace(0, np.pi, 6)[1:-1, None]  # steps around the ends of a limb
 RING = np.linspace(0, 2 * np.pi, 20, endpoint=False)[:, None]
 
 Object = list[Part]
@@ -36,14 +36,18 @@ Point = tuple[float, float]
 
 
 def oval(x: float, y: float, across: float, along: float, turn: float = 0.0):
-    """An ellipse by its middle and radii, turned by an angle."""
+    """An ellipse given by its centre, radii and rotation angle, (P, 2)."""
     cos, sin = np.cos(turn), np.sin(turn)
     first, second = (cos * across, sin * across), (-sin * along, cos * along)
     return np.cos(RING) * first + np.sin(RING) * second + (x, y)
 
 
 def limb(points: list[Point], widths: list[float]) -> np.ndarray:
-    """A band with round ends along a Bézier curve; widths from side to side."""
+    """A band with round ends along a Bézier curve, (P, 2).
+
+    points: control points.
+    widths: full widths at equal steps along the curve.
+    """
     shares, changes = _bezier(len(points) - 1)
     line, way = shares @ np.array(points), changes @ np.array(points)
     way /= np.sqrt((way**2).sum(axis=1, keepdims=True)) + 1e-9
@@ -57,7 +61,7 @@ def limb(points: list[Point], widths: list[float]) -> np.ndarray:
 
 @lru_cache
 def _bezier(last: int) -> tuple[np.ndarray, np.ndarray]:
-    """The share of each point in the curve and in its direction, (T, last + 1)."""
+    """Weights of the control points in the curve and its derivative, (T, last + 1)."""
     # B(t) = Σ_i C(n, i) t^i (1 - t)^(n - i) P_i
     terms = [
         comb(last, i) * ALONG**i * (1 - ALONG) ** (last - i) for i in range(last + 1)
@@ -67,7 +71,7 @@ def _bezier(last: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def smooth(points: list[Point]) -> np.ndarray:
-    """A closed curve through the points (Catmull and Rom)."""
+    """A closed Catmull-Rom curve through the points, (P, 2)."""
     p = np.array(points)[:, None]
     before, after, later = (np.roll(p, shift, axis=0) for shift in (1, -1, -2))
     t = np.linspace(0, 1, 6, endpoint=False)[:, None]

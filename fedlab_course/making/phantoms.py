@@ -1,9 +1,9 @@
-"""Drawn slices through a body with an organ in it, as six scanners would show them.
+"""A stand-in for ProstateMRI: synthetic slices of an organ, from six scanners.
 
-Every patient has an anatomy: a body with a rim of fat, hips, muscles, a bladder, a
-bowel, and between them an organ of irregular outline with an inner zone. Every site has
-its own scanner: how bright each tissue is, how uneven the field, how strong the noise,
-how sharp the picture. Nothing is taken from a real picture.
+Each patient has a random anatomy: a body with a layer of fat, hips, muscles, a bladder,
+a bowel, and between them an organ of irregular shape with an inner zone. Each site has
+its own scanner with its own contrast, bias field, noise and sharpness. Nothing is
+derived from real images.
 """
 
 from __future__ import annotations
@@ -17,20 +17,23 @@ from fedlab_support.data.prostate import CLASSES, parts
 
 SEED = 20243
 SIDE = 64
-DEPTH = 10  # slices of a patient; the first and the last are only neighbours
+DEPTH = 10  # slices per patient; the first and last serve only as neighbours
 
 TISSUES = ("air", "fat", "muscle", "bone", "fluid", "bowel", "rim zone", "inner zone")
 
 
 @dataclass(frozen=True)
 class Scanner:
-    """How one site's pictures look.
+    """The scanner of one site.
 
-    - ``patients``: how many there are, in the proportions of the real sites.
-    - ``grey``: brightness of each of ``TISSUES``, in [0, 1].
-    - ``gamma``: contrast curve, 1 is straight; ``zoom``: how large the body appears.
-    - ``tilt``: field towards (right, down); ``coil``: extra brightness near the bowel.
-    - ``noise``: standard deviation, in [0, 1]; ``blur``: pixels.
+    patients: number of patients, in proportion to the real sites.
+    grey: brightness of each of ``TISSUES``, in [0, 1].
+    gamma: exponent of the contrast curve; 1 is linear.
+    zoom: magnification of the body.
+    tilt: gradient of the bias field towards (right, down).
+    coil: extra brightness near the bowel.
+    noise: standard deviation, in [0, 1].
+    blur: standard deviation, in pixels.
     """
 
     patients: int
@@ -72,11 +75,11 @@ SITES = {
 
 
 def prostate_phantoms() -> DomainData:
-    """A stand-in for ProstateMRI: an organ in six sites' drawn pictures, with masks.
+    """Draw the set: 472 slices of 59 patients at six sites of unequal size, with masks.
 
-    472 slices of 59 patients, 64x64 pixels, unequal sites. As in the real recipe a
-    slice stands between its neighbours, as three channels, and whole patients are for
-    testing. Masks are exact: a pixel is foreground if its middle lies in the organ.
+    Images have 64x64 pixels. As with the real data, the channels are a slice between
+    its two neighbours, and whole patients are for testing. Masks are exact: a pixel is
+    foreground if its centre lies inside the organ.
     """
     num_patients = sum(scanner.patients for scanner in SITES.values())
     streams = iter(np.random.SeedSequence(SEED).spawn(num_patients))
@@ -109,7 +112,7 @@ def prostate_phantoms() -> DomainData:
 
 
 def _patient(scanner: Scanner, rng: np.random.Generator):
-    """One patient's slices as the scanner shows them: uint8 and bool (DEPTH, H, W)."""
+    """Slices of a new patient, uint8, and their masks, bool: (DEPTH, H, W) each."""
     side = (np.arange(SIDE, dtype=np.float32) + 0.5) / SIDE * 2 - 1
     z = np.linspace(-1, 1, DEPTH, dtype=np.float32)[:, None, None]
     zoom = np.float32(scanner.zoom * rng.uniform(0.93, 1.07))
@@ -128,18 +131,22 @@ def _patient(scanner: Scanner, rng: np.random.Generator):
 
 
 def _inside(distance: np.ndarray) -> np.ndarray:
-    """1 inside an outline, 0 outside, soft between, from the distance to it."""
+    """1 inside an outline, 0 outside, smooth between, from a signed distance."""
     return 1 / (1 + np.exp(np.clip(distance / 0.018, -30, 30)))
 
 
 def _ellipse(x, y, radii: tuple[float, float], middle=(0.0, 0.0)) -> np.ndarray:
-    """Distance to an ellipse, nearly, in its shorter direction."""
+    """Approximate signed distance to an ellipse."""
     far = np.hypot((x - middle[0]) / radii[0], (y - middle[1]) / radii[1])
     return (far - 1) * np.minimum(*radii)
 
 
 def _smooth(rng, shape: tuple[int, ...], width: float, strength: float) -> np.ndarray:
-    """Random values without grain: ``width`` in pixels, ``strength`` their spread."""
+    """A smooth random field.
+
+    width: of the blur, in pixels.
+    strength: standard deviation of the values.
+    """
     values = rng.standard_normal(shape, dtype=np.float32)
     values = _blurred(values, (width / 3, width, width))
     return np.float32(strength) / values.std() * values
@@ -152,7 +159,7 @@ def _blurred(values: np.ndarray, widths: tuple[float, float, float]) -> np.ndarr
 
 
 def _organ(x, y, z, rng) -> tuple[np.ndarray, np.ndarray]:
-    """Distances to the outlines of the organ and of its inner zone.
+    """Signed distances to the outlines of the organ and its inner zone.
 
     The outline is r(θ, z) = R(z) (1 + Σ_k a_k cos(kθ + φ_k + ψ_k z)), flattened below.
     """
@@ -166,7 +173,7 @@ def _organ(x, y, z, rng) -> tuple[np.ndarray, np.ndarray]:
     for k in range(2, 7):
         phase = rng.uniform(0, 2 * np.pi) + rng.normal() * z
         bumps += rng.normal(0, 0.11 / k) * np.cos(k * angle + phase)
-    flat = 0.12 * np.exp(-((angle - np.pi / 2) ** 2) / 0.3)  # where the bowel presses
+    flat = 0.12 * np.exp(-((angle - np.pi / 2) ** 2) / 0.3)  # pressed by the bowel
     organ = far - radius * (1 + bumps - flat)
     share = rng.uniform(0.5, 0.72)
     above = np.hypot(across, along + 0.22 * size)
@@ -175,7 +182,7 @@ def _organ(x, y, z, rng) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _surroundings(x, y, z, rng) -> list[tuple[str, np.ndarray]]:
-    """What lies around the organ, (tissue, distance to its outline), back to front."""
+    """The surroundings of the organ, (tissue, signed distance), back to front."""
     wobble = 1 + _smooth(rng, (2, SIDE, SIDE), 9, 0.05)
     x, y = x * wobble[:1], y * wobble[1:]
     hip, full, gas = rng.uniform([0.58, 0.6, 0.1], [0.68, 1.3, 1.0]).astype(np.float32)
@@ -204,13 +211,13 @@ def _surroundings(x, y, z, rng) -> list[tuple[str, np.ndarray]]:
 
 
 def _shown(scanner: Scanner, picture, x, y, rng) -> np.ndarray:
-    """The picture through the scanner, uint8: field, contrast, sharpness, noise."""
+    """Apply bias field, contrast, blur and noise of the scanner; returns uint8."""
     right, down = np.array(scanner.tilt) + rng.normal(0, 0.1, 2)
     near = np.exp(-(x**2 + (y - 0.55) ** 2) / 0.18)
     picture = picture * np.exp(right * x + down * y + scanner.coil * near)
     picture = (picture / np.quantile(picture, 0.99)).clip(0, 1) ** scanner.gamma
     picture = _blurred(picture, (0, scanner.blur, scanner.blur))
     noise = rng.standard_normal((2, *picture.shape), dtype=np.float32) * scanner.noise
-    picture = np.hypot(picture + noise[0], noise[1])  # as magnitudes have it: Rician
+    picture = np.hypot(picture + noise[0], noise[1])  # Rician, as in magnitude images
     low, high = picture.min(), np.quantile(picture, 0.99)
     return np.rint((picture.clip(low, high) - low) * (255 / (high - low))).astype("u1")

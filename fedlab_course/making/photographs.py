@@ -1,4 +1,4 @@
-"""Pieces of the two photographs that scikit-learn ships."""
+"""Crops of the two photographs that scikit-learn ships."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import numpy as np
 
 
 def piece(rng: np.random.Generator, side: int, start: float, stop: float) -> np.ndarray:
-    """A square piece, float32 (3, side, side), between two shares of the width."""
+    """A random square crop, float32 (3, side, side) in [0, 1].
+
+    start, stop: part of the width to crop from, as shares in [0, 1].
+    """
     photograph = photographs()[rng.integers(2)]
     height, width, _ = photograph.shape
     top = rng.integers(height - side + 1)
@@ -19,7 +22,7 @@ def piece(rng: np.random.Generator, side: int, start: float, stop: float) -> np.
 
 @lru_cache(maxsize=1)
 def photographs() -> list[np.ndarray]:
-    """A temple and a flower, uint8 (H, W, 3)."""
+    """A temple and a flower, uint8 (H, W, 3) each."""
     from sklearn.datasets import load_sample_images
 
     return load_sample_images().images

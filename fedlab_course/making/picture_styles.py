@@ -1,8 +1,8 @@
-"""The same seven things in four looks, drawn here: a stand-in for PACS.
+"""A stand-in for PACS: seven classes of objects in four styles.
 
-Every look has ten owners (photographers, painters, cartoonists, draughtsmen) with nine
-pictures of each thing. The last two are for testing: nothing of their hand, palette or
-part of a photograph is seen in training.
+Each style has ten owners (photographers, painters, cartoonists, draughtsmen) with nine
+images of each class. The last two are for testing: their strokes, palettes and parts of
+photographs do not occur in training.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ OBJECTS: dict[str, Callable[[np.random.Generator], Object]] = {
     "house": house,
     "person": person,
 }
-"""The classes, in the order of PACS; each draws a new object."""
+"""The classes in the order of PACS; each function draws a new object."""
 
 SEED = 20247
-OWNERS = 10  # of each look
-TEST_OWNERS = 2  # of them, the last ones
-EACH = 9  # pictures of each thing by an owner
-LABELS = np.repeat(np.arange(len(OBJECTS)), EACH)  # what every owner draws
+OWNERS = 10  # per style
+TEST_OWNERS = 2  # the last ones of each style
+EACH = 9  # images of each class by an owner
+LABELS = np.repeat(np.arange(len(OBJECTS)), EACH)  # of every owner
 
 
 def picture_styles() -> DomainData:
-    """A stand-in for PACS: 4 looks of 630 pictures, 7 classes, 3 channels, 48x48.
+    """Draw the set: 4 styles of 630 images, 7 classes, 3 channels, 48x48 pixels.
 
-    - ``photo``: natural colours, round in the light, before a blurred scene.
-    - ``art``: a painter's palette, laid on in visible strokes.
-    - ``cartoon``: few flat, strong colours inside thick black lines.
-    - ``sketch``: thin lines on white paper, no colour.
+    photo: natural colours and shading in front of a blurred scene.
+    art: the palette of one painter in visible brush strokes.
+    cartoon: few flat, strong colours inside thick black lines.
+    sketch: thin grey lines on white paper.
 
-    Objects are drawn anew for every picture: build, pose, place, size and direction
-    vary alike in all looks. The fifth that is for testing comes from owners that nobody
-    trains on. No picture is real but for the blurred grounds of some photos.
+    Every image shows a new object; shape, pose, position, size and direction vary alike
+    in all styles. A fifth is for testing, from owners without training images. Only the
+    blurred backgrounds of some photos are real.
     """
     parts = [
         drawn(domain, owner) for domain in range(len(LOOKS)) for owner in range(OWNERS)
@@ -66,9 +66,10 @@ def picture_styles() -> DomainData:
 
 
 def drawn(domain: int, owner: int) -> np.ndarray:
-    """An owner's pictures in a look, uint8 (N, 3, SIDE, SIDE), in the order of LABELS.
+    """Images of an owner in a style, uint8 (N, 3, SIDE, SIDE), in the order of LABELS.
 
-    Owners from ``OWNERS`` on are in no data set.
+    domain: position of the style in ``LOOKS``.
+    owner: number ≥ 0; owners from ``OWNERS`` on are not part of the data set.
     """
     rng = np.random.default_rng((SEED, domain, owner))
     names = [tuple(OBJECTS)[label] for label in LABELS]
@@ -82,7 +83,7 @@ def drawn(domain: int, owner: int) -> np.ndarray:
 
 
 def _sheet(parts: Object, rng: np.random.Generator) -> np.ndarray:
-    """The object somewhere on a sheet, turned, mirrored, bent: (SHEET, SHEET) uint8."""
+    """Materials of a randomly bent, rotated and placed object, uint8 (SHEET, SHEET)."""
     points = np.concatenate([part.outline for part in parts])
     waves, phase = rng.normal(0.0, 0.6, (4, 2)), rng.uniform(0, 2 * np.pi, 4)
     bend = rng.normal(0.0, 0.018, (4, 2))

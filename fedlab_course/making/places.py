@@ -1,4 +1,4 @@
-"""Places in the wild: ground, hills, trees, bushes, rocks and water, drawn anew."""
+"""Random landscapes with hills, trees, bushes, rocks and water."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from PIL import Image, ImageDraw
 
 from .drawn import as_bytes
 
-SIDE, FINE = 32, 4  # drawn FINE times as large
+SIDE, FINE = 32, 4  # landscapes are drawn FINE times as large
 LARGE = SIDE * FINE
 
 
 @dataclass(frozen=True)
 class Habitat:
-    """What places of a kind look like, colours in [0, 1], and who lives there.
+    """A kind of landscape and the animals that live there; colours are in [0, 1].
 
-    - ``horizon``: from the top, as a share of the height, highest and lowest.
-    - ``trunks``, ``bushes``, ``rocks``: most of each; ``water``: share of places by it.
+    horizon: smallest and largest distance from the top, as shares of the height.
+    trunks, bushes, rocks: largest number of each.
+    water: share of places with water.
     """
 
     sky: tuple[float, float, float]
@@ -65,7 +66,7 @@ Pen = ImageDraw.ImageDraw
 
 
 def smooth_noise(rng, width: tuple[float, float], side: int) -> np.ndarray:
-    """A random field (side, side) without grain: mean about 0, spread 1."""
+    """A smooth random field (side, side) with mean about 0 and deviation 1."""
     from scipy.ndimage import gaussian_filter
 
     values = gaussian_filter(rng.standard_normal((side, side)), width, mode="wrap")
@@ -73,14 +74,14 @@ def smooth_noise(rng, width: tuple[float, float], side: int) -> np.ndarray:
 
 
 def small(sheet: Image.Image) -> np.ndarray:
-    """A sheet of ``LARGE`` pixels at the size of pictures, (channels, SIDE, SIDE)."""
+    """Reduce a sheet of ``LARGE`` pixels to (channels, SIDE, SIDE) in [0, 1]."""
     return np.asarray(sheet.reduce(FINE)).transpose(2, 0, 1) / 255
 
 
 def scene(habitat: Habitat, horizon: float, rng: np.random.Generator) -> np.ndarray:
     """A place on an overcast day, (3, SIDE, SIDE) in [0, 1].
 
-    ``horizon``: from the top, in pixels of the picture.
+    horizon: distance from the top, in pixels.
     """
     line, tint = round(horizon * FINE), rng.normal(0, 0.045) + rng.normal(0, 0.025, 3)
     row = np.arange(LARGE)[:, None, None]
@@ -102,7 +103,7 @@ def scene(habitat: Habitat, horizon: float, rng: np.random.Generator) -> np.ndar
 
 
 def foreground(habitat: Habitat, rng) -> tuple[np.ndarray, np.ndarray]:
-    """Blades of grass and a branch before the camera: colours, and cover (H, W)."""
+    """Grass and a branch in front of the camera: colours (3, H, W), opacity (H, W)."""
     sheet = Image.new("RGBA", (LARGE, LARGE))
     pen, leaf = ImageDraw.Draw(sheet), np.array(habitat.leaf)
     for _ in range(rng.integers(0, 26)):
@@ -121,7 +122,7 @@ def foreground(habitat: Habitat, rng) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _paint(colour, rng, spread: float = 0.1) -> tuple[int, ...]:
-    """A colour in [0, 1], somewhat brighter or darker, for Pillow."""
+    """A colour in [0, 1] with random brightness, as RGBA bytes for Pillow."""
     tone = np.array(colour) * np.exp(rng.normal(0, spread))
     return (*(int(v) for v in 255 * tone.clip(0, 1)), 255)
 
@@ -131,7 +132,7 @@ def _disc(pen: Pen, x: float, y: float, radius: float, colour) -> None:
 
 
 def _furnish(pen: Pen, habitat: Habitat, line: int, rng) -> None:
-    """Water, then rocks, bushes and trunks, the far ones first."""
+    """Draw water, then rocks, bushes and trunks from back to front."""
     if rng.random() < habitat.water:
         _water(pen, line, rng)
     most = {_rock: habitat.rocks, _bush: habitat.bushes, _trunk: habitat.trunks}
@@ -162,7 +163,7 @@ def _trunk(pen: Pen, foot, size: float, habitat: Habitat, rng) -> None:
 
 
 def _rock(pen: Pen, foot, size: float, habitat: Habitat, rng) -> None:
-    """A light side and a dark one."""
+    """A rock with a light and a dark side."""
     (x, y), wide = foot, size * rng.uniform(0.12, 0.25)
     high, grey = wide * rng.uniform(0.5, 0.9), np.array((0.5, 0.46, 0.42))
     peak = (x + rng.uniform(-0.4, 0.4) * wide, y - high)

@@ -1,4 +1,4 @@
-"""Guitars, houses and people, each time another one: lists of parts, back to front."""
+"""Random guitars, houses and people: lists of parts, back to front."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .outlines import Object, Part, box, corners, limb, oval, smooth
 
 
 def guitar(rng: np.random.Generator) -> Object:
-    """Two bouts and a waist, a hole or pickups, a long neck with pegs."""
+    """A guitar, acoustic or electric, rotated at random."""
     is_electric = rng.random() < 0.4
     low, waist, high = rng.uniform((0.42, 0.25, 0.32), (0.52, 0.32, 0.4))
     reach = rng.uniform(0.85, 1.1)
@@ -63,7 +63,7 @@ def guitar(rng: np.random.Generator) -> Object:
 
 
 def house(rng: np.random.Generator) -> Object:
-    """Walls, a roof, a door, windows; from the front or with one side in view."""
+    """A house with door and windows, from the front or with one side visible."""
     wide, eaves = rng.uniform(0.45, 0.7), rng.uniform(-0.2, 0.2)
     ridge = eaves - rng.uniform(0.4, 0.75)
     parts, side = [], 0.0
@@ -109,7 +109,7 @@ def house(rng: np.random.Generator) -> Object:
 
 
 def person(rng: np.random.Generator) -> Object:
-    """Somebody who stands or walks, or a portrait down to the shoulders."""
+    """A standing or walking person, or a portrait down to the shoulders."""
     return _portrait(rng) if rng.random() < 0.35 else _figure(rng)
 
 

@@ -1,4 +1,4 @@
-"""Silhouettes of eleven kinds of animals, drawn anew in another pose each time."""
+"""Eleven kinds of animals in random poses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Animal:
-    """A four-legged body in units of its length, facing right, feet at height 0.
+    """A four-legged animal in units of its length, facing right, feet at height 0.
 
-    - ``size``: length in metres, less for a neck that needs room above it.
-    - ``coat``, ``mark``: colours, in [0, 1].
-    - ``leg``, ``depth``: length of the legs and thickness of the body.
-    - ``neck``: length and angle, in degrees above the horizontal.
-    - ``head``: length and thickness; ``ear``, ``tail``: length, ``limb``: thickness.
-    - ``extras``: names in ``EXTRAS`` of what else is drawn.
+    size: length in metres; smaller for animals with a long neck, so that they fit.
+    coat, mark: colours, in [0, 1].
+    leg, depth: length of the legs and thickness of the body.
+    neck: length and angle, in degrees above the horizontal.
+    head: length and thickness.
+    ear, tail: lengths.
+    limb: thickness of the legs.
+    extras: further details, names in ``EXTRAS``.
     """
 
     size: float
@@ -38,7 +40,12 @@ class Animal:
 
 
 class Sheet:
-    """Where an animal is drawn: RGBA, ``scale`` pixels to its length."""
+    """A transparent sheet to draw an animal on.
+
+    side: of the sheet, in pixels.
+    foot: where the animal stands, in pixels.
+    scale: length of the animal in pixels.
+    """
 
     def __init__(self, side: int, foot: Point, scale: float, is_mirrored: bool):
         self.image = Image.new("RGBA", (side, side))
@@ -46,12 +53,12 @@ class Sheet:
         self._sign = -1 if is_mirrored else 1
 
     def at(self, point: Point) -> Point:
-        """Where a point of the animal lies, in pixels."""
+        """Convert a point of the animal to pixels."""
         x, y = self._foot
         return x + self._sign * self._scale * point[0], y - self._scale * point[1]
 
     def line(self, points, width: float, colour: Colour) -> None:
-        """A line with round joints."""
+        """Draw a line with round joints."""
         ends = [self.at(p) for p in points]
         wide = max(1.0, width * self._scale)
         self._pen.line(ends, fill=_bytes(colour), width=round(wide), joint="curve")
@@ -60,12 +67,12 @@ class Sheet:
             self._pen.ellipse(box, fill=_bytes(colour))
 
     def oval(self, middle: Point, radii: Point, colour: Colour) -> None:
-        """A filled ellipse."""
+        """Draw a filled ellipse."""
         (x, y), a, b = self.at(middle), radii[0] * self._scale, radii[1] * self._scale
         self._pen.ellipse((x - a, y - b, x + a, y + b), fill=_bytes(colour))
 
     def shape(self, points, colour: Colour) -> None:
-        """A filled outline."""
+        """Draw a filled polygon."""
         self._pen.polygon([self.at(p) for p in points], fill=_bytes(colour))
 
 
@@ -88,7 +95,7 @@ def _away(start: Point, length: float, degrees: float) -> Point:
 
 
 BREAST = (0.3, 0.02, 0.23, 0.52)
-"""Place and radii of the breast, in units of the length and the depth of the body."""
+"""Position (x, y) of the breast, and its radii as shares of length and depth."""
 
 ANIMALS: dict[str, Animal] = {
     "antelope": Animal(
@@ -128,11 +135,11 @@ ANIMALS: dict[str, Animal] = {
         (0.26, 0.2), 0.42, 0.08, 0.09, ("haunch",),
     ),
 }  # fmt: skip
-"""Those whose body is of one plan."""
+"""The kinds that share one body plan."""
 
 
 def _four_legs(sheet: Sheet, animal: Animal, rng: np.random.Generator) -> Point:
-    """Draw legs, tail, body, neck and head, far things first; where the eye is."""
+    """Draw an animal from back to front; return the position of its eye."""
     coat, middle = animal.coat, animal.leg + animal.depth / 2
     _legs(sheet, animal, rng)
     if animal.tail:
@@ -177,7 +184,7 @@ def _tail(sheet: Sheet, animal: Animal, rng: np.random.Generator) -> None:
 
 
 def _inside(rng: np.random.Generator, animal: Animal, num: int):
-    """Points on the flank, (num, 2)."""
+    """Random points on the flank, (num, 2)."""
     angle, far = rng.uniform(0, 2 * np.pi, num), np.sqrt(rng.uniform(0, 0.8, num))
     middle = animal.leg + animal.depth / 2
     across = far * np.cos(angle) * 0.5
@@ -289,7 +296,7 @@ EXTRAS: dict[str, Callable] = {
 
 
 def _bird(sheet: Sheet, rng: np.random.Generator) -> Point:
-    """A guinea fowl: a drop on two legs, a small bare head."""
+    """Draw a guinea fowl; return the position of its eye."""
     coat, pale = (0.22, 0.24, 0.3), (0.75, 0.78, 0.85)
     for x in (-0.05, 0.12):
         foot = x + rng.uniform(-0.12, 0.12)
@@ -306,7 +313,7 @@ def _bird(sheet: Sheet, rng: np.random.Generator) -> Point:
 
 
 def _tortoise(sheet: Sheet, rng: np.random.Generator) -> Point:
-    """A dome with plates on short legs."""
+    """Draw a tortoise; return the position of its eye."""
     shell, skin = (0.45, 0.37, 0.2), (0.32, 0.28, 0.2)
     for x in (-0.33, -0.2, 0.2, 0.33):
         sheet.line([(x, 0.2), (x + rng.uniform(-0.06, 0.06), 0.05)], 0.12, skin)
@@ -321,7 +328,10 @@ def _tortoise(sheet: Sheet, rng: np.random.Generator) -> Point:
 
 
 def draw(name: str, sheet: Sheet, rng: np.random.Generator) -> Point:
-    """Draw an animal of a kind on the sheet; where its eye is, in pixels."""
+    """Draw an animal and return the position of its eye, in pixels.
+
+    name: a key of ``SIZES``.
+    """
     if name in ANIMALS:
         return sheet.at(_four_legs(sheet, ANIMALS[name], rng))
     return sheet.at(OTHERS[name](sheet, rng))
