@@ -438,7 +438,7 @@ def silent(method):
     kind = type(method)
 
     class Silent(kind):
-        if kind.client_setup is not FedAvg.client_setup:
+        if kind.overrides("client_setup"):
 
             def client_setup(self, model, context):
                 said = super().client_setup(model, context)

@@ -69,7 +69,7 @@ def run_of(
     if change := entry.partition(" + ")[2]:
         training = replace(training, augment=AUGMENTATIONS[change])
     held_out = rules.held_out[0] if held_out is None else held_out
-    federation = rules.federation(held_out, type(method).keeps_back)
+    federation = rules.federation(held_out, type(method).val_share)
     select = uniform(rules.cohort) if rules.cohort else everyone()
     how = {"workers": 1, "evaluate_every": rules.every, "device": device}
     network = own.network or rules.network

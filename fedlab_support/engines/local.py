@@ -154,7 +154,7 @@ class LocalEngine:
         if not all(len(question.samples) for question in questions):
             raise ValueError("expected samples to evaluate, found an empty part")
         size = evaluation_batch(self.job.federation)
-        is_shared = len(questions) == 1 and self.job.method.predicts_alone
+        is_shared = len(questions) == 1 and self.job.method.predicts_per_image
         pieces = []
         for number, question in enumerate(questions):
             shares = self.workers if is_shared else 1
@@ -185,7 +185,7 @@ class LocalEngine:
     def _scores(self, model, samples: Samples, size, round, first_batch) -> Scores:
         measured, method = task(samples.store.data.task), self.job.method
         batches, index, losses, scores = samples.batches(size), [], [], []
-        if not method.predicts_alone:
+        if not method.predicts_per_image:
             batches = samples.mixed(numpy_stream(self.job.seed, "evaluate"))
         for number, batch in enumerate(batches, start=first_batch):
             with layer_noise(Stream(self.job.seed, "evaluate", round, number)):
@@ -193,7 +193,7 @@ class LocalEngine:
             index.append(batch.index)
             losses.append(measured.losses(output, batch.y))
             scores.append(measured.score(output, batch.y))
-        place = slice(None) if method.predicts_alone else torch.cat(index).argsort()
+        place = slice(None) if method.predicts_per_image else torch.cat(index).argsort()
         found = (torch.cat(each)[place].cpu().numpy() for each in (losses, scores))
         return Scores(*found)
 

@@ -152,7 +152,7 @@ def _obstacle(job: Job) -> str:
     if _owner(kind, "loss") not in _owner(kind, "stackable").__mro__:
         return f"{kind.__name__} overrides loss and does not say that it is stackable"
     for hook in ("optimiser", "client_broadcast"):
-        if getattr(kind, hook) is not getattr(FedAvg, hook):
+        if kind.overrides(hook):
             return f"{kind.__name__} overrides {hook}, which is one client's own"
     if job.training.augment is not None:
         return f"{job.training.augment!r} acts on the batch of one client"
@@ -322,11 +322,8 @@ class StackedEngine(LocalEngine):
             )
         super().open(job)
         self.model = training_copy(job.model)
-        kind, base = type(job.method), FedAvg
-        self.speaks = (
-            kind.before_training is not base.before_training
-            or kind.after_training is not base.after_training
-        )
+        hooks = ("before_training", "after_training")
+        self.speaks = any(map(job.method.overrides, hooks))
         self.trained = [n for n, p in job.model.named_parameters() if p.requires_grad]
         room = STACK_BYTES[job.federation.store.device.type]
         one = sum(job.model.get_parameter(name).nbytes for name in self.trained)

@@ -43,12 +43,12 @@ HOOKS = (
     "predict",
     "evaluation_state",
 )
-"""What a method may change, in the order in which a run calls it."""
+"""What a method may override, in the order in which a run calls it."""
 
 
 def changed_hooks(method: type[FedAvg]) -> tuple[str, ...]:
-    """The hooks in which a method differs from FedAvg."""
-    return tuple(h for h in HOOKS if getattr(method, h) is not getattr(FedAvg, h))
+    """The hooks that a method overrides."""
+    return tuple(hook for hook in HOOKS if method.overrides(hook))
 
 
 def catalogue() -> dict[str, type[FedAvg]]:

@@ -21,77 +21,81 @@ WEIGHTINGS = ("examples", "equal")
 
 @dataclass(frozen=True)
 class FedAvg(Settings):
-    """Average the weights of clients that each trained for a while.
+    """Average the weights of clients after local training.
 
-    A method is its difference from this class: it subclasses FedAvg, adds its settings
-    as fields, and overrides the hooks that its paper changes. The hooks stand here in
-    the order in which a run calls them. A method holds no state: what must last lives
-    in ``server.memory``, ``context.memory`` or the model's private names.
+    Every method is its difference from this class: it subclasses FedAvg, adds its
+    settings as fields, and overrides the hooks that its paper changes. The hooks are
+    listed here in the order in which a run calls them. A method holds no state; what
+    has to last lives in ``server.memory``, in ``context.memory`` or in the private part
+    of the model.
 
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
 
-    weighting: str = setting(  # or "equal": each client counts the same
-        "examples", one_of=WEIGHTINGS
-    )
+    weighting: str = setting("examples", one_of=WEIGHTINGS)  # "equal": all count alike
 
-    stackable: ClassVar[bool] = True  # may the stacked engine train it?
-    needs_classes: ClassVar[bool] = False  # each picture's one class, beside the task
+    stackable: ClassVar[bool] = True  # whether the stacked engine can train it
+    needs_classes: ClassVar[bool] = False  # needs one class per image, not masks
     predicts_personally: ClassVar[bool] = True  # with private weights, if there are any
-    predicts_alone: ClassVar[bool] = True  # a picture, whatever else is in its batch
-    keeps_back: ClassVar[float] = 0.0  # share of its samples that a client needs as val
+    predicts_per_image: ClassVar[bool] = True  # not depending on the rest of a batch
+    val_share: ClassVar[float] = 0.0  # validation share that each client needs
 
     @property
     def label(self) -> str:
-        """What tables and curves call the method."""
+        """Name of the method in tables and figures."""
         return type(self).__name__
+
+    @classmethod
+    def overrides(cls, hook: str) -> bool:
+        """Whether the method replaces a hook, so that the default can be skipped."""
+        return getattr(cls, hook) is not getattr(FedAvg, hook)
 
     # ---- once, before round 1 -------------------------------------------------------
     def check_federation(self, federation: Federation) -> None:
-        """Raise ValueError when the method cannot train these clients."""
+        """Raise ValueError if the method cannot train on this federation."""
         if self.needs_classes and federation.data.has_masks:
             raise ValueError(
-                f"{self!r} needs the one class of every picture, found masks in "
-                f"{federation.data.name!r}; take pictures with classes, or a method "
-                "that has no use for them, as FedAvg()"
+                f"{self!r} needs one class per image, found masks in "
+                f"{federation.data.name!r}; use images with classes, or a method that "
+                "does not need them, as FedAvg()"
             )
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """Which network is trained; ``model.image_shape`` is that of a picture."""
+        """The network to train; ``model.image_shape`` is (C, H, W)."""
         return model
 
     def private_names(self, model: nn.Module) -> set[str]:
-        """Names of the model's state that stay with the client and never travel."""
+        """Names of the model's state that stays with the client."""
         return set()
 
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """What a client says once, before round 1; by default nobody is visited."""
+        """A one-time upload before round 1; clients are visited only if overridden."""
         return {}
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
-        """What the server makes of all introductions: its first ``memory``."""
+        """The server's first ``memory``, from the set-up uploads of all clients."""
         return {}
 
-    def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
-        """What a client gets back, once; it lies in ``context.memory``."""
+    def setup_reply(self, memory: Tensors, client_id: int) -> Tensors:
+        """A one-time reply to a client, stored in its ``context.memory``."""
         return {}
 
     # ---- every round, down ----------------------------------------------------------
     def client_broadcast(self, server: Server, client_id: int) -> Tensors:
-        """What this client is told beside the weights."""
+        """What this client receives besides the weights."""
         return server.shared
 
     # ---- every round, on the client -------------------------------------------------
     def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """Before the first step, model as received, in evaluation mode.
+        """Called with the model as received, in evaluation mode, before the first step.
 
-        Set layer state from what was told, measure the received model; what comes back
-        joins the report.
+        May set layer state from the broadcast and measure the received model. The
+        result is part of the upload.
         """
         return {}
 
     def optimiser(self, named_params, training: LocalTraining) -> Optimizer:
-        """A fresh optimiser for this visit."""
+        """A new optimiser for this visit."""
         return build_optimiser(named_params, training)
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
@@ -99,28 +103,23 @@ class FedAvg(Settings):
         return context.task.loss(model(batch.x), batch.y)
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """What is said besides the weights, after training, in evaluation mode."""
+        """What is uploaded besides the weights; called in evaluation mode."""
         return {}
 
     # ---- every round, on the server -------------------------------------------------
     def upload_spec(self, model: nn.Module) -> Tensors | None:
-        """What a report must be like in names, shapes and types; None: not compared.
+        """Expected names, shapes and types of an upload; None if they are not known.
 
-        ``model``: as adapted, before round 1. Who overrides `report` says it here.
+        model: as adapted, before round 1.
         """
-        mine, base = type(self), FedAvg
-        return (
-            {}
-            if (mine.before_training, mine.after_training)
-            == (base.before_training, base.after_training)
-            else None
-        )
+        uploads = self.overrides("before_training") or self.overrides("after_training")
+        return None if uploads else {}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """Look at an introduction or report; ValueError leaves that client out.
+        """Raise ValueError to leave out the client that sent this upload.
 
-        ``model``: as adapted; it knows its ``image_shape`` and ``num_classes``. Where
-        the form of reports is empty, they have been looked at.
+        Called for set-up uploads and for uploads, unless their specification is empty.
+        model: as adapted; it has ``image_shape`` and ``num_classes``.
         """
 
     def aggregation_weights(
@@ -133,29 +132,29 @@ class FedAvg(Settings):
         return sizes / sizes.sum()
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """The server after the round; messages come sorted by client."""
-        shares = self.aggregation_weights(server, messages)
-        mean = weighted_mean([m.weights for m in messages], shares)
+        """The server after the round; messages are sorted by client."""
+        weights = self.aggregation_weights(server, messages)
+        mean = weighted_mean([m.weights for m in messages], weights)
         return replace(server, weights={**server.weights, **mean})
 
     def server_metrics(self, server: Server, messages: Sequence[Message]) -> Tensors:
-        """What a history keeps of this round's decisions, as after `aggregate`.
+        """Metrics for the history, called after `aggregate`; nothing of it is sent.
 
-        Name of a metric → a number per message, (m,); nothing of it travels.
+        Returns one number per message, (m,), by name of the metric.
         """
         return {}
 
     # ---- evaluation -----------------------------------------------------------------
     def predict(self, model: nn.Module, x: Tensor) -> Tensor:
-        """The output, (B, M), for normalised pictures (B, C, H, W)."""
+        """The output, (B, M), for normalised images (B, C, H, W)."""
         return model(x)
 
     def evaluation_state(
         self, server: Server, private: Tensors, client_id: int | None
     ) -> Tensors:
-        """The weights that a client's predictions use.
+        """The weights that predict for a client.
 
-        ``private``: the client's private weights, empty before its first visit;
-        ``client_id`` None stands for a client never seen.
+        private:   the client's private weights, empty before its first visit.
+        client_id: None stands for a client that never participated.
         """
         return {**server.weights, **private}

@@ -45,7 +45,7 @@ class FedBN(FedAvg):
     stackable: ClassVar[bool] = False
 
     @property
-    def predicts_alone(self) -> bool:
+    def predicts_per_image(self) -> bool:
         """Not by the statistics of a batch, which is therefore of one domain, mixed."""
         return self.unseen == "average"
 

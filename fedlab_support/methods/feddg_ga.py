@@ -49,7 +49,7 @@ class FedDGGA(FedAvg):
     centred: bool = True  # False: a gap above 0 adds weight, even if all others do more
 
     label: ClassVar[str] = "FedDG-GA"
-    keeps_back: ClassVar[float] = 0.2
+    val_share: ClassVar[float] = 0.2
 
     def check_federation(self, federation: Federation) -> None:
         """Every client keeps samples back; ValueError otherwise."""

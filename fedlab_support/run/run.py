@@ -105,7 +105,7 @@ class Run:
         self._shown = Learner(self.model)
         self.server, own = _initial_state(method, self.model)
         if privacy is not None:
-            privacy.check(method, FedAvg, self.model, self.server)
+            privacy.check(method, self.model, self.server)
         self.job = Job(
             method,
             self.model,
@@ -197,7 +197,7 @@ class Run:
         rng = numpy_stream(self.seed, "select", self.server.round + 1)
         cohort = self._cohort(self.select(self._roster(record), rng))
         round, weights = self.server.round + 1, self.server.weights
-        if type(self.method).client_broadcast is FedAvg.client_broadcast:
+        if not self.method.overrides("client_broadcast"):
             told = Broadcast(round, weights, self.server.shared)
             broadcasts = dict.fromkeys(cohort, told)
         else:
@@ -234,7 +234,7 @@ class Run:
         method, record = self.method, self.history.empty()
         said: dict[int, Tensors] = {int(i): {} for i in self.clients}
         private: dict[int, PrivateState] = {}
-        if type(method).client_setup is not FedAvg.client_setup:
+        if method.overrides("client_setup"):
             broadcast = Broadcast(0, self.server.weights)
             answers = self.engine.client_setup(list(said), broadcast)
             said = accepted_setup_uploads(self.job, answers, record)
@@ -245,7 +245,7 @@ class Run:
                 f"refused; the last: {record.absences[-1][-1]}"
             )
         pooled = method.server_setup(said)
-        if type(method).setup_reply is not FedAvg.setup_reply:
+        if method.overrides("setup_reply"):
             for i in said:
                 told = copies(method.setup_reply(pooled, i))
                 private.setdefault(i, PrivateState()).memory.update(told)

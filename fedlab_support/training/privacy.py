@@ -39,11 +39,10 @@ class Privacy(Settings):
         1.0, at_least=0
     )
 
-    def check(self, method, base: type, model, server: Server) -> None:
+    def check(self, method, model, server: Server) -> None:
         """Raise ValueError when clients would say more than their noisy step.
 
-        ``base``: FedAvg, whose own hooks say nothing; ``model`` and ``server``: as
-        before round 1.
+        model, server: as before round 1.
         """
         name = type(method).__name__
         silent = (
@@ -52,7 +51,7 @@ class Privacy(Settings):
             else ()
         )
         asked = [hook for hook in TELLING if hook not in silent]
-        telling = [h for h in asked if getattr(type(method), h) != getattr(base, h)]
+        telling = [hook for hook in asked if method.overrides(hook)]
         if telling:
             raise ValueError(
                 f"privacy covers a client's weights and no more, but {name} overrides "
