@@ -28,12 +28,12 @@ AT_ONCE, BLOCK = 2**19, 2**16
 class Server:
     """What the server holds between rounds.
 
-    - ``round``: rounds completed.
-    - ``weights``: parameters and buffers that are trained and shared.
-    - ``shared``: told to every client beside the weights.
-    - ``memory``: stays on the server: momentum, fairness weights, groups.
-    - ``parameters``: which names of ``weights`` an optimiser moves; the others are
-      buffers (running statistics and counters).
+    round:       rounds completed.
+    weights:     parameters and buffers that are trained and shared.
+    shared:      told to every client beside the weights.
+    memory:      stays on the server: momentum, fairness weights, groups.
+    parameters:  which names of ``weights`` an optimiser moves; the others are buffers
+                 (running statistics and counters).
     """
 
     round: int
@@ -61,10 +61,11 @@ class Broadcast:
 class Message:
     """Client → server.
 
-    - ``client``: who says it; ``num_examples``: samples trained on.
-    - ``weights``: the weights after local training.
-    - ``report``: what else the method sends; empty for FedAvg.
-    - ``metrics``: for the simulator's curves only; no method may read them.
+    client:        who says it.
+    num_examples:  samples trained on.
+    weights:       the weights after local training.
+    report:        what else the method sends; empty for FedAvg.
+    metrics:       for the simulator's curves only; no method may read them.
     """
 
     client: int
@@ -97,8 +98,8 @@ def nbytes(tensors: Tensors) -> int:
 def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors:
     """Average several dictionaries of tensors.
 
-    - ``trees``: K dictionaries with equal names and shapes (no broadcasting).
-    - ``weights``: K numbers ≥ 0 that are divided by their sum here.
+    trees:    K dictionaries with equal names and shapes (no broadcasting).
+    weights:  K numbers ≥ 0 that are divided by their sum here.
 
     Returns a new dictionary with the floating tensors, averaged in double precision
     and returned in their own; integer counters are skipped. Raises ValueError when
@@ -244,7 +245,8 @@ def expect_classes(
     """Raise ValueError unless ``classes`` has one of 0…num - 1 for each of ``entries``.
 
     - ``classes`` None: entries have none. ``beside``: names of all other tensors.
-    - ``once``: each class at most once. ``width``: of an entry, where that is known.
+    once:   each class at most once.
+    width:  of an entry, where that is known.
     """
     expect_names(tensors, entries, *beside, *([classes] if classes else []))
     if classes is None:

@@ -54,7 +54,7 @@ FEW = 16
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """One class per picture: cross-entropy, and accuracy as a share in [0, 1]."""
+    """One class per image: cross-entropy, and accuracy as a share in [0, 1]."""
 
     metric: str = "accuracy"
 
@@ -81,12 +81,12 @@ def dice(found: Tensor, true: Tensor) -> Tensor:
 
 
 SMOOTH = 1.0
-"""Pixels added to both sides of the soft Dice: a picture without foreground has one."""
+"""Pixels added to both sides of the soft Dice: an image without foreground has one."""
 
 
 @dataclass(frozen=True)
 class Segmentation(Task):
-    """A foreground in every picture: soft Dice loss, and Dice as a share in [0, 1].
+    """A foreground in every image: soft Dice loss, and Dice as a share in [0, 1].
 
     Each sample's Dice is its own, and samples are averaged. The released code of
     HarmoFL and FedFA trains on the mean of cross-entropy and 1 - soft Dice, over all
@@ -128,8 +128,8 @@ def task(name: str) -> Task:
 def per_class(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Feature vectors, (R, D), that belong to one class each, and the classes, (R,).
 
-    Features (B, D) of pictures with classes (B,) as they are; of maps (B, D, h, w) with
-    masks (B, H, W) the mean over each class's part of each picture that has it.
+    Features (B, D) of images with classes (B,) as they are; of maps (B, D, h, w) with
+    masks (B, H, W) the mean over each class's part of each image that has it.
     """
     if y.ndim == 1:
         return features, y
@@ -145,7 +145,7 @@ def per_class(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def of_another_class(y: Tensor, rng: torch.Generator) -> Tensor:
     """For each of classes y (B,) a random j with another one, int64 (B,); -1: none.
 
-    ``rng``: a CPU stream.
+    rng:  a CPU stream.
     """
     differs = (y[:, None] != y).double().cpu()
     found, has_any = torch.full((len(y),), -1), differs.any(1)
@@ -171,7 +171,7 @@ class Scores:
 def per_group(scores: Scores, metric: str, groups: np.ndarray, names):
     """Yield (name of group, metric, value) for every group that has a sample.
 
-    ``groups``: int (N,), positions in ``names``.
+    groups:  int (N,), positions in ``names``.
     """
     for group in np.flatnonzero(np.bincount(groups)):
         for what, value in scores.means(metric, groups == group):
@@ -181,8 +181,9 @@ def per_group(scores: Scores, metric: str, groups: np.ndarray, names):
 def macro_f1(found: np.ndarray, true: np.ndarray) -> float:
     """Mean F1 of the classes that occur in ``true``, each counting once.
 
-    ``found``, ``true``: classes, int (N,). F1 is 2 hits / (found + true), 0 without a
-    hit. It is no mean over samples, so a run does not measure it: ask its ``model``.
+    found, true:  classes, int (N,). F1 is 2 hits / (found + true), 0 without a hit. It
+                  is no mean over samples, so a run does not measure it: ask its
+                  ``model``.
     Source: Koh et al., ICML 2021 (WILDS), for iWildCam.
     """
     found, true = np.asarray(found), np.asarray(true)
@@ -200,16 +201,17 @@ def macro_f1(found: np.ndarray, true: np.ndarray) -> float:
 def fairness(scores: np.ndarray, types: np.ndarray) -> dict[str, float]:
     """How high clients score, and how evenly over clients and over types of clients.
 
-    ``scores``: one per client, (K,), shares or per cent; ``types``: (K,), of any kind,
-    for one of the papers' tables the domain of each client. A client may be tested on
-    the whole test set of its domain, as in the paper, or on samples of its own.
+    scores:  one per client, (K,), shares or per cent.
+    types:   (K,), of any kind, for one of the papers' tables the domain of each client.
+             A client may be tested on the whole test set of its domain, as in the
+             paper, or on samples of its own.
 
-    - ``avg_type``, ``avg_client``: means over types, each the mean of its clients, and
-      over clients. The paper's tables print ``avg_type`` and call it the average over
-      clients.
-    - ``sigma_type``, ``sigma_client``: standard deviations, divided by T and K. A low
-      one beside a low average is not fairness.
-    - ``worst_type``, ``worst_client``: the lowest.
+    avg_type, avg_client:  means over types, each the mean of its clients, and over
+        clients. The paper's tables print ``avg_type`` and call it the average over
+        clients.
+    sigma_type, sigma_client:  standard deviations, divided by T and K. A low one beside
+        a low average is not fairness.
+    worst_type, worst_client:  the lowest.
 
     Raises ValueError for unequal numbers or a score that is not finite.
     Source: Cheng et al., AAAI 2024 (FedGCR), "Evaluation Metrics", and their code.
@@ -232,8 +234,8 @@ def fairness(scores: np.ndarray, types: np.ndarray) -> dict[str, float]:
 def cluster_accuracy(clusters: np.ndarray, types: np.ndarray) -> float:
     """Share of clients whose type is the commonest of their cluster, in (0, 1].
 
-    ``clusters``, ``types``: (K,). Splitting a type costs nothing: with K clusters it
-    is 1. Raises ValueError for unequal numbers.
+    clusters, types:  (K,). Splitting a type costs nothing: with K clusters it is 1.
+    Raises ValueError for unequal numbers.
     Source: Cheng et al., AAAI 2024 (FedGCR), Table 3.
     """
     clusters, types = np.asarray(clusters), np.asarray(types)
@@ -256,8 +258,8 @@ def _refuse_unpaired(values: np.ndarray, types: np.ndarray, what: str) -> None:
 def drift(local: list[dict[str, Tensor]], start: dict[str, Tensor]) -> dict[str, float]:
     """How far clients moved in one round, and how far they agree.
 
-    - ``local``: K dictionaries of weights after local training; ``start``: the weights
-      they received. Only floating tensors count.
+    local:  K dictionaries of weights after local training.
+    start:  the weights they received. Only floating tensors count.
 
     Returns ``distance`` (mean Euclidean length of a client's step) and ``agreement``
     (mean cosine between a client's step and the mean step, in [-1, 1]).
@@ -289,7 +291,7 @@ def alignment(u: Tensor, v: Tensor, power: float = 2) -> float:
 
 
 MOST_VECTORS = 2_000
-"""In :func:`uniformity`: two million pairs."""
+"""In ``uniformity``: two million pairs."""
 
 
 def uniformity(u: Tensor, t: float = 2) -> float:

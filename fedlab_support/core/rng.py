@@ -61,12 +61,12 @@ class Stream:
         return torch_stream(*self.key)
 
     def mark(self) -> Tensor | None:
-        """Where the stream stands, for `rewind`; None before the first draw."""
+        """Where the stream stands, for ``rewind``; None before the first draw."""
         made = self.__dict__.get("generator")
         return None if made is None else made.get_state()
 
     def rewind(self, mark: Tensor | None) -> None:
-        """Go back to where `mark` was taken."""
+        """Go back to where ``mark`` was taken."""
         if mark is not None:
             self.generator.set_state(mark)
         else:

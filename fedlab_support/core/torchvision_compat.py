@@ -1,7 +1,7 @@
 """Import torchvision beside a CPU build of torch: the one place that knows how.
 
 A CPU build of torch is often installed next to the ordinary torchvision wheel, which
-was compiled for CUDA. Its compiled part then cannot load, and `import torchvision`
+was compiled for CUDA. Its compiled part then cannot load, and ``import torchvision``
 stops at *operator torchvision::nms does not exist*: Python code there describes
 two operators (non-maximum suppression, used by object detectors) whose schemas the
 compiled part would have declared. Declaring the schemas is enough for everything this

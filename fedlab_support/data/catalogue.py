@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 class Stored:
     """A data set that is read from prepared files.
 
-    - ``files``: paths under a data folder. The first that is there is read, or all
-      that are there if ``joint``.
-    - ``read``: turns the paths found and a picture side into :class:`DomainData`.
-    - ``obtain``: what makes the files, completing "To get it, …".
+    files:   paths under a data folder. The first that is there is read, or all that are
+             there if ``joint``.
+    read:    turns the paths found and an image side into ``DomainData``.
+    obtain:  what makes the files, completing "To get it, …".
     """
 
     about: str
@@ -41,7 +41,7 @@ class Stored:
     def find(self, root: str | os.PathLike[str] | None) -> tuple[Path, ...]:
         """The files to read; empty when none is there.
 
-        Folders are searched in the order of :func:`reading.search_path`; the first
+        Folders are searched in the order of ``reading.search_path``; the first
         folder that has a file wins.
         """
         folders = search_path(root)
@@ -66,9 +66,9 @@ def _prepare(name: str) -> str:
 
 
 def _tree(about: str, layout: folders.Layout, home: str, *names: str) -> Stored:
-    """Pictures in folders, or in a zip of them, under one of several ``names``."""
+    """Images in folders, or in a zip of them, under one of several ``names``."""
     files = tuple(f"{name}{end}" for name in names for end in ("", ".zip"))
-    obtain = f"put its folder or zip there ({home}); pictures become 64x64 or size="
+    obtain = f"put its folder or zip there ({home}); images become 64x64 or size="
     return Stored(about, files, partial(folders.read, layout=layout), obtain)
 
 
@@ -176,7 +176,7 @@ STORED: dict[str, Stored] = {
         "animals at 323 cameras in the wild, 80 of them seen by no client",
         ("iwildcam_v2.0", "iwildcam", "iwildcam_v2.0.zip"),
         iwildcam.read,
-        "unpack iwildcam_v2.0.tar.gz there (wilds.stanford.edu); pictures become 64x64 "
+        "unpack iwildcam_v2.0.tar.gz there (wilds.stanford.edu); images become 64x64 "
         "or size=",
     ),
     "prostate": _prostate("prostates of six hospitals, other patients for testing"),
@@ -199,11 +199,11 @@ def load(
     """Load a data set by name; nothing is ever downloaded.
 
     root: folder with prepared files; then ``$FEDLAB_DATA`` and ``./data`` are searched.
-    size: side of the pictures in pixels (bilinear, antialiased; masks by the nearest
+    size: side of the images in pixels (bilinear, antialiased; masks by the nearest
     pixel); None = as stored, 32 for the five sets of digits together, or 64 where
-    pictures lie in folders and differ in shape.
+    images lie in folders and differ in shape.
     Raises ValueError for an unknown name or a damaged file, FileNotFoundError with
-    the way to get the files when they are absent. See :func:`available`.
+    the way to get the files when they are absent. See ``available``.
     """
     if name in BUILT_IN:
         make, _ = BUILT_IN[name]
@@ -234,7 +234,7 @@ def load(
 def available(root: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     """A table of all data sets: name, what it is, and whether it is here.
 
-    root: as for :func:`load`. The column ``here`` says ``built in``, ``yes``, ``no``,
+    root: as for ``load``. The column ``here`` says ``built in``, ``yes``, ``no``,
     or how many files of a joint set are there, such as ``3 of 5``.
     """
     import pandas as pd

@@ -1,6 +1,6 @@
 """Digit-Five: the same ten digits in five looks, each also a data set of its own.
 
-Prepared files lie in ``digits5/<name>.npz``; :mod:`fedlab_support.data.prepare` makes
+Prepared files lie in ``digits5/<name>.npz``; ``fedlab_support.data.prepare`` makes
 them from the official files, read by the ``from_…`` functions here. MNIST and USPS
 are light ink on dark as published.
 """
@@ -89,8 +89,8 @@ def from_svhn(folder: Path) -> Arrays:
 def from_mnistm(folder: Path) -> Arrays:
     """MNIST-M from ``mnist_m_{train,test}/`` and ``mnist_m_{train,test}_labels.txt``.
 
-    A line of a list is ``00000000.png 7``. Pictures are 32x32 RGB. Raises
-    FileNotFoundError when a list or a picture that it names is absent; pictures that
+    A line of a list is ``00000000.png 7``. Images are 32x32 RGB. Raises
+    FileNotFoundError when a list or an image that it names is absent; images that
     no list names have no label and are counted in the note.
     """
     arrays: Arrays = {}
@@ -105,7 +105,7 @@ def from_mnistm(folder: Path) -> Arrays:
         arrays[f"{split}_labels"] = np.array([int(row[1]) for row in rows])
         unnamed += sum(1 for _ in pictures.glob("*.png")) - len(rows)
     if unnamed:
-        arrays["note"] = np.array(f"{unnamed:,} pictures without a label left out")
+        arrays["note"] = np.array(f"{unnamed:,} images without a label left out")
     return arrays
 
 

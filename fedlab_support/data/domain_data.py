@@ -1,4 +1,4 @@
-"""One data set: pictures, what they show, where they come from and whose they are."""
+"""One data set: images, what they show, where they come from and whose they are."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class DomainData:
-    """Pictures with a class, a domain and an owner each.
+    """Images with a class, a domain and an owner each.
 
-    A client of a federation is an array of positions into this table; no picture is
+    A client of a federation is an array of positions into this table; no image is
     ever copied per client.
 
-    - ``images``: uint8 (N, C, H, W), light ink on dark ground for written characters.
-    - ``labels``: int (N,), position in ``class_names``; for the task "segmentation" a
-      mask of every picture, uint8 (N, H, W), 0 ground and 1 foreground.
-    - ``domain``: int (N,), position in ``domain_names``: where the look comes from.
-    - ``owner``: int (N,), position in ``owner_names``: writer, site or camera.
-    - ``is_test``: bool (N,), True for samples that no client may train on.
-    - ``mean``, ``std``: per channel, in [0, 1] units; a batch is normalised to
-      ``(images / 255 - mean) / std``.
-    - ``task``: names the loss and the metric; see ``core.metrics.task``.
-    - ``source``: one sentence on where the pictures come from.
+    images:     uint8 (N, C, H, W), light ink on dark ground for written characters.
+    labels:     int (N,), position in ``class_names``; for the task "segmentation" a
+                mask of every image, uint8 (N, H, W), 0 ground and 1 foreground.
+    domain:     int (N,), position in ``domain_names``: where the look comes from.
+    owner:      int (N,), position in ``owner_names``: writer, site or camera.
+    is_test:    bool (N,), True for samples that no client may train on.
+    mean, std:  per channel, in [0, 1] units; a batch is normalised to ``(images / 255 -
+                mean) / std``.
+    task:       names the loss and the metric; see ``core.metrics.task``.
+    source:     one sentence on where the images come from.
 
     Raises ``ValueError`` when shapes disagree or a label, domain or owner has no name.
     """
@@ -47,7 +47,7 @@ class DomainData:
         if self.images.ndim != 4 or self.images.dtype != np.uint8:
             raise ValueError(
                 f"{self.name}: images must be uint8 of shape (N, C, H, W), found "
-                f"{self.images.dtype} of shape {self.images.shape}; grey pictures need "
+                f"{self.images.dtype} of shape {self.images.shape}; grey images need "
                 "a channel axis of length 1"
             )
         (num_examples, channels), size = self.images.shape[:2], self.images.shape[2:]
@@ -70,8 +70,8 @@ class DomainData:
         shape = (len(self.images), *self.images.shape[2:])
         if self.labels.shape != shape or self.labels.dtype != np.uint8:
             raise ValueError(
-                f"{self.name}: masks must be uint8 of the pictures' shape {shape}, "
-                f"found {self.labels.dtype} of shape {self.labels.shape}; pictures and "
+                f"{self.name}: masks must be uint8 of the images' shape {shape}, "
+                f"found {self.labels.dtype} of shape {self.labels.shape}; images and "
                 "masks must be cut and resized alike, masks by the nearest pixel"
             )
         if len(self.class_names) != 2:
@@ -109,7 +109,7 @@ class DomainData:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Shape of one picture, (C, H, W)."""
+        """Shape of one image, (C, H, W)."""
         return tuple(self.images.shape[1:])
 
     @property
@@ -130,11 +130,11 @@ class DomainData:
         return tuple(name for name, num in names if num == 0)
 
     def classes_for(self, purpose: str) -> np.ndarray:
-        """Each picture's class, int (N,); for masks ValueError, naming ``purpose``."""
+        """Each image's class, int (N,); for masks ValueError, naming ``purpose``."""
         if self.has_masks:
             raise ValueError(
-                f"{purpose} needs one class per picture, found a mask of every picture "
-                f"in {self.name}; iid, by_owner and by_domain deal pictures with masks"
+                f"{purpose} needs one class per image, found a mask of every image "
+                f"in {self.name}; iid, by_owner and by_domain deal images with masks"
             )
         return self.labels
 

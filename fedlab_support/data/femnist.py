@@ -61,7 +61,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
         domain_names=("femnist",),
         owner_names=names,
         source=f"FEMNIST (Caldas et al., 2018; NIST SD 19), {len(names):,} writers, "
-        f"{np.sum(~is_test):,} + {np.sum(is_test):,} pictures for training and "
+        f"{np.sum(~is_test):,} + {np.sum(is_test):,} images for training and "
         f"testing{note}",
     )
 
@@ -80,8 +80,8 @@ def from_leaf(folder: Path) -> Arrays:
     """LEAF's files ``{train,test}/*.json``; its split is kept, by sample or by user.
 
     A file holds ``users``, ``num_samples`` and ``user_data[user]["x" | "y"]``, with
-    784 floats in [0, 1] per picture, paper 1. Raises FileNotFoundError without such
-    files, ValueError when a user has another number of pictures than announced.
+    784 floats in [0, 1] per image, paper 1. Raises FileNotFoundError without such
+    files, ValueError when a user has another number of images than announced.
     """
     images, labels, writers, tests = [], [], [], []
     for split in ("train", "test"):
@@ -92,7 +92,7 @@ def from_leaf(folder: Path) -> Arrays:
                 rows = content["user_data"][user]
                 if not len(rows["x"]) == len(rows["y"]) == count:
                     raise ValueError(
-                        f"{path.name}: expected {count} pictures of {user}, found "
+                        f"{path.name}: expected {count} images of {user}, found "
                         f"{len(rows['x'])} with {len(rows['y'])} labels; the file is "
                         "incomplete, make it again with LEAF's preprocess.sh"
                     )
@@ -113,7 +113,7 @@ def from_hub(folder: Path) -> Arrays:
     """The parquet files of ``flwrlabs/femnist``, 90/10 per writer with a fixed seed.
 
     Columns: ``image`` ({"bytes", "path"}), ``writer_id``, ``character`` (0…61).
-    Repeated pictures go before the split. Raises FileNotFoundError without files.
+    Repeated images go before the split. Raises FileNotFoundError without files.
     """
     import pandas as pd
 
@@ -153,9 +153,9 @@ def _table(
     writers: Sequence[str],
     is_test: np.ndarray | None = None,
 ) -> Arrays:
-    """A prepared table, less pictures that a writer has twice.
+    """A prepared table, less images that a writer has twice.
 
-    Of two equal pictures the one for testing stays, so that no test picture is
+    Of two equal images the one for testing stays, so that no test image is
     trained on. The note says how many went.
     """
     names, writer = np.unique(np.asarray(writers, dtype=str), return_inverse=True)
@@ -174,12 +174,12 @@ def _table(
         "writer": writer[index],
         "is_test": is_test[index],
         "writer_names": names,
-        "note": np.array(f"{len(images) - len(index):,} repeated pictures removed"),
+        "note": np.array(f"{len(images) - len(index):,} repeated images removed"),
     }
 
 
 def _tenth_of_each(writer: np.ndarray) -> np.ndarray:
-    """Mark a tenth of each writer's pictures, at least one of two or more."""
+    """Mark a tenth of each writer's images, at least one of two or more."""
     is_test = np.zeros(len(writer), dtype=bool)
     order = np.argsort(writer, kind="stable")
     for own in np.split(order, np.cumsum(np.bincount(writer))[:-1]):

@@ -1,4 +1,4 @@
-"""Pictures in folders ``<domain>/<class>/<picture>``, on disk or in a zip."""
+"""Images in folders ``<domain>/<class>/<image>``, on disk or in a zip."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ DRAWN = "a fifth of each class for testing, drawn with a seed"
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
 
 Row = tuple[str, str, str]
-"""Domain, class and path of a picture."""
+"""Domain, class and path of an image."""
 
 
 @dataclass(frozen=True)
 class Layout:
     """What a published set holds, and how copies of it may differ.
 
-    - ``domains``: name → pictures of each class, or one number for all together.
-    - ``classes``: names in the order of their labels; ``also``: other names for them.
-    - ``is_part``: whether further classes of a copy are left out, or refused.
-    - ``lists``: ends of the names of the published lists of training and test
-      pictures, behind the domain's; ``numbers``: what they call each class.
-    - ``surplus``: share of pictures that copies may hold beyond the counts.
+    domains:  name → images of each class, or one number for all together.
+    classes:  names in the order of their labels.
+    also:     other names for them.
+    is_part:  whether further classes of a copy are left out, or refused.
+    lists:    ends of the names of the published lists of training and test images,
+              behind the domain's.
+    numbers:  what they call each class.
+    surplus:  share of images that copies may hold beyond the counts.
     """
 
     source: str
@@ -54,14 +56,15 @@ def from_folders(
     domains: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
 ) -> DomainData:
-    """Any tree ``<domain>/<class>/<picture>``, a folder or a zip, as squares in colour.
+    """Any tree ``<domain>/<class>/<image>``, a folder or a zip, as squares in colour.
 
-    - ``domains``, ``classes``: which ones are kept, in this order; None: all, sorted by
-      code point. A level ``images`` and folders around the tree do not matter.
+    domains, classes:  which ones are kept, in this order; None: all, sorted by code
+                       point. A level ``images`` and folders around the tree do not
+                       matter.
 
-    Each domain is one owner. A fifth of the pictures of a domain and class is for
+    Each domain is one owner. A fifth of the images of a domain and class is for
     testing, drawn with a fixed seed; identical files are on one side. Raises ValueError
-    for a name that is not there and for a file that is not a whole picture.
+    for a name that is not there and for a file that is not a whole image.
     """
     path = Path(path)
     with Tree(path) as tree:
@@ -70,13 +73,13 @@ def from_folders(
             found = sorted({row[place] for row in rows})
             if absent := [name for name in wanted or () if name not in found]:
                 raise ValueError(
-                    f"{path.name}: expected <domain>/<class>/<picture> with "
-                    f"{absent[0]!r}, found {', '.join(found) or 'no pictures'}"
+                    f"{path.name}: expected <domain>/<class>/<image> with "
+                    f"{absent[0]!r}, found {', '.join(found) or 'no images'}"
                 )
             rows = [row for row in rows if wanted is None or row[place] in wanted]
         if not rows:
             raise ValueError(
-                f"{path.name}: expected pictures ({', '.join(SUFFIXES)}) in folders "
+                f"{path.name}: expected images ({', '.join(SUFFIXES)}) in folders "
                 "<domain>/<class>, found none"
             )
         names = (
@@ -90,19 +93,19 @@ def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainDat
     """A published set from its tree, checked against ``layout``.
 
     The published split where its lists lie in the tree; else, or where there is none,
-    the one that :func:`from_folders` draws: ``source`` says which. It also says so when
-    the copy lacks pictures. Raises ValueError for a domain or class that is unknown or
-    absent, for more pictures than were published, and for a list that numbers classes
+    the one that ``from_folders`` draws: ``source`` says which. It also says so when
+    the copy lacks images. Raises ValueError for a domain or class that is unknown or
+    absent, for more images than were published, and for a list that numbers classes
     in another way.
     """
     with Tree(paths[0]) as tree:
         rows = list(_known(tree, layout))
         _check_counts(rows, layout, paths[0].name)
         parts = _published_split(tree, layout)
-        note = f"{len(rows):,} pictures"
+        note = f"{len(rows):,} images"
         official = sum(sum(counts) for counts in layout.domains.values())
         if len(rows) < official:
-            note = f"{len(rows):,} of {official:,} pictures"
+            note = f"{len(rows):,} of {official:,} images"
         if parts:
             listed = [row for row in rows if _key_of(row) in parts]
             left_out = len(rows) - len(listed)
@@ -116,7 +119,7 @@ def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainDat
 
 
 def _placed(tree: Tree) -> Iterator[Row]:
-    """Every picture that lies in a domain's folder of a class."""
+    """Every image that lies in a domain's folder of a class."""
     for name in tree:
         path = PurePosixPath(name)
         folders = [part for part in path.parts[:-1] if part.lower() != "images"]
@@ -130,7 +133,7 @@ def plain(name: str) -> str:
 
 
 def _known(tree: Tree, layout: Layout) -> Iterator[Row]:
-    """The pictures of the set, under its own names for domains and classes."""
+    """The images of the set, under its own names for domains and classes."""
     domains, classes = _spellings(layout)
     for domain, label, name in _placed(tree):
         for kind, found, known in (
@@ -141,7 +144,7 @@ def _known(tree: Tree, layout: Layout) -> Iterator[Row]:
                 raise ValueError(
                     f"{tree.path.name}: expected a {kind} of {layout.source}, one of "
                     f"{', '.join(known.values())}; found {found!r} ({name}). Another "
-                    "set, or another layout than <domain>/<class>/<picture>"
+                    "set, or another layout than <domain>/<class>/<image>"
                 )
         if plain(label) in classes:
             yield domains[plain(domain)], classes[plain(label)], name
@@ -161,15 +164,15 @@ def _check_counts(rows: list[Row], layout: Layout, what: str) -> None:
         if not counts.all():
             absent = [c for c, n in zip(layout.classes, counts, strict=True) if n == 0]
             raise ValueError(
-                f"{what}: expected {len(counts)} classes in {domain}, found no picture "
+                f"{what}: expected {len(counts)} classes in {domain}, found no image "
                 f"of {', '.join(absent[:5])}; the copy is incomplete"
             )
         found = counts if len(official) > 1 else counts.sum(keepdims=True)
         if (found > np.array(official) * (1 + layout.surplus)).any():
             raise ValueError(
-                f"{what}: expected at most {sum(official):,} pictures in {domain}, "
+                f"{what}: expected at most {sum(official):,} images in {domain}, "
                 f"class by class {list(official)}, found {found.tolist()}; the copy "
-                "is not the published one, or holds pictures twice"
+                "is not the published one, or holds images twice"
             )
 
 
@@ -213,9 +216,9 @@ def _assembled(
     size: int,
     split: dict[Row, bool],
 ) -> DomainData:
-    """The pictures of ``rows``, sorted by domain, class and path.
+    """The images of ``rows``, sorted by domain, class and path.
 
-    ``names``: of the domains and of the classes. ``split`` as published, or empty.
+    names:  of the domains and of the classes. ``split`` as published, or empty.
     """
     places = [{name: i for i, name in enumerate(each)} for each in names]
     rows = sorted(rows, key=lambda row: (places[0][row[0]], places[1][row[1]], row[2]))
@@ -237,15 +240,15 @@ def _assembled(
         owner_names=names[0],
         mean=(0.5,) * 3,
         std=(0.5,) * 3,
-        source=f"{len(rows):,} pictures under {tree.path.name}; {DRAWN}",
+        source=f"{len(rows):,} images under {tree.path.name}; {DRAWN}",
     )
 
 
 def drawn_split(cells: Sequence[str], digests: np.ndarray) -> np.ndarray:
-    """Which pictures are for testing, bool (N,): at most a fifth of every cell.
+    """Which images are for testing, bool (N,): at most a fifth of every cell.
 
-    ``cells`` (N,): the text that names a picture's cell is its seed, so that a cell is
-    split alike in a set and in a part of it. Pictures with equal ``digests`` (N,) are
+    ``cells`` (N,): the text that names an image's cell is its seed, so that a cell is
+    split alike in a set and in a part of it. Images with equal ``digests`` (N,) are
     on one side, that of the first of them.
     """
     cells = np.asarray(cells)

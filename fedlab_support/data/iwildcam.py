@@ -34,11 +34,11 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
     of the clients, and all of ``val`` and ``test``, whose cameras nobody trains on
     (``data.unseen_domains``). ``id_val`` is dealt to the clients with ``train``, since
     a federation draws its own validation samples. Classes have the names of
-    ``categories.csv`` where it is there. Pictures are resized to squares.
+    ``categories.csv`` where it is there. Images are resized to squares.
 
-    Raises ValueError for a file that is not a whole picture or is not there, a table
+    Raises ValueError for a file that is not a whole image or is not there, a table
     without the columns, an unknown split, a camera on two sides, and for more classes,
-    cameras or pictures than were published.
+    cameras or images than were published.
 
     Source: Beery et al., 2021; Koh et al., ICML 2021 (WILDS).
     """
@@ -47,7 +47,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
         names = [f"{home}train/{row['filename']}" for row in rows]
         if absent := [name for name in names if name not in tree]:
             raise ValueError(
-                f"{paths[0].name}: expected the {len(names):,} pictures of "
+                f"{paths[0].name}: expected the {len(names):,} images of "
                 f"metadata.csv, found {len(names) - len(absent):,}, not {absent[0]}; "
                 "the copy is incomplete. For a part of the set, cut metadata.csv"
             )
@@ -70,7 +70,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
         mean=(0.5,) * 3,
         std=(0.5,) * 3,
         source=f"iWildCam of WILDS 2.0 (Beery et al., 2021), {len(rows):,} of "
-        f"{PICTURES:,} pictures; split as published, id_val dealt with train",
+        f"{PICTURES:,} images; split as published, id_val dealt with train",
     )
 
 
@@ -99,7 +99,7 @@ def _number(row: dict[str, str], column: str) -> int:
 
 
 def _cameras(rows: list[dict[str, str]]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Each picture's camera, (N,), and their names: the clients' come first."""
+    """Each image's camera, (N,), and their names: the clients' come first."""
     kinds, number = {}, [_number(row, "location_remapped") for row in rows]
     for place, row in zip(number, rows, strict=True):
         if row["split"] not in KINDS:
@@ -128,7 +128,7 @@ def _check_counts(labels: np.ndarray, cameras: tuple[str, ...], what: str) -> No
     ):
         raise ValueError(
             f"{what}: expected at most {CLASSES} classes, {CAMERAS} cameras and "
-            f"{PICTURES:,} pictures, found {found}; this is not iWildCam of WILDS 2.0"
+            f"{PICTURES:,} images, found {found}; this is not iWildCam of WILDS 2.0"
         )
 
 

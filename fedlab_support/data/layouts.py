@@ -1,4 +1,4 @@
-"""What published sets of pictures hold: domains, classes, counts, orders of labels."""
+"""What published sets of images hold: domains, classes, counts, orders of labels."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ DOMAINNET10 = Layout(
     numbers=(31, 110, 140, 156, 302, 311, 336, 338, 340, 343),
     surplus=0.05,
 )
-"""The first archives hold up to 5 % more pictures than the cleaned lists.
+"""The first archives hold up to 5 % more images than the cleaned lists.
 
 The published lists divide 70/30. FedBN and FedFA divided anew, 80/20; their files are
 pickles, which are not read here.

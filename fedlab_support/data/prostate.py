@@ -46,11 +46,11 @@ def read(
 ) -> DomainData:
     """The six sites: ``<site>/<case>.nii.gz`` and ``…/<case>_segmentation.nii.gz``.
 
-    - ``size``: None gives the pixels of the volumes, published with 384 a side.
-    - ``by``, ``one_in``: as for :func:`parts`.
+    size:        None gives the pixels of the volumes, published with 384 a side.
+    by, one_in:  as for ``parts``.
 
     Volumes are cut at their quantile 0.99 and stretched to 0…255. Every slice with a
-    mask, and with a slice on either side, is a picture with these neighbours as first
+    mask, and with a slice on either side, is an image with these neighbours as first
     and third channel. Both zones of the prostate are one class. One owner per site;
     slices that are in no part are left out.
 
@@ -90,12 +90,13 @@ def parts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Which slices are for training and which for testing, bool (N,) each.
 
-    - ``domain``, ``patient``: int (N,).
-    - ``by``: "patients" sets whole patients aside, at least one of a domain that has
-      several and at most a fifth of its slices else; "slices" sets a fifth of the
-      slices aside as the papers do, whose patients are on both sides.
-    - ``one_in``: 6 trains on a sixth of three fifths of a domain, but at least 32, as
-      mini-ProstateMRI does; 1 trains on all that is left.
+    domain, patient:  int (N,).
+    by:               "patients" sets whole patients aside, at least one of a domain
+                      that has several and at most a fifth of its slices else; "slices"
+                      sets a fifth of the slices aside as the papers do, whose patients
+                      are on both sides.
+    one_in:           6 trains on a sixth of three fifths of a domain, but at least 32,
+                      as mini-ProstateMRI does; 1 trains on all that is left.
 
     Raises ValueError for another value.
     """
@@ -156,7 +157,7 @@ def _cases(tree: Tree) -> list[Case]:
 
 
 def _slices(tree: Tree, case: Case, size: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures, uint8 (N, 3, H, W), and masks, uint8 (N, H, W), of one case."""
+    """Images, uint8 (N, 3, H, W), and masks, uint8 (N, H, W), of one case."""
     _, name, mask_name = case
     volume, mask = _volume(tree, name), _volume(tree, mask_name)
     if volume.shape != mask.shape:
@@ -167,7 +168,7 @@ def _slices(tree: Tree, case: Case, size: int | None) -> tuple[np.ndarray, np.nd
     low, high = volume.min(), np.quantile(volume, 0.99)
     if not high > low:
         raise ValueError(
-            f"{name}: expected a picture, found {low:g} nearly everywhere; the volume "
+            f"{name}: expected an image, found {low:g} nearly everywhere; the volume "
             "is empty"
         )
     if not np.isin(mask, (0, 1, 2)).all():
@@ -226,7 +227,7 @@ def _check_volume(name: str, volume: np.ndarray, sides: tuple[float, ...]) -> No
         raise ValueError(
             f"{name}: expected square slices of square pixels, found {shape[2]}x"
             f"{shape[1]} pixels of {sides[0]:g}x{sides[1]:g} mm; resample the volume "
-            "and its mask, or pictures would be squeezed"
+            "and its mask, or images would be squeezed"
         )
 
 

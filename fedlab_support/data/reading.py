@@ -1,4 +1,4 @@
-"""Reading prepared files: search path, checked ``.npz`` arrays, picture sizes."""
+"""Reading prepared files: search path, checked ``.npz`` arrays, image sizes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def search_path(root: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
 
 
 def resize(images: np.ndarray, size: int | None, smooth: bool = False) -> np.ndarray:
-    """Bring pictures to ``size`` x ``size`` pixels; None leaves them as they are.
+    """Bring images to ``size`` x ``size`` pixels; None leaves them as they are.
 
     images: uint8 (N, C, H, W). Bilinear with antialiasing, or bicubic if ``smooth``.
     Returns uint8 (N, C, size, size). Raises ValueError when ``size`` is below 1.
@@ -71,10 +71,10 @@ def _resized(
 
 
 def check_size(size: int) -> None:
-    """Raise ValueError when ``size`` is no side of a picture."""
+    """Raise ValueError when ``size`` is no side of an image."""
     if size < 1:
         raise ValueError(
-            f"size must be a picture side of at least 1 pixel, found {size}; "
+            f"size must be an image side of at least 1 pixel, found {size}; "
             "leave it out for the usual size"
         )
 
@@ -125,7 +125,7 @@ def read_split(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
 
     Returns images uint8 (N, C, H, W), training part first; labels int64 (N,); bool
     (N,) marking the test part; and a note on the counts. Raises ValueError as
-    :func:`read_arrays` does, and when pictures and labels differ in number.
+    ``read_arrays`` does, and when images and labels differ in number.
     """
     arrays = read_arrays(path, SPLIT_KINDS)
     sizes = []
@@ -133,14 +133,14 @@ def read_split(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
         sizes.append(len(arrays[f"{part}_labels"]))
         if len(arrays[f"{part}_images"]) != sizes[-1]:
             raise ValueError(
-                f"{path.name}: expected one label per picture, found "
-                f"{len(arrays[f'{part}_images']):,} pictures and {sizes[-1]:,} labels "
+                f"{path.name}: expected one label per image, found "
+                f"{len(arrays[f'{part}_images']):,} images and {sizes[-1]:,} labels "
                 f"in the {part} part. Make it again with fedlab_support.data.prepare"
             )
     images = np.concatenate([arrays["train_images"], arrays["test_images"]])
     labels = np.concatenate([arrays["train_labels"], arrays["test_labels"]])
     is_test = np.repeat([False, True], sizes)
-    note = f"{sizes[0]:,} + {sizes[1]:,} pictures for training and testing"
+    note = f"{sizes[0]:,} + {sizes[1]:,} images for training and testing"
     if "note" in arrays:
         note += f"; {arrays['note']}"
     return channels_first(images, path.name), labels.astype(np.int64), is_test, note
@@ -175,7 +175,7 @@ def read_one_domain(
 def from_torchvision(kind: str, folder: Path, **how) -> Arrays:
     """Both parts of ``torchvision.datasets.<kind>``, as official files in ``folder``.
 
-    ``how``: what else it is told. It has ``data`` and ``targets``.
+    how:  what else it is told. It has ``data`` and ``targets``.
     """
     from ..core.torchvision_compat import import_torchvision
 
@@ -188,7 +188,7 @@ def from_torchvision(kind: str, folder: Path, **how) -> Arrays:
 
 
 def channels_first(images: np.ndarray, what: str) -> np.ndarray:
-    """Turn (N, H, W) or (N, H, W, C) pictures into (N, C, H, W).
+    """Turn (N, H, W) or (N, H, W, C) images into (N, C, H, W).
 
     ``what`` names the file in the ValueError raised for any other shape.
     """
@@ -197,12 +197,12 @@ def channels_first(images: np.ndarray, what: str) -> np.ndarray:
     if images.ndim == 4 and images.shape[3] in (1, 3):
         return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     raise ValueError(
-        f"{what}: expected pictures of shape (N, H, W) or (N, H, W, 3), found "
+        f"{what}: expected images of shape (N, H, W) or (N, H, W, 3), found "
         f"{images.shape}; move the channels to the end"
     )
 
 
 def border_brightness(images: np.ndarray) -> float:
-    """Mean grey level, 0…255, of the outermost pixels of (N, H, W) pictures."""
+    """Mean grey level, 0…255, of the outermost pixels of (N, H, W) images."""
     edges = (images[:, 0], images[:, -1], images[:, :, 0], images[:, :, -1])
     return float(np.mean([edge.mean() for edge in edges]))

@@ -1,4 +1,4 @@
-"""Domains made by turning pictures: every owner's pictures by the same angle."""
+"""Domains made by turning images: every owner's images by the same angle."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ REPORT_DEGREES = (0, 15, 30, 45, 60, 75)
 def rotated(
     data: DomainData, degrees: Sequence[float] = REPORT_DEGREES, rng=0
 ) -> DomainData:
-    """Deal the owners to one domain per angle, and turn their pictures clockwise.
+    """Deal the owners to one domain per angle, and turn their images clockwise.
 
-    - ``degrees``: different angles; the domains are called "0°", "15°", …
-    - ``rng``: a NumPy generator or an integer seed; group sizes differ by at most one.
+    degrees:  different angles; the domains are called "0°", "15°", …
+    rng:      a NumPy generator or an integer seed; group sizes differ by at most one.
 
-    All pictures of an owner are turned, those for testing too; domains that the data
-    had are replaced. Bilinear; corners that come into the picture are dark, as the
+    All images of an owner are turned, those for testing too; domains that the data
+    had are replaced. Bilinear; corners that come into the image are dark, as the
     ground is. Raises ValueError for an angle that is there twice, for fewer owners
     than angles, or for masks.
 
     The report's code turns counter-clockwise and fills the corners of its dark-on-white
-    pictures with ink; we follow its text.
+    images with ink; we follow its text.
 
     Source: *Towards Real World Federated Learning*, section 4.5.
     """
@@ -57,7 +57,7 @@ def rotated(
 
 
 def turn(images: np.ndarray, degrees: float) -> np.ndarray:
-    """Pictures (N, C, H, W), uint8, turned clockwise about their centre."""
+    """Images (N, C, H, W), uint8, turned clockwise about their centre."""
     if degrees % 360 == 0:
         return images
     out = np.empty_like(images)

@@ -1,4 +1,4 @@
-"""Files of a folder or of a zip by their paths, and the pictures among them."""
+"""Files of a folder or of a zip by their paths, and the images among them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNREADABLE = (
     struct.error,
     Image.DecompressionBombError,
 )
-"""What Pillow and zipfile raise for pictures that are cut short or altered."""
+"""What Pillow and zipfile raise for images that are cut short or altered."""
 
 
 class Tree:
@@ -112,11 +112,11 @@ class Tree:
 def decode(
     tree: Tree, names: Sequence[str], size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures of any shape and mode as squares in colour, by all cores.
+    """Images of any shape and mode as squares in colour, by all cores.
 
     Returns uint8 (N, 3, size, size), resized with an antialiasing bilinear filter, and
     uint64 (N,), equal where files are identical. Transparency is dropped. Raises
-    ValueError naming the first file that is not a whole picture.
+    ValueError naming the first file that is not a whole image.
 
     Large JPEG files are opened at a half, a quarter or an eighth of their sides, never
     below twice ``size``, which their format allows at a fraction of the cost.
@@ -151,7 +151,7 @@ def _opened(tree: Tree, name: str, size: int) -> tuple[bytes, Image.Image]:
         return content, image.resize((size, size), Image.Resampling.BILINEAR)
     except UNREADABLE as error:
         raise ValueError(
-            f"{name} in {tree.path.name}: expected a picture, found {len(content):,} "
+            f"{name} in {tree.path.name}: expected an image, found {len(content):,} "
             f"bytes that cannot be read ({error}). Probably an incomplete copy: get "
             "the file again, or remove it"
         ) from error

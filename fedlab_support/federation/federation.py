@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 class Batch(NamedTuple):
     """Samples on their way through the model.
 
-    - ``x``: float (B, C, H, W), normalised, on the device.
-    - ``y``: int64 (B,), or masks (B, H, W); where labels were mixed, probabilities of
-      the M classes, float (B, M) or (B, M, H, W).
-    - ``index``: int64 (B,), positions in the client's own data: the key for caches.
-    - ``epoch``: number of the pass over the client's data, from 0.
+    x:      float (B, C, H, W), normalised, on the device.
+    y:      int64 (B,), or masks (B, H, W); where labels were mixed, probabilities of
+            the M classes, float (B, M) or (B, M, H, W).
+    index:  int64 (B,), positions in the client's own data: the key for caches.
+    epoch:  number of the pass over the client's data, from 0.
     """
 
     x: Tensor
@@ -38,14 +38,14 @@ class Batch(NamedTuple):
 
 
 MOST_VALUES = 1_000_000
-"""Values of pictures, 4 bytes each, that are made ready at once."""
+"""Values of images, 4 bytes each, that are made ready at once."""
 
 READY_VALUES = 4_000_000
 """A data set with at most as many is made ready once, for all visits."""
 
 
 class Store:
-    """A data set's pictures and masks on one device, once, as uint8."""
+    """A data set's images and masks on one device, once, as uint8."""
 
     def __init__(self, data: DomainData, device: str | torch.device = "cpu"):
         self.data, self.device = data, torch.device(device)
@@ -57,18 +57,18 @@ class Store:
         self.scale, self.shift = 1 / (255 * std), mean / std
 
     def __reduce__(self):
-        # made anew from the data where it is unpickled: pictures travel once
+        # made anew from the data where it is unpickled: images travel once
         return Store, (self.data, self.device)
 
     @cached_property
     def _ready(self) -> Tensor | None:
-        """All pictures normalised, (N, H, W, C), if they are few; made when needed."""
+        """All images normalised, (N, H, W, C), if they are few; made when needed."""
         if self.images.numel() > READY_VALUES:
             return None
         return self._normalised(self.images).permute(0, 2, 3, 1)
 
     def pictures(self, rows: Tensor) -> Tensor:
-        """Normalised pictures, float32 (B, C, H, W), channels last."""
+        """Normalised images, float32 (B, C, H, W), channels last."""
         if self._ready is None:
             return self._normalised(self.images.index_select(0, rows))
         return self._ready.index_select(0, rows).permute(0, 3, 1, 2)
@@ -82,15 +82,15 @@ class Store:
         return self.labels.index_select(0, rows).long()
 
     def clip(self, x: Tensor) -> Tensor:
-        """Normalised pictures (B, C, H, W) cut to what uint8 pictures can be."""
+        """Normalised images (B, C, H, W) cut to what uint8 images can be."""
         return x.clamp(-self.shift, 255 * self.scale - self.shift)
 
     def shown(self, x: Tensor) -> Tensor:
-        """Normalised pictures (B, C, H, W) as colours in 0…1, cut to that."""
+        """Normalised images (B, C, H, W) as colours in 0…1, cut to that."""
         return ((x + self.shift) / (255 * self.scale)).clamp(0, 1)
 
     def normalised(self, colours: Tensor) -> Tensor:
-        """Colours in 0…1, (B, C, H, W), as networks get pictures."""
+        """Colours in 0…1, (B, C, H, W), as networks get images."""
         return colours * (255 * self.scale) - self.shift
 
 
@@ -144,7 +144,7 @@ class Samples:
         order: np.random.Generator | None = None,
         smallest: int = 1,
     ) -> Iterator[Batch]:
-        """All samples in batches, as :func:`positions` says."""
+        """All samples in batches, as ``positions`` says."""
         plan = positions(len(self), size, epochs, order, smallest)
         values = size * math.prod(self.store.data.image_shape)
         while block := list(islice(plan, max(1, MOST_VALUES // values))):
@@ -203,10 +203,10 @@ class Client:
 class Federation:
     """Clients that share a task, plus samples on which nobody trains.
 
-    - ``test``: samples set aside in the domains that clients train on.
-    - ``held_out``: every sample of the domains that no client has.
+    test:      samples set aside in the domains that clients train on.
+    held_out:  every sample of the domains that no client has.
 
-    Made by :meth:`build`. Holding 100,000 clients costs three numbers each.
+    Made by ``build``. Holding 100,000 clients costs three numbers each.
     """
 
     store: Store
@@ -228,10 +228,10 @@ class Federation:
     ) -> Federation:
         """Turn a partition into a federation.
 
-        - ``parts``: one array of positions per client (see ``partition``).
-        - ``held_out``: names of domains that must not appear in any client.
-        - ``val``: share of each client's samples kept back, in [0, 1); drawn with
-          ``seed``; a client always keeps at least one sample to train on.
+        parts:     one array of positions per client (see ``partition``).
+        held_out:  names of domains that must not appear in any client.
+        val:       share of each client's samples kept back, in [0, 1); drawn with
+                   ``seed``; a client always keeps at least one sample to train on.
 
         Raises ValueError for an empty client, a sample in two clients, a sample set
         aside for testing or from a held-out domain in a client, an unknown domain.
@@ -256,7 +256,7 @@ class Federation:
         )
 
     def on(self, device: str | torch.device) -> Federation:
-        """The same federation with its pictures on ``device``."""
+        """The same federation with its images on ``device``."""
         if torch.device(device) == self.store.device:
             return self
         store = Store(self.data, device)

@@ -33,10 +33,10 @@ def leave_one_domain_out(
 ) -> dict[str, Federation]:
     """One federation per domain, each without that domain: its name → federation.
 
-    - ``deal``: a partition that takes ``among``, e.g. ``by_owner`` or
-      ``partial(heterogeneous, clients=100, lam=0.1)``.
-    - ``val``, ``seed``: as for :meth:`Federation.build`; validation samples come from
-      clients, so never from the domain that is left out.
+    deal:       a partition that takes ``among``, e.g. ``by_owner`` or
+                ``partial(heterogeneous, clients=100, lam=0.1)``.
+    val, seed:  as for ``Federation.build``; validation samples come from clients, so
+                never from the domain that is left out.
 
     What is set aside for testing in the other domains is ``federation.test``; the whole
     domain that is left out is ``federation.held_out``. Raises ValueError when there is
@@ -57,13 +57,14 @@ def leave_two_domains_out(
 ) -> dict[str, Federation]:
     """One federation per test domain, without it and without a second one to validate.
 
-    - ``validated_by``: test domain → the domain on which its rounds or settings may be
-      chosen; None: each domain is tested once, with four domains as on PACS and
-      Office-Home (``VALIDATED_BY``), else with the one before it in name order.
-    - ``deal``, ``val``, ``seed``: as for :func:`leave_one_domain_out`.
+    validated_by:     test domain → the domain on which its rounds or settings may be
+                      chosen; None: each domain is tested once, with four domains as on
+                      PACS and Office-Home (``VALIDATED_BY``), else with the one before
+                      it in name order.
+    deal, val, seed:  as for ``leave_one_domain_out``.
 
     Test domain → federation, whose ``held_out_domains`` are (validation, test): the
-    history measures both, domain by domain, and :func:`reported` keeps them apart.
+    history measures both, domain by domain, and ``reported`` keeps them apart.
     Raises ValueError for fewer than three domains, an unknown one, or one that is to
     validate for itself.
     """
@@ -88,15 +89,15 @@ def reported(
 ) -> pd.DataFrame:
     """The one number that each run reports, by a rule that is fixed beforehand.
 
-    - ``table``: tidy, of one run or many; further columns tell runs apart.
-    - ``rule``: "last", the papers' (they report what training ends with); "best_val",
-      the evaluated round at which clients score best on what they keep back, each
-      counting once; "best_held_out_val", that at which the other held-out domains score
-      best. Of equal rounds the first.
-    - ``domain``: the held-out domain that is reported, or several, averaged; None: the
-      last that a run holds out, which :func:`leave_two_domains_out` tests on. A run
-      that holds out none reports its test samples.
-    - ``metric``: a score, of which more is better.
+    table:   tidy, of one run or many; further columns tell runs apart.
+    rule:    "last", the papers' (they report what training ends with); "best_val", the
+             evaluated round at which clients score best on what they keep back, each
+             counting once; "best_held_out_val", that at which the other held-out
+             domains score best. Of equal rounds the first.
+    domain:  the held-out domain that is reported, or several, averaged; None: the last
+             that a run holds out, which ``leave_two_domains_out`` tests on. A run that
+             holds out none reports its test samples.
+    metric:  a score, of which more is better.
 
     Returns one row per run, with the columns of ``table``. Raises ValueError for
     another rule, or where a run has no rows that the rule looks at.

@@ -21,14 +21,15 @@ from ..core.rng import numpy_stream
 class Roster:
     """What a selection may look at.
 
-    - ``ids``: the clients that can be chosen; ``sizes``: their training samples;
-      ``times_chosen``: how often each took part; int (K,) each, in the same order.
-    - ``reports``: what each client reported when it last took part.
-    - ``ask_loss``: visits clients and returns the loss of the current model on their
-      training data; the question and the answers are counted on the wire, and a client
-      that was asked is not sent the same weights again.
-    - ``lasting``: a fresh stream of the run that starts the same in every round, for
-      what is drawn once and holds for the whole run.
+    ids:           the clients that can be chosen.
+    sizes:         their training samples.
+    times_chosen:  how often each took part; int (K,) each, in the same order.
+    reports:       what each client reported when it last took part.
+    ask_loss:      visits clients and returns the loss of the current model on their
+                   training data; the question and the answers are counted on the wire,
+                   and a client that was asked is not sent the same weights again.
+    lasting:       a fresh stream of the run that starts the same in every round, for
+                   what is drawn once and holds for the whole run.
     """
 
     ids: np.ndarray
@@ -88,14 +89,14 @@ class availability:  # noqa: N801
     A share ``share`` of the clients, drawn once per run, forms group 1. A draw falls
     into group 1 with probability ``probability``, into the others with the rest; within
     a group all are equal. A probability of |G1| / K, which is ``share`` where that is a
-    whole number of clients, gives :class:`uniform`.
+    whole number of clients, gives ``uniform``.
 
     The report's repository draws group 1 anew in every round, so that in the long run
     nobody is favoured (``redraw=True``), and with replacement; its text fixes the
     group. We follow the text, and draw without replacement: after each draw the rest is
     scaled up, so that a rare group is taken when the other is used up.
 
-    Raises ValueError for a value outside 0…1 here, for an empty group in :meth:`check`.
+    Raises ValueError for a value outside 0…1 here, for an empty group in ``check``.
     Source: *Towards Real World Federated Learning*, equation 5.
     """
 
@@ -151,7 +152,7 @@ class power_of_choice:  # noqa: N801
 
     ``candidates`` clients are drawn by size and asked for the loss of the current
     model; the highest losses win, ties by lot. With ``candidates=num_clients`` it is
-    :class:`by_size`, with all clients it takes the worst of all. A loss that is not
+    ``by_size``, with all clients it takes the worst of all. A loss that is not
     finite counts as the highest; with one among them, both modes take the top. Use it
     with ``weighting="equal"``.
 

@@ -27,9 +27,10 @@ class AlexNet(Staged):
     are the five places of FedFA's layers. The last map is averaged, or repeated, to 6x6
     positions.
 
-    - ``image_shape``: (C, H, W), H and W at least 63.
-    - ``widths``: channels of the stages; ``hidden``: D; ``norm``: see
-      :func:`stages.norm2d`, also of the hidden layers.
+    image_shape:  (C, H, W), H and W at least 63.
+    widths:       channels of the stages.
+    hidden:       D.
+    norm:         see ``stages.norm2d``, also of the hidden layers.
 
     Source: Krizhevsky et al., 2012; normalised as by Li et al. (FedBN), ICLR 2021.
     """

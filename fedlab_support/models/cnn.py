@@ -20,9 +20,11 @@ def stage(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
 class CNN(Staged):
     """Two convolution stages, one hidden layer, one linear head.
 
-    - ``image_shape``: (C, H, W), H and W at least 4; ``num_classes``: M.
-    - ``widths``: channels of the two stages; ``hidden``: D; ``norm``: see
-      :func:`stages.norm2d`.
+    image_shape:  (C, H, W), H and W at least 4.
+    num_classes:  M.
+    widths:       channels of the two stages.
+    hidden:       D.
+    norm:         see ``stages.norm2d``.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ def transition(channels: int, norm: str) -> nn.Sequential:
 
 
 def stem(image_shape, channels: int, norm: str) -> nn.Sequential:
-    """What comes before the first block, for small or for large pictures."""
+    """What comes before the first block, for small or for large images."""
     if is_small(image_shape):
         return nn.Sequential(nn.Conv2d(image_shape[0], channels, 3, 1, 1, bias=False))
     convolution = nn.Conv2d(image_shape[0], channels, 7, 2, 3, bias=False)
@@ -60,12 +60,13 @@ class DenseNet(Staged):
 
     Its five stages are block 1 with the stem, transition 1, block 2, transition 2, and
     block 3 with the last norm and ReLU: the paper adds up to five layers and does not
-    say where. Pictures of up to 64 pixels begin with a 3x3 convolution at full
+    say where. Images of up to 64 pixels begin with a 3x3 convolution at full
     resolution, larger ones with a 7x7 convolution and pooling. No dropout.
 
-    - ``image_shape``: (C, H, W), H and W at least 4.
-    - ``depth``: layers per block; ``growth``: channels that a layer adds; ``norm``: see
-      :func:`stages.norm2d`.
+    image_shape:  (C, H, W), H and W at least 4.
+    depth:        layers per block.
+    growth:       channels that a layer adds.
+    norm:         see ``stages.norm2d``.
 
     Source: Huang et al., CVPR 2017, section 3.
     """

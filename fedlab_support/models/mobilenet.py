@@ -15,7 +15,8 @@ KINDS = ("batch", "frozen")
 class MobileNet(Staged):
     """Five stages, one per resolution: the stem and seven groups of residual blocks.
 
-    ``net``: the network as timm makes it; ``first``: what acts on the pictures.
+    net:    the network as timm makes it.
+    first:  what acts on the images.
     """
 
     def __init__(self, net: nn.Module, first: nn.Module):
@@ -41,15 +42,15 @@ def mobilenet(
 ) -> MobileNet:
     """MobileNetV2: D = 1280; 3,504,872 parameters for a thousand classes.
 
-    - ``weights``: see :func:`pretrained.timm_network`, as
-      "mobilenetv2_100.fp16.safetensors" in the folder of $FEDLAB_WEIGHTS.
-    - ``norm``: "batch", or "frozen": each BatchNorm stays as it was loaded, in
-      evaluation mode, and does not travel. None is "frozen" with weights. Those of that
-      file need it: their statistics are folded into the convolutions.
-    - ``units``: how pictures were normalised for the weights: "half", that file, or
-      "imagenet", those that timm downloads (:class:`pretrained.Units`).
+    weights:  see ``pretrained.timm_network``, as "mobilenetv2_100.fp16.safetensors" in
+              the folder of $FEDLAB_WEIGHTS.
+    norm:     "batch", or "frozen": each BatchNorm stays as it was loaded, in evaluation
+              mode, and does not travel. None is "frozen" with weights. Those of that
+              file need it: their statistics are folded into the convolutions.
+    units:    how images were normalised for the weights: "half", that file, or
+              "imagenet", those that timm downloads (``pretrained.Units``).
 
-    Without weights, pictures of up to 64 pixels begin at full resolution.
+    Without weights, images of up to 64 pixels begin at full resolution.
     Source: Sandler et al., CVPR 2018.
     """
     norm = norm or ("batch" if weights is None else "frozen")

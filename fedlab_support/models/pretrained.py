@@ -18,17 +18,17 @@ UNITS = {
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
-"""Means and standard deviations by which pictures are made ready for a network."""
+"""Means and standard deviations by which images are made ready for a network."""
 
 _UNFIT = (RuntimeError, AttributeError, LookupError, EOFError, SafetensorError)
 """What a file that is broken, or of another network, may raise."""
 
 
 class Units(nn.Module):
-    """Pictures as this package hands them out, in the units of pretrained weights.
+    """Images as this package hands them out, in the units of pretrained weights.
 
     From (c - 0.5) / 0.5, c the colours in [0, 1], to (c - mean) / std of ``UNITS``: all
-    sets of pictures here are of the first kind. A grey picture gets three equal
+    sets of images here are of the first kind. A grey image gets three equal
     channels. A fixed part of the network, which neither trains nor travels; a layer and
     not folded into a convolution, whose padding would then be another colour.
     """
@@ -40,14 +40,14 @@ class Units(nn.Module):
         self.register_buffer("shift", (0.5 - mean) / std, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures (B, 1 or 3, H, W) → (B, 3, H, W)."""
+        """Images (B, 1 or 3, H, W) → (B, 3, H, W)."""
         return x * self.scale + self.shift
 
 
 def entry(image_shape, units: str, weights: str | Path | None) -> nn.Module:
-    """What comes ahead of the first convolution: :class:`Units` if there are weights.
+    """What comes ahead of the first convolution: ``Units`` if there are weights.
 
-    Raises ValueError for unknown units, and for pictures that are neither grey nor in
+    Raises ValueError for unknown units, and for images that are neither grey nor in
     colour.
     """
     if units not in UNITS:
@@ -56,7 +56,7 @@ def entry(image_shape, units: str, weights: str | Path | None) -> nn.Module:
         return nn.Identity()
     if image_shape[0] not in (1, 3):
         raise ValueError(
-            "weights are for pictures of 1 or 3 channels, found "
+            "weights are for images of 1 or 3 channels, found "
             f"{image_shape[0]}; use weights=None"
         )
     return Units(units)
@@ -65,7 +65,7 @@ def entry(image_shape, units: str, weights: str | Path | None) -> nn.Module:
 def at_first(image_shape, weights: str | Path | None) -> tuple[list[nn.Module], tuple]:
     """What precedes a network with weights of ImageNet, and the shape that it sees.
 
-    Nothing, and ``image_shape``, without weights; raises ValueError as :func:`entry`.
+    Nothing, and ``image_shape``, without weights; raises ValueError as ``entry``.
     """
     first = entry(image_shape, "imagenet", weights)
     if weights is None:
@@ -95,7 +95,7 @@ def weights_file(weights: str | Path) -> Path:
 def read_into(net: nn.Module, name: str, weights: str | Path) -> None:
     """Load the file ``weights`` into a network called ``name``, all of it or nothing.
 
-    Raises ValueError and FileNotFoundError as :func:`timm_network`.
+    Raises ValueError and FileNotFoundError as ``timm_network``.
     """
     path = weights_file(weights)
     import_torchvision()
@@ -110,14 +110,14 @@ def read_into(net: nn.Module, name: str, weights: str | Path) -> None:
 def timm_network(
     name: str, image_shape, num_classes: int, weights: str | Path | None, **settings
 ) -> nn.Module:
-    """The network that timm calls ``name``, for pictures (C, H, W) and M classes.
+    """The network that timm calls ``name``, for images (C, H, W) and M classes.
 
-    - ``weights``: None; a name of timm with its tag, as ``resnet18.tv_in1k``, which is
-      downloaded unless it was before; or the path of such a file (safetensors, or pth
-      of which tensors are read and nothing is run), there or in the folder that
-      $FEDLAB_WEIGHTS names. The head is new unless M is that of the weights; codes of
-      another picture size are resampled.
-    - ``settings``: further arguments of ``timm.create_model``.
+    weights:   None; a name of timm with its tag, as ``resnet18.tv_in1k``, which is
+               downloaded unless it was before; or the path of such a file (safetensors,
+               or pth of which tensors are read and nothing is run), there or in the
+               folder that $FEDLAB_WEIGHTS names. The head is new unless M is that of
+               the weights; codes of another image size are resampled.
+    settings:  further arguments of ``timm.create_model``.
 
     Raises ValueError when the weights are not those of this network, with the first
     name or shape that differs, and FileNotFoundError when they cannot be had.

@@ -29,7 +29,7 @@ def spread_of(patch: int, width: int) -> float:
 
 
 class Prompts(nn.Module):
-    """Tokens that are the same for every picture, (L, n, D).
+    """Tokens that are the same for every image, (L, n, D).
 
     L = 1: they enter ahead of the first layer. Otherwise there is a row of them for
     each layer, which takes the place of what the layer before made of its own.
@@ -48,9 +48,9 @@ class Prompts(nn.Module):
 
 
 class TypePrompts(Prompts):
-    """Global tokens, each moved by what a small network makes of the own picture.
+    """Global tokens, each moved by what a small network makes of the own image.
 
-    ``customise``: GC-Net, from e (B, D) to h (B, D), with 4 D units inside.
+    customise:  GC-Net, from e (B, D) to h (B, D), with 4 D units inside.
     Source: Cheng et al., AAAI 2024, "Group customization".
     """
 
@@ -61,7 +61,7 @@ class TypePrompts(Prompts):
         self.customise = nn.Sequential(wide, nn.ReLU(), nn.Linear(4 * width, width))
 
     def moved(self, h: Tensor) -> Tensor:
-        """p_j + h of the own picture, (L, B, n, D), for h (B, D)."""
+        """p_j + h of the own image, (L, B, n, D), for h (B, D)."""
         return self.tokens[:, None] + h[None, :, None]
 
     def forward(self, e: Tensor) -> Tensor:
@@ -72,9 +72,10 @@ class TypePrompts(Prompts):
 class PromptedViT(nn.Module):
     """A frozen transformer, tokens that may be learned, and a linear head on its CLS.
 
-    - ``net``: a VisionTransformer of timm with a CLS token and learned positions; it is
-      never trained and never travels. ``units``: what makes pictures ready for it.
-    - ``head``: linear, from D features to M logits.
+    net:    a VisionTransformer of timm with a CLS token and learned positions; it is
+            never trained and never travels.
+    units:  what makes images ready for it.
+    head:   linear, from D features to M logits.
 
     Without prompts, training is linear probing.
     Source: Jia et al., ECCV 2022, equations 4 to 8.
@@ -101,8 +102,9 @@ class PromptedViT(nn.Module):
     ) -> PromptedViT:
         """Let ``num`` tokens steer the network; 0 adds none.
 
-        ``init``: 'vpt' draws them from U(-v, v), v² = 6 / (3 P² + D) for patches of P
-        pixels; 'normal' from N(0, 0.02²). Raises ValueError when there are some.
+        init:  'vpt' draws them from U(-v, v), v² = 6 / (3 P² + D) for patches of P
+               pixels; 'normal' from N(0, 0.02²).
+        Raises ValueError when there are some.
         """
         if self.prompts is not None:
             raise ValueError(
@@ -118,14 +120,14 @@ class PromptedViT(nn.Module):
 
     @torch.no_grad()
     def look(self, x: Tensor) -> Tensor:
-        """What CLS becomes, e (B, D), for pictures (B, C, H, W) without prompts."""
+        """What CLS becomes, e (B, D), for images (B, C, H, W) without prompts."""
         return self.steered(x, ())
 
     def steered(self, x: Tensor, tokens: Tensor | tuple) -> Tensor:
-        """What CLS becomes, z (B, D), for pictures (B, C, H, W) and tokens.
+        """What CLS becomes, z (B, D), for images (B, C, H, W) and tokens.
 
-        ``tokens``: (L, n, D), or (L, B, n, D) if each picture has its own. Order: CLS,
-        prompts, patches; prompts have no position code.
+        tokens:  (L, n, D), or (L, B, n, D) if each image has its own. Order: CLS,
+                 prompts, patches; prompts have no position code.
         """
         net, num = self.net, len(x)
         patches = net.patch_embed(self.units(x))
@@ -138,7 +140,7 @@ class PromptedViT(nn.Module):
         return net.norm(t[:, 0])
 
     def steered_by(self, state: Tensors, x: Tensor, e: Tensor) -> Tensor:
-        """As :meth:`steered`, by the prompts that ``state`` holds; e (B, D) is of x."""
+        """As ``steered``, by the prompts that ``state`` holds; e (B, D) is of x."""
         own = _below("prompts.", state)
         return self.steered(x, functional_call(self.prompts, own, (e,)))
 
@@ -148,14 +150,14 @@ class PromptedViT(nn.Module):
         return functional_call(self.prompts.customise, own, (e,))
 
     def encode(self, x: Tensor) -> Tensor:
-        """Features (B, D) of pictures (B, C, H, W)."""
+        """Features (B, D) of images (B, C, H, W)."""
         if self.prompts is None:
             return self.look(x)
         e = self.look(x) if isinstance(self.prompts, TypePrompts) else None
         return self.steered(x, self.prompts(e))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (B, M) of pictures (B, C, H, W)."""
+        """Logits (B, M) of images (B, C, H, W)."""
         return self.head(self.encode(x))
 
 
@@ -175,7 +177,7 @@ def tiny_vit(
 
     At 28x28 pixels, by ``python -m fedlab_course.making.tiny_vit``, which may
     make other ``weights``, too; None is one that was never trained. Otherwise as
-    :func:`deit_tiny`.
+    ``deit_tiny``.
     """
     settings = TINY | _TINY_CLASSES | {"weights": weights}
     model = _frozen("vit_tiny_patch16_224", image_shape, num_classes, "half", settings)
@@ -190,11 +192,12 @@ def deit_tiny(
 ) -> PromptedViT:
     """DeiT-tiny, trained on ImageNet: D = 192, patches of 16 pixels, 12 layers.
 
-    - ``image_shape``: (C, H, W), C in 1, 3, H and W multiples of the patch; position
-      codes are resampled. ``prompts``: how many tokens, as VPT draws them; for methods
-      that bring none of their own.
-    - ``weights``: see :func:`pretrained.timm_network`; a file may lie in the folder
-      that $FEDLAB_WEIGHTS names.
+    image_shape:  (C, H, W), C in 1, 3, H and W multiples of the patch; position codes
+                  are resampled.
+    prompts:      how many tokens, as VPT draws them; for methods that bring none of
+                  their own.
+    weights:      see ``pretrained.timm_network``; a file may lie in the folder that
+                  $FEDLAB_WEIGHTS names.
 
     Raises ValueError for another size or other weights, FileNotFoundError without them.
     Source: Touvron et al., ICML 2021.
@@ -213,7 +216,7 @@ def vit_b16(
 ) -> PromptedViT:
     """ViT-B/16, the papers' network: D = 768, patches of 16 pixels, 12 layers.
 
-    Fetched by name, or read from a file; otherwise as :func:`deit_tiny`. ``units``: a
+    Fetched by name, or read from a file; otherwise as ``deit_tiny``. ``units``: a
     key of ``pretrained.UNITS``, which the weights were trained with.
     Source: Dosovitskiy et al., ICLR 2021.
     """
@@ -225,12 +228,12 @@ def vit_b16(
 def _frozen(
     name: str, image_shape, num_classes: int, units: str, settings: dict
 ) -> PromptedViT:
-    """The transformer without prompts; ValueError for pictures that do not fit it."""
+    """The transformer without prompts; ValueError for images that do not fit it."""
     channels, *sides = image_shape
     patch = settings["patch_size"]
     if channels not in (1, 3) or any(side % patch or side < patch for side in sides):
         raise ValueError(
-            f"expected pictures of 1 or 3 channels with sides that are multiples of "
+            f"expected images of 1 or 3 channels with sides that are multiples of "
             f"{patch} pixels, found {tuple(image_shape)}; load the data with size="
         )
     sized = {"img_size": tuple(sides)} | settings

@@ -14,7 +14,8 @@ from .stages import Staged, is_small, norm2d
 class ResNet(Staged):
     """A residual network in five stages: what comes before its layers, and four layers.
 
-    ``net``: the network as timm makes it; ``first``: what acts on the pictures.
+    net:    the network as timm makes it.
+    first:  what acts on the images.
     """
 
     def __init__(self, net: nn.Module, first: Sequence[nn.Module] = ()):
@@ -32,9 +33,9 @@ def resnet18(
 ) -> ResNet:
     """ResNet-18: D = 512; 11,689,512 parameters for a thousand classes.
 
-    Pictures of up to 64 pixels begin with a 3x3 convolution and no pooling, unless
-    ``weights`` are loaded, which have a 7x7 one (see :func:`pretrained.timm_network`;
-    they need ``norm`` 'batch', and see pictures in the units of ImageNet). Source: He
+    Images of up to 64 pixels begin with a 3x3 convolution and no pooling, unless
+    ``weights`` are loaded, which have a 7x7 one (see ``pretrained.timm_network``;
+    they need ``norm`` 'batch', and see images in the units of ImageNet). Source: He
     et al., CVPR 2016.
     """
     return _resnet("resnet18", image_shape, num_classes, norm, weights)
@@ -46,7 +47,7 @@ def resnet50(
     norm: str = "batch",
     weights: str | Path | None = None,
 ) -> ResNet:
-    """ResNet-50, otherwise as :func:`resnet18`: D = 2048; 25,557,032 parameters."""
+    """ResNet-50, otherwise as ``resnet18``: D = 2048; 25,557,032 parameters."""
     return _resnet("resnet50", image_shape, num_classes, norm, weights)
 
 

@@ -14,12 +14,12 @@ LARGEST_SMALL = 64
 class Staged(nn.Module):
     """The contract of every network here.
 
-    - ``stages``: a list of them. Behind each, an ``nn.Sequential`` that hands on
-      (B, C, H, W), C as in ``widths``, a layer may be added (see :func:`insert`).
+    stages:  a list of them. Behind each, an ``nn.Sequential`` that hands on (B, C, H,
+             W), C as in ``widths``, a layer may be added (see ``insert``).
     - ``bypasses``, in a U-Net: one ``nn.Sequential`` for each skip connection, empty,
       where a layer may be added.
-    - ``neck``: from what the last stage hands on to features (B, D).
-    - ``head``: from features to the output, (B, M) logits.
+    neck:  from what the last stage hands on to features (B, D).
+    head:  from features to the output, (B, M) logits.
     """
 
     def __init__(
@@ -34,27 +34,27 @@ class Staged(nn.Module):
         self.stages, self.neck, self.head = stages, neck, head
 
     def encode(self, x: Tensor) -> Tensor:
-        """Features (B, D) of pictures (B, C, H, W)."""
+        """Features (B, D) of images (B, C, H, W)."""
         return self.neck(self.stages(x))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Output of pictures (B, C, H, W): ``head(encode(x))``."""
+        """Output of images (B, C, H, W): ``head(encode(x))``."""
         return self.head(self.encode(x))
 
 
 def refuse_small(image_shape: tuple[int, int, int], least: int) -> None:
-    """Raise ValueError for pictures (C, H, W) with a side below ``least`` pixels."""
+    """Raise ValueError for images (C, H, W) with a side below ``least`` pixels."""
     _, height, width = image_shape
     if min(height, width) < least:
         raise ValueError(
-            f"expected pictures of at least {least}x{least} pixels, found "
-            f"{height}x{width}, of which pooling leaves nothing; enlarge the pictures "
+            f"expected images of at least {least}x{least} pixels, found "
+            f"{height}x{width}, of which pooling leaves nothing; enlarge the images "
             "or take a smaller network, as small_cnn"
         )
 
 
 def is_small(image_shape: tuple[int, int, int]) -> bool:
-    """Whether pictures (C, H, W) are of the size of CIFAR-10 or Tiny-ImageNet."""
+    """Whether images (C, H, W) are of the size of CIFAR-10 or Tiny-ImageNet."""
     return max(image_shape[1:]) <= LARGEST_SMALL
 
 
@@ -118,15 +118,15 @@ def insert(
 
 
 class _WithEntry:
-    """A network whose ``entry`` acts on the pictures before anything else does."""
+    """A network whose ``entry`` acts on the images before anything else does."""
 
     def encode(self, x: Tensor) -> Tensor:
-        """Features of pictures (B, C, H, W)."""
+        """Features of images (B, C, H, W)."""
         return super().encode(self.entry(x))
 
 
 def insert_entry(model: nn.Module, name: str, layer: nn.Module) -> None:
-    """Let ``layer`` act on the pictures (B, C, H, W) ahead of all others; in place.
+    """Let ``layer`` act on the images (B, C, H, W) ahead of all others; in place.
 
     It lies at ``entry.<name>``, behind the layers that were added before; all weights
     keep their names. For every network whose ``forward(x)`` is ``head(encode(x))``,

@@ -20,7 +20,7 @@ class Swin(Staged):
 
     The paper does not say how many places for layers its Swin has; we choose as many as
     the other networks have. ``net``: the network as timm makes it, (B, H, W, C) inside;
-    ``first``: what acts on the pictures.
+    ``first``: what acts on the images.
     """
 
     def __init__(self, net: nn.Module, first: Sequence[nn.Module] = ()):
@@ -42,11 +42,11 @@ def swin_tiny(
 ) -> Swin:
     """Swin-T: D = 768; 28,288,354 parameters for a thousand classes at 224 pixels.
 
-    - ``image_shape``: (C, H, W), H and W multiples of 4; maps and windows shrink with
-      them. ``weights``: see :func:`pretrained.timm_network`; pictures then come in the
-      units of ImageNet.
-    - ``norm``: 'layer', which here normalises each position over its channels.
-    - ``drop_path``: most frequent omission of a residual branch, in [0, 1); 0 none.
+    image_shape:  (C, H, W), H and W multiples of 4; maps and windows shrink with them.
+    weights:      see ``pretrained.timm_network``; images then come in the units of
+                  ImageNet.
+    norm:         'layer', which here normalises each position over its channels.
+    drop_path:    most frequent omission of a residual branch, in [0, 1); 0 none.
 
     Raises ValueError for another norm or size. Source: Liu et al., ICCV 2021.
     """
@@ -56,7 +56,7 @@ def swin_tiny(
     if any(side % PATCH or side < PATCH for side in sides):
         raise ValueError(
             f"expected sides that are multiples of {PATCH} pixels, which a patch of "
-            f"Swin has, found {sides[0]}x{sides[1]}; resize the pictures"
+            f"Swin has, found {sides[0]}x{sides[1]}; resize the images"
         )
     settings = {"img_size": tuple(sides), "drop_path_rate": drop_path}
     first, shape = at_first(image_shape, weights)

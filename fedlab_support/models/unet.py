@@ -41,10 +41,11 @@ class UNet(Staged):
     ``encode`` gives the decoder's last map (B, D, H, W); the head, a 1x1 convolution,
     turns it into logits (B, M, H, W).
 
-    - ``image_shape``: (C, H, W); H and W multiples of 16, that is of 2 to the number
-      of poolings. ``num_classes``: M, the background included.
-    - ``widths``: channels of the blocks and the bottleneck; ``norm``: see
-      :func:`stages.norm2d`.
+    image_shape:  (C, H, W); H and W multiples of 16, that is of 2 to the number of
+                  poolings.
+    num_classes:  M, the background included.
+    widths:       channels of the blocks and the bottleneck.
+    norm:         see ``stages.norm2d``.
 
     ValueError for another H or W, also later. Source: Ronneberger et al., 2015; with
     norms and widths as in FedFA.
@@ -74,11 +75,11 @@ class UNet(Staged):
             raise ValueError(
                 f"expected sides that are multiples of {side} pixels, since the map is "
                 f"halved {len(self.blocks)} times, found {height}x{width}; resize or "
-                "pad the pictures and their masks"
+                "pad the images and their masks"
             )
 
     def encode(self, x: Tensor) -> Tensor:
-        """Features (B, D, H, W) of the pixels of pictures (B, C, H, W)."""
+        """Features (B, D, H, W) of the pixels of images (B, C, H, W)."""
         self._refuse(*x.shape[2:])
         *poolings, bottleneck = self.stages
         skips = []

@@ -16,8 +16,9 @@ class FusedSGD:
     What torch does around the kernel (profiling, hooks, sorting by device) costs more
     than a step of a small network, and a client takes few steps with each optimiser.
 
-    ``groups``: dictionaries with ``params``, and ``lr``, ``momentum``, ``weight_decay``
-    where they differ from the settings; parameters of one device and type in each.
+    groups:  dictionaries with ``params``, and ``lr``, ``momentum``, ``weight_decay``
+             where they differ from the settings; parameters of one device and type in
+             each.
     """
 
     def __init__(self, groups: Iterable[dict], lr: float, momentum: float = 0.0):
@@ -65,10 +66,10 @@ SMALLEST_NORM = 1e-12
 class SAM:
     """Steps of ``base`` by the gradient at the worst weights nearby.
 
-    - ``base``: any optimiser; it sees that gradient at the weights as they were.
-    - ``rho``: how far the climb goes, ≥ 0; at 0 each step is that of ``base``.
-    - ``unit``: T(w), for a parameter what counts as one step of the climb, of its
-      shape; None: 1 everywhere.
+    base:  any optimiser; it sees that gradient at the weights as they were.
+    rho:   how far the climb goes, ≥ 0; at 0 each step is that of ``base``.
+    unit:  T(w), for a parameter what counts as one step of the climb, of its shape;
+           None: 1 everywhere.
 
     A parameter without a gradient stays where it is. The loss that comes back is that
     of the weights as they were.

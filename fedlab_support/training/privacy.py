@@ -21,8 +21,8 @@ class Privacy:
     """Every message's step is clipped to length ``clip`` and gets Gaussian noise.
 
     What is protected is a client's whole data set, in each of its messages, before it
-    leaves the client; :meth:`epsilon` counts how well. Not protected: who took part and
-    when; ``message.metrics`` and all that :class:`Run` measures, which are the
+    leaves the client; ``epsilon`` counts how well. Not protected: who took part and
+    when; ``message.metrics`` and all that ``Run`` measures, which are the
     simulator's own; and the sizes a selection like ``by_size`` looks at. The noise is
     drawn from the run's seed, so that a run can be repeated: who knows the seed can
     take it off again, and a real federation draws it in secret.
@@ -44,8 +44,8 @@ class Privacy:
     def check(self, method, base: type, model, server: Server) -> None:
         """Raise ValueError when clients would say more than their noisy step.
 
-        ``base``: FedAvg, whose own hooks say nothing; ``model`` and ``server``: as
-        before round 1.
+        base:  FedAvg, whose own hooks say nothing; ``model`` and ``server``: as before
+               round 1.
         """
         name = type(method).__name__
         silent = (
@@ -78,10 +78,11 @@ class Privacy:
     ) -> Message:
         """The message as it may leave the client.
 
-        ``received``: the weights v that training began with; ``rng``: a CPU stream.
-        All tensors of a step count as one vector. ``num_examples`` becomes 1. Raises
-        FloatingPointError when the step is not finite, ValueError when there is a
-        report: nothing may leave then.
+        received:  the weights v that training began with.
+        rng:       a CPU stream. All tensors of a step count as one vector.
+                   ``num_examples`` becomes 1.
+        Raises FloatingPointError when the step is not finite, ValueError when there is
+        a report: nothing may leave then.
         """
         if message.upload:
             raise ValueError(
@@ -150,9 +151,9 @@ class Privacy:
         clients_per_round: int = 1,
         num_clients: int = 1,
     ) -> float:
-        """The least ``noise`` with which :meth:`epsilon` stays within ``epsilon``.
+        """The least ``noise`` with which ``epsilon`` stays within ``epsilon``.
 
-        It is found to a thousandth of the budget. Raises as :meth:`epsilon` does, and
+        It is found to a thousandth of the budget. Raises as ``epsilon`` does, and
         ValueError for a budget too small to be counted.
         """
         _check_exposure(rounds, delta, clients_per_round, num_clients)

@@ -36,14 +36,14 @@ def client_types(
 ) -> Parts:
     """Clients of one domain each, whose number falls from domain to domain.
 
-    - ``imbalance``: clients of the first domain over those of the last, ≥ 1; 1 gives
-      two clients of each.
-    - ``order``: names of domains, majority first; None: all, in the data set's order.
-    - ``share``: of what is available, in (0, 1]. The authors deal 0.6, or 0.3.
-    - ``inside``: a domain's largest client over its smallest, ≥ 1; None: as the series
-      of counts would go on. The authors have ``imbalance`` here on PACS.
-    - ``equal_sizes``: every client has as many samples as any other, so that nothing
-      but the counts is imbalanced.
+    imbalance:    clients of the first domain over those of the last, ≥ 1; 1 gives two
+                  clients of each.
+    order:        names of domains, majority first; None: all, in the data set's order.
+    share:        of what is available, in (0, 1]. The authors deal 0.6, or 0.3.
+    inside:       a domain's largest client over its smallest, ≥ 1; None: as the series
+                  of counts would go on. The authors have ``imbalance`` here on PACS.
+    equal_sizes:  every client has as many samples as any other, so that nothing but the
+                  counts is imbalanced.
 
     As in the authors' code imbalance goes further than in the paper: each domain has at
     most 1/ratio of the samples of the one before it, and clients of a domain grow by a
@@ -107,8 +107,7 @@ def type_sizes(
 ) -> list[np.ndarray]:
     """Samples of each client of each type, ascending in a type.
 
-    ``available``: samples of the T types, majority first; the rest as
-    :func:`client_types`.
+    available:  samples of the T types, majority first; the rest as ``client_types``.
     """
     _check_shares(share, inside)
     num, step = type_counts(len(available), imbalance), BALANCED_STEP

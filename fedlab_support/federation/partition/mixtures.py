@@ -13,12 +13,13 @@ def heterogeneous(
 ) -> Parts:
     """Deal every domain to the clients: apart at ``lam`` 0, evenly mixed at 1.
 
-    - ``lam``: in [0, 1]. At 0 each domain has clients of its own, the more the larger
-      it is; where there are more domains than clients, each lies whole with one client.
-      At 1 every client has the mixture of the whole set; between, both in proportion.
-    - ``strict``: samples that do not divide go to the domain's own clients first. By
-      default they go to clients 0, 1, …, as in the authors' code: at ``lam`` 0 the
-      first clients may then hold one sample of each other domain.
+    lam:     in [0, 1]. At 0 each domain has clients of its own, the more the larger it
+             is; where there are more domains than clients, each lies whole with one
+             client. At 1 every client has the mixture of the whole set; between, both
+             in proportion.
+    strict:  samples that do not divide go to the domain's own clients first. By default
+             they go to clients 0, 1, …, as in the authors' code: at ``lam`` 0 the first
+             clients may then hold one sample of each other domain.
 
     Clients are sorted by their main domain, and a client's samples by domain. A client
     is left with an empty array where a domain has fewer samples than clients;
@@ -46,7 +47,7 @@ def heterogeneous(
 def mixture(sizes, clients: int, lam: float, strict: bool = False) -> np.ndarray:
     """Samples of each domain that each client gets, int (N, D).
 
-    ``sizes``: of the D domains, int; an empty one has no clients.
+    sizes:  of the D domains, int; an empty one has no clients.
     """
     sizes = np.asarray(sizes)
     has_own = np.count_nonzero(sizes) <= clients

@@ -1,4 +1,4 @@
-"""One amplitude for all pictures: a layer ahead of the network."""
+"""One amplitude for all images: a layer ahead of the network."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch.fft import fft2, ifft2
 
 
 class AmplitudeNorm(nn.Module):
-    """Gives pictures one common Fourier amplitude and leaves each its phase.
+    """Gives images one common Fourier amplitude and leaves each its phase.
 
-    - ``image_shape``: (C, H, W) of the pictures.
-    - ``whole``: True: at all frequencies; False: at frequency 0 only, which shifts each
-      channel to one common brightness, up to its sign.
+    image_shape:  (C, H, W) of the images.
+    whole:        True: at all frequencies; False: at frequency 0 only, which shifts
+                  each channel to one common brightness, up to its sign.
 
     ``amplitude`` is the common one, (C, H, W), or (C, 1, 1) of frequency 0. Until
-    :meth:`observe` or :meth:`fix` was called, pictures stay as they are.
+    ``observe`` or ``fix`` was called, images stay as they are.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], whole: bool):
@@ -28,7 +28,7 @@ class AmplitudeNorm(nn.Module):
         self.register_buffer("is_fixed", torch.tensor(False))
 
     def spectrum(self, x: Tensor) -> Tensor:
-        """Of pictures (B, C, H, W), complex; only frequency 0 unless ``whole``."""
+        """Of images (B, C, H, W), complex; only frequency 0 unless ``whole``."""
         return fft2(x) if self.whole else x.sum((-2, -1), keepdim=True) + 0j
 
     @torch.no_grad()
@@ -50,7 +50,7 @@ class AmplitudeNorm(nn.Module):
         self.is_fixed.fill_(True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures (B, C, H, W), as they are or with the common amplitude."""
+        """Images (B, C, H, W), as they are or with the common amplitude."""
         spectrum = self.spectrum(x)
         common = self.amplitude.to(x).expand(spectrum.shape)
         # only the change is transformed back: F^-1(A e^(j phi) - F x)

@@ -17,7 +17,8 @@ RANDOM_DEVIATION = 0.5
 def modulation(variances: Tensor) -> Tensor:
     """How much more than others a channel differs between clients: gamma, sums to C.
 
-    ``variances``: V ≥ 0, (…, C). Source: Zhou, Konukoglu, ICLR 2023, section 3.2.
+    variances:  V ≥ 0, (…, C).
+    Source: Zhou, Konukoglu, ICLR 2023, section 3.2.
     """
     # q = 1 / (1 + 1 / V);  gamma = C q / sum_j q_j
     q = (variances + EPSILON) / (1 + variances + EPSILON)
@@ -25,25 +26,25 @@ def modulation(variances: Tensor) -> Tensor:
 
 
 FUSIONS = ("adaptive", "direct", "client", "random")
-"""What the noise may be scaled by; see :class:`FeatureAugmentation`."""
+"""What the noise may be scaled by; see ``FeatureAugmentation``."""
 
 
 class FeatureAugmentation(nn.Module):
-    """Gaussian noise on the mean and deviation of each picture's channels.
+    """Gaussian noise on the mean and deviation of each image's channels.
 
     In training a batch (B, C, H, W) is changed with probability ``p``; 0 draws nothing.
     Statistics are pairs (2, C), first of the means, then of the deviations:
 
-    - ``moments``: their mean over past batches, each counting 1 - ``alpha``.
-    - ``variances``: how much clients differ in them, as the server says; 1 at first.
+    moments:    their mean over past batches, each counting 1 - ``alpha``.
+    variances:  how much clients differ in them, as the server says; 1 at first.
 
-    ``fusion``: what the noise is scaled by: the batch's own variance times gamma + 1
-    ("adaptive") or V + 1 ("direct"), alone ("client"), or nothing ("random"). One
-    picture, or one pixel, has no variance: such a batch stays as it is. Raises
-    ValueError for p or alpha outside [0, 1] and for an unknown fusion.
+    fusion:  what the noise is scaled by: the batch's own variance times gamma + 1
+             ("adaptive") or V + 1 ("direct"), alone ("client"), or nothing ("random").
+             One image, or one pixel, has no variance: such a batch stays as it is.
+    Raises ValueError for p or alpha outside [0, 1] and for an unknown fusion.
 
     Source: Zhou, Konukoglu, ICLR 2023, section 3; code at 57e9582, whose variances of
-    pixels and pictures are unbiased: we follow it there.
+    pixels and images are unbiased: we follow it there.
     """
 
     def __init__(

@@ -13,9 +13,9 @@ SMALLEST = 1e-6
 class GaussianHead(nn.Module):
     """Turns features (B, F) into a Gaussian over D features, and those into logits.
 
-    - ``num_features``: D. None has no layer of its own: the two halves of the input
-      are mean and deviation, and the classifier takes the undivided input. ValueError
-      when that cannot be halved.
+    num_features:  D. None has no layer of its own: the two halves of the input are mean
+                   and deviation, and the classifier takes the undivided input.
+                   ValueError when that cannot be halved.
     - ``reference_mean``, ``reference_scale`` (M, D): one Gaussian per class, of mean
       m_y and deviation softplus(rho_y). ``stretch``: c, which scales mean and deviation
       before they are compared with the reference.
@@ -45,7 +45,7 @@ class GaussianHead(nn.Module):
         return mu, F.softplus(s)
 
     def sample(self, mu: Tensor, sigma: Tensor, num: int, rng: torch.Generator):
-        """``num`` draws z = mu + eps sigma per picture, (num, B, D)."""
+        """``num`` draws z = mu + eps sigma per image, (num, B, D)."""
         eps = torch.randn((num, *mu.shape), generator=rng).to(mu)
         return torch.addcmul(mu, eps, sigma)
 

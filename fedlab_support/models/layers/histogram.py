@@ -48,8 +48,8 @@ def soft_histogram(
 ) -> Tensor:
     """The share of each channel's values in each bin: (C, n) → (C, L), rows sum to 1.
 
-    ``extent``: the values, (2, C), that become 0 and 1; no gradient flows into them. A
-    channel without width counts as 0 throughout.
+    extent:  the values, (2, C), that become 0 and 1; no gradient flows into them. A
+             channel without width counts as 0 throughout.
 
     Source: Zhou, Yuan, Wang, Konukoglu, *Federated Feature Augmentation and Alignment*,
     section 3.3.
@@ -84,9 +84,9 @@ def expect_shares(pi: Tensor, bins: int) -> None:
 class FeatureHistogram(Tap):
     """Hands on features (B, C, H, W) and makes soft histograms of them for who listens.
 
-    - ``bins``, ``temperature``: of :func:`soft_histogram`.
-    - ``pool``: a picture gives one value per channel, the mean of its pixels, instead
-      of one per pixel.
+    bins, temperature:  of ``soft_histogram``.
+    pool:  an image gives one value per channel, the mean of its pixels, instead of one
+        per pixel.
     """
 
     def __init__(self, bins: int = 8, temperature: float = 0.01, pool: bool = False):

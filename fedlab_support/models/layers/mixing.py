@@ -17,9 +17,8 @@ MOMENTS = {"pono": (1,), "in": (2, 3), "ln": (1, 2, 3)}
 class Pairs:
     """Who is mixed with whom in one step.
 
-    - ``order``: int64 (B,), a permutation: the partner of each sample.
-    - ``share``: float (B,), in [0, 1]: what a sample itself counts, its partner the
-      rest.
+    order:  int64 (B,), a permutation: the partner of each sample.
+    share:  float (B,), in [0, 1]: what a sample itself counts, its partner the rest.
 
     A pass may show the batch in several forms, one after another: each is mixed in
     itself, by the same pairs. ValueError for another number of samples.
@@ -123,8 +122,8 @@ class StyleMixing(PairLayer):
 class MomentExchange(PairLayer):
     """Gives features (B, C, H, W) the moments of the partner's.
 
-    ``kind``: a key of ``MOMENTS``. Raises ValueError for features that have one value
-    per mean.
+    kind:  a key of ``MOMENTS``.
+    Raises ValueError for features that have one value per mean.
     """
 
     EPS = 1e-5

@@ -53,9 +53,9 @@ def own_noise(model: nn.Module) -> nn.Module:
 def refuse_global_noise(model: nn.Module, example: Tensor) -> None:
     """Show a copy of the model one batch in training mode and watch who draws.
 
-    ``example``: a batch that the model takes. Raises ValueError, naming the layer, when
-    it draws from PyTorch's global generator: with threads, results would then depend
-    on the workers.
+    example:  a batch that the model takes.
+    Raises ValueError, naming the layer, when it draws from PyTorch's global generator:
+    with threads, results would then depend on the workers.
     """
     with torch.random.fork_rng(devices=[]):
         if culprit := _first_global_draw(copy.deepcopy(model).train(), example):

@@ -1,4 +1,4 @@
-"""AdaIN: pictures in another style, by networks that are shipped or lie in files.
+"""AdaIN: images in another style, by networks that are shipped or lie in files.
 
 What a style is stands in ``style_statistics``, what a network does with one in
 ``style_network``; their names are here too.
@@ -37,10 +37,11 @@ SMALL = Path(__file__).parents[1] / "assets" / "style_small.safetensors"
 class Family:
     """Networks whose files have the same keys: encoder and mirrored decoder.
 
-    - ``mark``: a key that only they have. ``widths``, ``has_stem``: see `mirrored`.
-    - ``levels``: names of the convolutions, from the first; the decoder has the same
-      in reverse. None: positions in the sequence.
-    - ``prefixes``: with which their keys begin.
+    mark:              a key that only they have.
+    widths, has_stem:  see ``mirrored``.
+    levels:            names of the convolutions, from the first; the decoder has the
+                       same in reverse. None: positions in the sequence.
+    prefixes:          with which their keys begin.
     """
 
     mark: str

@@ -14,7 +14,7 @@ WIDTH = 64  # channels of either depth
 
 
 class Padded(nn.Module):
-    """A convolution behind reflection padding, the size of the picture kept."""
+    """A convolution behind reflection padding, the size of the image kept."""
 
     def __init__(self, channels: tuple[int, int], size: int, stride=1, groups=1):
         super().__init__()
@@ -70,7 +70,7 @@ class Modulator(nn.Module):
             self.add_module(name, nn.Sequential(Padded((WIDTH, WIDTH), 3, 1, WIDTH)))
 
     def forward(self, depth: int, mean: Tensor) -> list[Tensor]:
-        """Scale and keep of a :class:`Residual` from means (…, 64) of a map.
+        """Scale and keep of a ``Residual`` from means (…, 64) of a map.
 
         The authors average a depthwise convolution of the whole map; up to its border,
         where padding reflects, that is this convolution of a map of means.
@@ -110,8 +110,8 @@ class MicroAST(StyleNetwork):
     ``encode`` gives what a style is measured on: the shallow and the deep map of the
     style encoder, 128 channels. The content goes through an encoder of its own, so
     features alone cannot be decoded. The decoder knows only features that took on a
-    style, so a strength below 1 means a style between the picture's own and the other;
-    in the authors' code it mixes features, and at 0 no picture comes out.
+    style, so a strength below 1 means a style between the image's own and the other;
+    in the authors' code it mixes features, and at 0 no image comes out.
 
     Source: Wang et al., AAAI 2023, section 3; code at EndyWon/MicroAST 5a6c905.
     """
@@ -128,12 +128,12 @@ class MicroAST(StyleNetwork):
     def decode(self, features: Tensor, size: Sequence[int]) -> Tensor:
         """Refused: ValueError says so."""
         raise ValueError(
-            "MicroAST cannot decode features without their picture; use transfer(...), "
+            "MicroAST cannot decode features without their image; use transfer(...), "
             "or a network with one encoder, as style_network('small')"
         )
 
     def transfer(self, colours: Tensor, style: Tensor, strength: float = 1.0) -> Tensor:
-        """Colours in another style; see :meth:`StyleNetwork.transfer`."""
+        """Colours in another style; see ``StyleNetwork.transfer``."""
         own = torch.stack(per_image(self.encode(colours)), 1).flatten(2)
         taken = own.lerp(style.to(own).expand_as(own), checked_share(strength))
         _, x = self.content_encoder(self.checked(colours))

@@ -1,4 +1,4 @@
-"""Encoder and decoder that give pictures another style, frozen."""
+"""Encoder and decoder that give images another style, frozen."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ POOL = 0  # among the widths of an encoder: halve height and width here
 class StyleNetwork(nn.Module):
     """A frozen encoder and decoder: never trained, never sent, always evaluating.
 
-    ``channels``: C, of features and styles; ``stride``: pixels of a picture per place
-    of its features. Gradients reach the pictures, should somebody ask for them.
+    channels:  C, of features and styles.
+    stride:    pixels of an image per place of its features. Gradients reach the images,
+               should somebody ask for them.
     """
 
     def __init__(self, parts: dict[str, nn.Module], channels: int, stride: int):
@@ -46,8 +47,8 @@ class StyleNetwork(nn.Module):
     def transfer(self, colours: Tensor, style: Tensor, strength: float = 1.0) -> Tensor:
         """Colours in another style, of the same shape; grey ones stay grey.
 
-        - ``style``: (2, C), or (B, 2, C) with one for each picture.
-        - ``strength``: from 0, encoded and decoded only, to 1.
+        style:     (2, C), or (B, 2, C) with one for each image.
+        strength:  from 0, encoded and decoded only, to 1.
         """
         features = self.encode(colours)
         # t = α AdaIN(F, S) + (1 - α) F
@@ -62,7 +63,7 @@ class StyleNetwork(nn.Module):
             )
         if min(colours.shape[2:]) <= self.stride:
             raise ValueError(
-                f"expected pictures of more than {self.stride} pixels a side, found "
+                f"expected images of more than {self.stride} pixels a side, found "
                 f"{colours.shape[2]}x{colours.shape[3]}; load the data with size="
             )
         if not ((colours >= -1e-3) & (colours <= 1 + 1e-3)).all():
