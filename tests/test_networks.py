@@ -126,7 +126,7 @@ def batch_norms(model: nn.Module) -> list[nn.Module]:
 
 
 def settled(model: Staged, x: torch.Tensor) -> Staged:
-    """The model in evaluation mode, with the running statistics of these pictures."""
+    """The model in evaluation mode, with the running statistics of these images."""
     for norm in batch_norms(model):
         norm.momentum = 1.0
     with layer_noise(stream()), torch.no_grad():

@@ -15,7 +15,7 @@ from .domain_data import DomainData
 from .trees import Tree, decode
 
 SIDE = 64
-"""Pixels of a side where nothing is asked for: files differ in shape."""
+"""Default height and width in pixels, since files differ in shape."""
 
 SEED = 20240
 TEST_SHARE = 0.2
@@ -28,16 +28,17 @@ Row = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Layout:
-    """What a published set holds, and how copies of it may differ.
+    """The contents of a published data set, and how copies of it may differ.
 
-    domains:  name → images of each class, or one number for all together.
+    source:   name and reference.
+    domains:  name → number of images per class, or one number for all classes.
     classes:  names in the order of their labels.
-    also:     other names for them.
-    is_part:  whether further classes of a copy are left out, or refused.
-    lists:    ends of the names of the published lists of training and test images,
-              behind the domain's.
-    numbers:  what they call each class.
-    surplus:  share of images that copies may hold beyond the counts.
+    also:     aliases → class names.
+    is_part:  whether further classes of a copy are left out instead of refused.
+    lists:    suffixes, after the domain's name, of the published lists of training and
+              test images.
+    numbers:  the number of each class in these lists.
+    surplus:  share of images that copies may have beyond the counts.
     """
 
     source: str
@@ -56,15 +57,14 @@ def from_folders(
     domains: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
 ) -> DomainData:
-    """Any tree ``<domain>/<class>/<image>``, a folder or a zip, as squares in colour.
+    """Any tree ``<domain>/<class>/<image>``, a folder or a zip, as square RGB images.
 
-    domains, classes:  which ones are kept, in this order; None: all, sorted by code
-                       point. A level ``images`` and folders around the tree do not
-                       matter.
+    domains, classes:  those to keep, in this order; None: all, sorted by code point.
 
-    Each domain is one owner. A fifth of the images of a domain and class is for
-    testing, drawn with a fixed seed; identical files are on one side. Raises ValueError
-    for a name that is not there and for a file that is not a whole image.
+    A folder level ``images`` and folders above the domains are ignored. Each domain is
+    one owner. A fifth of the images of each domain and class is set aside for testing,
+    drawn with a fixed seed; identical files are on the same side. Raises ValueError for
+    a name that does not exist and for a file that is not a complete image.
     """
     path = Path(path)
     with Tree(path) as tree:
@@ -86,20 +86,19 @@ def from_folders(
             tuple(domains or sorted({row[0] for row in rows})),
             tuple(classes or sorted({row[1] for row in rows})),
         )
-        return _assembled(tree, rows, names, size, {})
+        return _assemble(tree, rows, names, size, {})
 
 
 def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainData:
     """A published set from its tree, checked against ``layout``.
 
-    The published split where its lists lie in the tree; else, or where there is none,
-    the one that ``from_folders`` draws: ``source`` says which. It also says so when
-    the copy lacks images. Raises ValueError for a domain or class that is unknown or
-    absent, for more images than were published, and for a list that numbers classes
-    in another way.
+    Uses the published split if its lists are in the tree, and otherwise the one that
+    ``from_folders`` draws; ``source`` records which, and how many images are missing.
+    Raises ValueError for a domain or class that is unknown or missing, for more images
+    than were published, and for a list that numbers classes differently.
     """
     with Tree(paths[0]) as tree:
-        rows = list(_known(tree, layout))
+        rows = list(_recognised(tree, layout))
         _check_counts(rows, layout, paths[0].name)
         parts = _published_split(tree, layout)
         note = f"{len(rows):,} images"
@@ -114,12 +113,12 @@ def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainDat
         else:
             note = f"{note}; {DRAWN}"
         names = tuple(layout.domains), layout.classes
-        data = _assembled(tree, rows, names, size or SIDE, parts)
+        data = _assemble(tree, rows, names, size or SIDE, parts)
     return replace(data, source=f"{layout.source}, {note}")
 
 
 def _placed(tree: Tree) -> Iterator[Row]:
-    """Every image that lies in a domain's folder of a class."""
+    """Every image in a folder ``<domain>/<class>``."""
     for name in tree:
         path = PurePosixPath(name)
         folders = [part for part in path.parts[:-1] if part.lower() != "images"]
@@ -128,12 +127,12 @@ def _placed(tree: Tree) -> Iterator[Row]:
 
 
 def plain(name: str) -> str:
-    """A name as copies agree on it: "Real World", "real_world" and "RealWorld"."""
+    """A name without case and separators: "Real World" and "real_world" are equal."""
     return re.sub(r"[ _-]", "", name.lower())
 
 
-def _known(tree: Tree, layout: Layout) -> Iterator[Row]:
-    """The images of the set, under its own names for domains and classes."""
+def _recognised(tree: Tree, layout: Layout) -> Iterator[Row]:
+    """The images of the set, with the official names of domains and classes."""
     domains, classes = _spellings(layout)
     for domain, label, name in _placed(tree):
         for kind, found, known in (
@@ -143,15 +142,15 @@ def _known(tree: Tree, layout: Layout) -> Iterator[Row]:
             if plain(found) not in known and not (layout.is_part and kind == "class"):
                 raise ValueError(
                     f"{tree.path.name}: expected a {kind} of {layout.source}, one of "
-                    f"{', '.join(known.values())}; found {found!r} ({name}). Another "
-                    "set, or another layout than <domain>/<class>/<image>"
+                    f"{', '.join(known.values())}, found {found!r} ({name}); is this "
+                    "another set, or not laid out as <domain>/<class>/<image>?"
                 )
         if plain(label) in classes:
             yield domains[plain(domain)], classes[plain(label)], name
 
 
 def _spellings(layout: Layout) -> tuple[dict[str, str], dict[str, str]]:
-    """Plain name → name, of domains and of classes."""
+    """Plain name → official name, of domains and of classes."""
     classes = {plain(name): name for name in layout.classes}
     also = {plain(name): official for name, official in layout.also.items()}
     return {plain(name): name for name in layout.domains}, classes | also
@@ -181,7 +180,7 @@ def _key_of(row: Row) -> Row:
 
 
 def _published_split(tree: Tree, layout: Layout) -> dict[Row, bool]:
-    """(domain, class, file name) → is it for testing; empty without all the lists."""
+    """(domain, class, file name) → is_test; empty unless all lists were found."""
     files = {PurePosixPath(name).name.lower(): name for name in tree}
     if layout.lists is None or not all(
         f"{domain}{end}" in files for domain in layout.domains for end in layout.lists
@@ -202,14 +201,14 @@ def _published_split(tree: Tree, layout: Layout) -> dict[Row, bool]:
                     raise ValueError(
                         f"{domain}{end}: expected lines such as "
                         f"'{domain}/{layout.classes[0]}/name.jpg {layout.numbers[0]}' "
-                        f"with the numbers {layout.numbers}, found {line!r}; another "
-                        "list, or one whose classes count from another number"
+                        f"with the numbers {layout.numbers}, found {line!r}; this is "
+                        "another list, or its classes are numbered differently"
                     )
                 split[domain, name, file] = bool(is_test)
     return split
 
 
-def _assembled(
+def _assemble(
     tree: Tree,
     rows: list[Row],
     names: tuple[tuple[str, ...], tuple[str, ...]],
@@ -218,7 +217,8 @@ def _assembled(
 ) -> DomainData:
     """The images of ``rows``, sorted by domain, class and path.
 
-    names:  of the domains and of the classes. ``split`` as published, or empty.
+    names:  of the domains and of the classes.
+    split:  as published, or empty.
     """
     places = [{name: i for i, name in enumerate(each)} for each in names]
     rows = sorted(rows, key=lambda row: (places[0][row[0]], places[1][row[1]], row[2]))
@@ -245,11 +245,11 @@ def _assembled(
 
 
 def drawn_split(cells: Sequence[str], digests: np.ndarray) -> np.ndarray:
-    """Which images are for testing, bool (N,): at most a fifth of every cell.
+    """Mark test images, bool (N,): at most a fifth of each cell.
 
-    ``cells`` (N,): the text that names an image's cell is its seed, so that a cell is
-    split alike in a set and in a part of it. Images with equal ``digests`` (N,) are
-    on one side, that of the first of them.
+    cells:    (N,) the name of each image's cell. It seeds the draw, so that a cell is
+              split in the same way in a set and in a part of it.
+    digests:  (N,) images with equal digests are on the same side, that of the first.
     """
     cells = np.asarray(cells)
     _, first, group, sizes = np.unique(
