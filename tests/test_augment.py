@@ -28,8 +28,8 @@ from fedlab_support.core.messages import Broadcast
 from fedlab_support.core.metrics import task
 from fedlab_support.core.rng import current_layer_noise, numpy_stream
 from fedlab_support.engines.flower.records import identity
-from fedlab_support.federation.federation import Batch
 from fedlab_support.federation.partition import by_owner
+from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FedBN
 from fedlab_support.methods.augment import DACSC, ManifoldMixup, MixStyle, Mixup, MoEx
 from fedlab_support.methods.augment.common import mixed_labels

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fedlab_support.federation import federation as federation_module
-from fedlab_support.federation.federation import Federation, Samples, Store
+from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_domain, by_owner, iid, leave_out
+from fedlab_support.federation.samples import Samples, Store
 from tests.tiny import tiny_data
 
 DATA = tiny_data()

@@ -19,8 +19,8 @@ from fedlab_support import FedAvg, Federation, FedSR, LocalTraining, Run
 from fedlab_support.core.messages import nbytes
 from fedlab_support.core.rng import layer_noise
 from fedlab_support.core.torchvision_compat import import_torchvision
-from fedlab_support.federation.federation import Store
 from fedlab_support.federation.partition import by_owner
+from fedlab_support.federation.samples import Store
 from fedlab_support.models import (
     CNN,
     AlexNet,
@@ -91,7 +91,7 @@ def stream(seed: int = 0) -> torch.Generator:
 
 
 def pictures(shape, num: int = 2) -> torch.Tensor:
-    """As ``Store.pictures`` hands them to a network, and not centred."""
+    """As ``Store.inputs`` hands them to a network, and not centred."""
     x = 0.3 + torch.randn(num, *shape, generator=stream())
     return x.to(memory_format=torch.channels_last)
 
@@ -477,7 +477,7 @@ def test_every_drop_path_of_swin_is_ours():
 
 
 def test_the_stores_pictures_are_what_these_tests_show():
-    x = Store(tiny_data(channels=3)).pictures(torch.tensor([0, 1]))
+    x = Store(tiny_data(channels=3)).inputs(torch.tensor([0, 1]))
     assert x.dtype == torch.float32
     assert x.is_contiguous(memory_format=torch.channels_last)
 
@@ -724,7 +724,7 @@ def test_pretrained_weights_see_the_pictures_they_were_trained_on(
     read_into(theirs, name, path)
     data = tiny_data(channels=3, size=40)
     store = Store(replace(data, mean=(0.5,) * 3, std=(0.5,) * 3))
-    x = store.pictures(torch.tensor([0, 7]))
+    x = store.inputs(torch.tensor([0, 7]))
     colours = torch.from_numpy(data.images[[0, 7]]) / 255
     mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (mean, std))
     model = make((3, 40, 40), 1000, weights=path, units=units).eval()

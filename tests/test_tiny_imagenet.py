@@ -73,9 +73,9 @@ UNKNOWN = b"val_0.JPEG\tn9\nval_1.JPEG\tn9\nval_2.JPEG\tn9"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"val/images/val_7.JPEG": a_jpeg(1)}, r"found 'val_7.JPEG' without"),
-        ({"val/images/val_1.JPEG": None}, r"found 'val_1.JPEG' without"),
-        ({"val/val_annotations.txt": UNKNOWN}, "found 'n9' without"),
+        ({"val/images/val_7.JPEG": a_jpeg(1)}, r"found no match for 'val_7.JPEG'"),
+        ({"val/images/val_1.JPEG": None}, r"found no match for 'val_1.JPEG'"),
+        ({"val/val_annotations.txt": UNKNOWN}, "found no match for 'n9'"),
         ({"val/val_annotations.txt": None}, r"6 training images and 0 lists"),
         ({"train/n04067472/images/n_5.JPEG": a_jpeg(1)[:300]}, r"n_5\.JPEG in tiny-"),
     ],

@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from ..core.checks import expect, expect_not_negative
 from ..core.messages import Tensors, expect_classes
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..training.local import ClientContext
 from .fedavg import FedAvg
 from .shared.samples import draw, gather, others

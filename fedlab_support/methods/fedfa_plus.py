@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..core.checks import expect, expect_count, expect_not_negative
 from ..core.messages import Message, Server, Tensors
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..models.layers.histogram import (
     FeatureHistogram,
     expect_shares,

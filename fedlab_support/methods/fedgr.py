@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..core.checks import expect, expect_count, expect_fractions
 from ..core.messages import Message, Server, Tensors
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..models.prompted_vit import Prompts
 from ..training.local import ClientContext
 from .shared.clustering import cluster_means

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.checks import expect, expect_not_negative
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..training.local import ClientContext
 from .fedavg import FedAvg
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core.checks import expect, expect_not_negative
 from ..core.messages import Tensors
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..training.local import ClientContext
 from .fedavg import FedAvg
 

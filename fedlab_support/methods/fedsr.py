@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core.checks import expect, expect_count, expect_not_negative
 from ..core.rng import current_layer_noise
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..models.layers.gaussian import GaussianHead
 from ..training.local import ClientContext
 from .fedavg import FedAvg

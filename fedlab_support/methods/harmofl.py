@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core.checks import expect, expect_fractions, expect_not_negative
 from ..core.messages import Message, Server, Tensors, expect_alike, weighted_mean
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..models.layers.amplitude import AmplitudeNorm
 from ..models.stages import insert_entry
 from ..training.local import ClientContext, LocalTraining

@@ -19,7 +19,8 @@ from ..core.checks import expect, expect_flags
 from ..core.messages import Broadcast, Message, Tensors, copies, refuse_nan
 from ..core.metrics import Task
 from ..core.rng import Stream, layer_noise, numpy_stream
-from ..federation.federation import Batch, Client, Samples
+from ..federation.federation import Client
+from ..federation.samples import Batch, Samples
 from .optimisers import FusedSGD
 
 PRECISIONS = ("float32", "tf32", "bf16")

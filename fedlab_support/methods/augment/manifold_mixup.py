@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from ...core.checks import expect, expect_not_negative
-from ...federation.federation import Batch
+from ...federation.samples import Batch
 from ...models.layers.mixing import FeatureMixing, Pairs
 from ...training.local import Augmentation, ClientContext
 from .common import NAME, are_stages, mixed_labels, pair, place

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from ...core.checks import expect, expect_fractions, expect_not_negative
-from ...federation.federation import Batch
+from ...federation.samples import Batch
 from ...models.layers.mixing import Pairs, StyleMixing
 from ...training.local import Augmentation, ClientContext
 from .common import are_stages, happens, pair, place

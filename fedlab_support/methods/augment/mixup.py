@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from ...core.checks import expect_fractions, expect_not_negative
-from ...federation.federation import Batch
+from ...federation.samples import Batch
 from ...models.layers.mixing import Pairs
 from ...training.local import Augmentation, ClientContext
 from .common import happens, mixed_labels
