@@ -137,7 +137,7 @@ def test_a_stage_that_the_model_lacks_is_refused(wanted):
 def test_two_layers_of_one_name_in_a_stage_are_refused():
     model = small_cnn(*FEMNIST)
     insert(model, 1, "noise", nn.ReLU())
-    with pytest.raises(ValueError, match="stage 1 has a layer 'noise' already"):
+    with pytest.raises(ValueError, match="stage 1 already has a layer 'noise'"):
         insert(model, 1, "noise", nn.ReLU())
 
 

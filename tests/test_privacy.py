@@ -372,7 +372,7 @@ def test_a_method_that_introduces_clients_is_refused(federation):
 
 
 def test_clients_that_do_not_count_the_same_are_refused(federation):
-    with pytest.raises(ValueError, match=r"'examples', say FedProx\(weighting='equal'"):
+    with pytest.raises(ValueError, match=r"'examples'; use FedProx\(weighting='equal'"):
         a_run(federation, Privacy(), method=FedProx())
 
 

@@ -74,8 +74,9 @@ class Privacy:
         if buffers := sorted(server.weights.keys() - server.parameters):
             raise ValueError(
                 f"with privacy only parameters may be sent, found {buffers}: noise "
-                "makes running variances negative, and counters reveal how many batches "
-                "a client has; use norm='group', or a method that keeps them private"
+                "makes running variances negative, and counters reveal a client's "
+                "number of batches; use norm='group', or a method that keeps them "
+                "private"
             )
 
     def protect(
@@ -130,8 +131,8 @@ class Privacy:
           clients reply, since the noise of a missing client is missing too.
 
         In neighbouring federations one client's step is present, or is zero while its
-        noise stays (*zero-out*). If its step is instead *replaced* by another one, up to
-        2 · clip away, the server's epsilon is that of ``noise / 2``. The accountant
+        noise stays (*zero-out*). If its step is *replaced* by another one instead, up
+        to 2 · clip away, the server's epsilon is that of ``noise / 2``. The accountant
         assumes that clients are sampled independently (Poisson sampling), whereas
         ``uniform(m)`` draws exactly m without replacement: for m < K the result is then
         the customary estimate without a proof.

@@ -1,4 +1,4 @@
-"""Encoder and decoder that give images another style, frozen."""
+"""A frozen encoder and decoder for style transfer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ POOL = 0  # among the widths of an encoder: halve height and width here
 
 
 class StyleNetwork(nn.Module):
-    """A frozen encoder and decoder: never trained, never sent, always evaluating.
+    """A frozen encoder and decoder, never trained or sent, always in evaluation mode.
 
     channels:  C, of features and styles.
-    stride:    pixels of an image per place of its features. Gradients reach the images,
-               should somebody ask for them.
+    stride:    pixels of an image per position of its features.
+
+    Images may require gradients.
     """
 
     def __init__(self, parts: dict[str, nn.Module], channels: int, stride: int):
@@ -29,7 +30,7 @@ class StyleNetwork(nn.Module):
         self.requires_grad_(False).train(False)
 
     def train(self, mode: bool = True) -> StyleNetwork:
-        """Stay in evaluation mode, whatever is asked for."""
+        """Stay in evaluation mode."""
         return super().train(False)
 
     def encode(self, colours: Tensor) -> Tensor:
@@ -56,7 +57,7 @@ class StyleNetwork(nn.Module):
         return fitted_like(colours, self.decoder(mixed))
 
     def checked(self, colours: Tensor) -> Tensor:
-        """The colours with three channels, after a look at them."""
+        """The colours expanded to three channels, after checking them."""
         if colours.ndim != 4 or colours.shape[1] not in (1, 3):
             raise ValueError(
                 f"expected colours (B, 1 or 3, H, W), found {tuple(colours.shape)}"

@@ -1,4 +1,4 @@
-"""Means and deviations of features: what a style is, and how features take one on.
+"""Styles, which are means and deviations of features, and AdaIN.
 
 A **style** is one tensor (2, C): row 0 the mean of every channel, row 1 its deviation.
 
