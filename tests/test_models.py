@@ -183,7 +183,7 @@ def test_dropout_is_idle_in_evaluation_and_at_rate_zero_and_draws_nothing():
 
 
 def test_dropout_outside_a_visit_is_refused():
-    with pytest.raises(RuntimeError, match="outside a visit"):
+    with pytest.raises(RuntimeError, match="outside local training"):
         Dropout(0.5)(torch.ones(3))
 
 

@@ -299,7 +299,11 @@ def test_alexnet_works_from_63_to_256_pixels(size, last):
         (unet, (1, 0, 16), r"multiples of 16 pixels.*found 0x16"),
         (NARROW_UNET, (1, 6, 8), r"multiples of 4 pixels.*found 6x8"),
         (swin_tiny, (3, 96, 30), r"multiples of 4 pixels.*found 96x30"),
-        (partial(swin_tiny, norm="batch"), (3, 96, 96), r"norm='layer', found 'batch'"),
+        (
+            partial(swin_tiny, norm="batch"),
+            (3, 96, 96),
+            r"expected 'layer', found 'batch'",
+        ),
         (partial(alexnet, norm="instance"), (3, 64, 64), r"found 'instance'"),
         (squeezenet, (3, 16, 40), r"at least 17x17 pixels, found 16x40"),
         (partial(mobilenet, norm="group"), (3, 64, 64), r"'frozen'\).*found 'group'"),
