@@ -1,7 +1,7 @@
 """Explorers, live training and source views, built from core controls only.
 
-Errors reach the page: an explorer calls its view once when it is made, so that the cell
-fails; later errors stand in a banner of class `fl-error`.
+Errors are visible: an explorer calls its view once when it is created, so that an error
+fails the cell; later errors appear in a banner of class ``fl-error``.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ SOURCE_STYLE = (
 
 
 class Explorer(W.VBox):
-    """A picture and the controls it depends on; made by `explore`.
+    """A figure and the controls it depends on; created by ``explore``.
 
-    controls: name → control. image: the picture. banner: "" or the last error.
+    controls:  name → control.
+    image:     the figure.
+    banner:    "" or the last error.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class Explorer(W.VBox):
         self.add_class("fl-explorer")
 
     def values(self) -> dict[str, object]:
-        """What the controls say now."""
+        """The current values of the controls."""
         return {name: control.value for name, control in self.controls.items()}
 
     def _redraw(self, _change: object) -> None:
@@ -62,14 +64,14 @@ class Explorer(W.VBox):
 
 
 def explore(view: Callable[..., Figure], **controls: object) -> Explorer:
-    """Show how a picture depends on two or three values.
+    """Show how a figure depends on two or three values.
 
-    view:     pure function from values to a figure; under half a second per call.
-    controls: one per argument of the view: a widget (see `slider`), (low, high) or
-              (low, high, step), a list to choose from, or True/False. The start is the
-              view's own default where it has one.
-    Raises what the view raises for the starting values, and TypeError for a control
-    that is none of these.
+    view:      pure function from values to a figure; under half a second per call.
+    controls:  one per argument of the view: a widget (see ``slider``), (low, high) or
+               (low, high, step), a list to choose from, or True/False. The initial
+               value is the view's default, where it has one.
+    Raises what the view raises for the initial values, and TypeError for any other
+    control.
     """
     known = inspect.signature(view).parameters
     made = {
@@ -87,16 +89,17 @@ def slider(
     label: str = "",
     unit: str = "",
 ) -> W.IntSlider | W.FloatSlider:
-    """A slider that reports on release; whole numbers when all its numbers are whole.
+    """A slider that updates on release, over integers if all arguments are integers.
 
-    value: where it starts, the middle by default. label, unit: shown left of it.
-    Raises ValueError when the range is empty or does not hold the value.
+    value:        initial value, the middle by default.
+    label, unit:  shown left of it.
+    Raises ValueError when the range is empty or does not contain the value.
     """
     if not (low < high and step > 0):
         raise ValueError(f"expected low < high and step > 0, found {low, high, step}")
     value = low + round((high - low) / 2 / step) * step if value is None else value
     if not low <= value <= high:
-        raise ValueError(f"expected a start in {low}…{high}, found {value}")
+        raise ValueError(f"expected an initial value in {low}…{high}, found {value}")
     is_whole = all(isinstance(number, int) for number in (low, high, step, value))
     description = f"{label} ({unit})" if unit else label
     kind = W.IntSlider if is_whole else W.FloatSlider
@@ -104,7 +107,7 @@ def slider(
 
 
 def _control(name: str, given: object, start: object) -> W.Widget:
-    """Turn the shorthands of `explore` into a widget named after the argument."""
+    """Turn a shorthand of ``explore`` into a widget labelled with the argument."""
     label = name.replace("_", " ")
     start = None if start is inspect.Parameter.empty else start
     if isinstance(given, W.Widget) and hasattr(given, "value"):
@@ -126,13 +129,13 @@ def _control(name: str, given: object, start: object) -> W.Widget:
 
 
 def in_rows(controls: dict[str, W.Widget]) -> W.Box:
-    """Controls side by side, in as many rows as the page needs."""
-    wide = W.Layout(flex_flow="row wrap", width="100%")
-    return W.Box(list(controls.values()), layout=wide)
+    """Controls side by side, wrapped to the width of the page."""
+    layout = W.Layout(flex_flow="row wrap", width="100%")
+    return W.Box(list(controls.values()), layout=layout)
 
 
 def readable(control: W.Widget) -> W.Widget:
-    """Update on release, and give label and control all the room they need."""
+    """Make a control update on release and show its whole label."""
     if hasattr(control, "continuous_update"):
         control.continuous_update = False
     control.style.description_width = "initial"
@@ -148,7 +151,7 @@ def _image(figure: Figure) -> W.Image:
 
 
 def _show(image: W.Image, figure: Figure) -> W.Image:
-    """Draw twice as fine as a plain screen needs, and show at the figure's own size."""
+    """Render at twice the screen resolution, display at the figure's own size."""
     value = png(figure)
     image.layout.width = f"{figure.get_size_inches()[0] * SCREEN_DPI:.0f}px"
     image.value = value
@@ -156,28 +159,27 @@ def _show(image: W.Image, figure: Figure) -> W.Image:
 
 
 def _error_text(error: Exception) -> str:
-    """The error in words, the traceback folded below it."""
-    words = html.escape(f"{type(error).__name__}: {error}")
+    """The error message, with the traceback folded below it."""
+    message = html.escape(f"{type(error).__name__}: {error}")
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     trace = html.escape("".join(lines))
     return (
-        f"<div class='fl-error' role='alert' style='{ERROR_STYLE}'>{words}"
+        f"<div class='fl-error' role='alert' style='{ERROR_STYLE}'>{message}"
         f"<details><summary>Where?</summary><pre>{trace}</pre></details></div>"
     )
 
 
 class LiveTraining:
-    """Start and stop a training that draws itself while other cells run.
+    """Start and stop a training run that plots its progress while other cells run.
 
-    step:   called with the round, from 0; returns one result.
-    draw:   called with the list of results so far, first with []; returns a Figure.
-    rounds: how many steps a full run has.
-    about:  what the button promises, for example "20 s".
+    step:    called with the round, from 0; returns one result.
+    draw:    called with the list of results so far, first with []; returns a Figure.
+    rounds:  number of steps of a full run.
+    about:   expected duration, shown on the button, for example "20 s".
 
-    The work happens in a thread that touches only widget values. Stop also ends a step
-    in its middle if that is a round of a `Run`: between two visits, and nothing of the
-    round is kept. Start then continues; after the last round or an error it begins anew
-    with step(0).
+    The work happens in a thread that touches only widget values. Stop also interrupts
+    a round of a ``Run`` between two clients, and discards that round. Start then
+    continues; after the last round or an error it starts over with step(0).
     """
 
     def __init__(
@@ -195,9 +197,9 @@ class LiveTraining:
         self.worker: threading.Thread | None = None
         self.error: Exception | None = None
         name = f"Start (about {about})" if about else "Start"
-        wide = W.Layout(width="auto")
-        self.start = W.Button(description=name, layout=wide)
-        self.stop = W.Button(description="Stop", disabled=True, layout=wide)
+        layout = W.Layout(width="auto")
+        self.start = W.Button(description=name, layout=layout)
+        self.stop = W.Button(description="Stop", disabled=True, layout=layout)
         self.bar, self.note = W.IntProgress(max=rounds), W.HTML("ready")
         self.picture = _image(draw([]))  # an error here fails the cell
         self.start.on_click(lambda _: self.begin())
@@ -211,11 +213,11 @@ class LiveTraining:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread is at work."""
+        """Whether the thread is running."""
         return self.worker is not None and self.worker.is_alive()
 
     def begin(self) -> None:
-        """Start or continue; while a training runs, nothing happens."""
+        """Start or continue; does nothing while training is running."""
         if self.is_running:
             return
         if self.error is not None or len(self.results) == self.rounds:
@@ -227,7 +229,7 @@ class LiveTraining:
         self.worker.start()
 
     def wait(self) -> None:
-        """Wait for the thread; an error in it becomes the cell's error."""
+        """Wait for the thread and raise its error, if there was one."""
         if self.worker is not None:
             self.worker.join()
         if self.error is not None:
@@ -257,7 +259,7 @@ class LiveTraining:
 
 
 class SourceCode(Code):
-    """Python source with a caption that says where it lies."""
+    """Python source with its file and line as a caption."""
 
     def __init__(self, text: str, caption: str) -> None:
         super().__init__(data=text, language="python")
@@ -275,9 +277,9 @@ class SourceCode(Code):
 
 
 def show_source(thing: object) -> SourceCode:
-    """Show the source of a function, class or module as it stands in the package.
+    """Show the source of a function, class or module of the package.
 
-    Raises TypeError for something that has no Python source of its own.
+    Raises TypeError for an object that has no Python source.
     """
     try:
         lines, start = inspect.getsourcelines(thing)

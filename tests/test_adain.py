@@ -70,7 +70,7 @@ def near(found: torch.Tensor, name: str, file: str = "adain") -> None:
 
 
 def styles_of(maps: torch.Tensor) -> torch.Tensor:
-    """The style of each picture, (B, 2, C)."""
+    """The style of each image, (B, 2, C)."""
     return torch.stack(per_image(maps), 1).flatten(2)
 
 
@@ -213,9 +213,9 @@ def test_pooling_survives_large_means_and_maps_of_different_sizes():
     parts = (x[:2], x[2:, :, :2, :3])
     rows = torch.cat([part.transpose(0, 1).flatten(1) for part in parts], 1)
     torch.testing.assert_close(pooled(parts)[0], rows.mean(1))
-    with pytest.raises(ValueError, match="at least one picture"):
+    with pytest.raises(ValueError, match="at least one image"):
         pooled([])
-    with pytest.raises(ValueError, match="at least one picture"):
+    with pytest.raises(ValueError, match="at least one image"):
         pooled([x[:0]])
 
 
@@ -310,7 +310,7 @@ def test_a_network_is_frozen_and_stays_in_evaluation_mode(small):
     assert not any(p.requires_grad for p in small.parameters())
     x = colours(1, 3, 8, 8).requires_grad_()
     small.encode(x).sum().backward()
-    assert x.grad.abs().sum() > 0, "but gradients reach the picture"
+    assert x.grad.abs().sum() > 0, "but gradients reach the image"
 
 
 def test_a_network_never_travels():
@@ -426,7 +426,7 @@ def test_microast_follows_a_style_by_its_means():
 
 
 def test_microast_refuses_features_without_a_picture():
-    with pytest.raises(ValueError, match="without their picture"):
+    with pytest.raises(ValueError, match="without their image"):
         MicroAST().decode(torch.zeros(1, 128, 4, 4), (16, 16))
 
 

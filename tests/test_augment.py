@@ -28,8 +28,8 @@ from fedlab_support.core.messages import Broadcast
 from fedlab_support.core.metrics import task
 from fedlab_support.core.rng import current_layer_noise, numpy_stream
 from fedlab_support.engines.flower.records import identity
-from fedlab_support.federation.federation import Batch
 from fedlab_support.federation.partition import by_owner
+from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FedBN
 from fedlab_support.methods.augment import DACSC, ManifoldMixup, MixStyle, Mixup, MoEx
 from fedlab_support.methods.augment.common import mixed_labels
@@ -224,7 +224,7 @@ def test_masks_are_mixed_as_one_hot(federation):
 
 # ---- manifold mixup -----------------------------------------------------------------
 class LinearNet(nn.Module):
-    """Nothing but affine maps between the picture and the logits."""
+    """Nothing but affine maps between the image and the logits."""
 
     def __init__(self, image_shape, num_classes):
         super().__init__()
@@ -333,7 +333,7 @@ def test_each_stage_draws_for_itself_as_often_as_asked(federation):
         active.append([each is not None for each in pairs])
         if all(active[-1]):
             assert not torch.equal(pairs[0].share, pairs[1].share)
-            assert len(set(pairs[0].share.tolist())) > 1, "one for each picture"
+            assert len(set(pairs[0].share.tolist())) > 1, "one for each image"
     np.testing.assert_allclose(np.mean(active, axis=0), 0.3, atol=0.05)
     assert np.mean(np.all(active, axis=1)) == pytest.approx(0.09, abs=0.03)
 
@@ -629,7 +629,7 @@ class Keeps(FedAvg):
         return {}
 
     def loss(self, model, batch, context):
-        assert not context.cache, "it would be of other pictures"
+        assert not context.cache, "it would be of other images"
         context.cache["x"] = batch.x
         return super().loss(model, batch, context)
 

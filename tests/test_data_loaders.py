@@ -117,14 +117,14 @@ def test_labels_out_of_range_and_uneven_columns_are_refused(tmp_path):
     columns = {"train_images": images, "train_labels": np.zeros(2, int)}
     columns |= {"test_images": images, "test_labels": np.zeros(4, int)}
     np.savez(tmp_path / "digits5" / "mnist.npz", **columns)
-    with pytest.raises(ValueError, match="one label per picture"):
+    with pytest.raises(ValueError, match="one label per image"):
         load("mnist", root=tmp_path)
 
 
 def test_inverted_femnist_is_refused(tmp_path):
     path = tmp_path / "femnist" / "femnist_87writers.npz"
     save_femnist(path, images=np.zeros((4, 28, 28), np.uint8))
-    with pytest.raises(ValueError, match="dark ink on white"):
+    with pytest.raises(ValueError, match="dark characters on white"):
         load("femnist", root=tmp_path)
 
 
@@ -266,7 +266,7 @@ def test_mnistm_from_its_lists(tmp_path):
     data = load("mnistm", root=tmp_path)
     assert data.labels.tolist() == [7, 3, 7, 3]
     assert np.array_equal(data.images[0], images[1].transpose(2, 0, 1))
-    assert "2 pictures without a label" in data.source
+    assert "2 images without a label" in data.source
 
 
 def test_cifar10_from_official_batches(tmp_path, monkeypatch):
@@ -289,7 +289,7 @@ def test_cifar10_from_official_batches(tmp_path, monkeypatch):
 
 
 def leaf_file(path, users):
-    """Write LEAF json; users: name → list of (flat picture, label)."""
+    """Write LEAF json; users: name → list of (flat image, label)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = {
         user: {"x": [x.tolist() for x, _ in own], "y": [y for _, y in own]}
@@ -318,7 +318,7 @@ def test_leaf_keeps_its_split_and_loses_repeats(tmp_path):
     assert data.is_test.tolist() == [False, False, True, True, True]
     assert data.owner.tolist() == [1, 0, 1, 1, 0]
     assert data.images.reshape(5, -1)[0, 401] == 254
-    assert "1 repeated pictures removed" in data.source
+    assert "1 repeated images removed" in data.source
 
 
 def test_leaf_refuses_a_wrong_count(tmp_path):
@@ -326,7 +326,7 @@ def test_leaf_refuses_a_wrong_count(tmp_path):
     leaf_file(path, {"f0000_14": [(np.ones(784), 0)]})
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"num_samples": [2]}))
-    with pytest.raises(ValueError, match="expected 2 pictures of f0000_14, found 1"):
+    with pytest.raises(ValueError, match="expected 2 images of f0000_14, found 1"):
         prepare("femnist_leaf", tmp_path)
 
 
@@ -338,7 +338,7 @@ def test_hub_parquet_is_split_per_writer(tmp_path, paper):
     rows = []
     for i in range(30):
         image = np.full((28, 28), paper, np.uint8)
-        image[10, 5 : 6 + i // 2 % 10] = 255 - paper  # each picture comes twice
+        image[10, 5 : 6 + i // 2 % 10] = 255 - paper  # each image comes twice
         buffer = io.BytesIO()
         Image.fromarray(image).save(buffer, "PNG")
         writer = "f0001_41" if i < 20 else "f0000_14"
@@ -352,11 +352,11 @@ def test_hub_parquet_is_split_per_writer(tmp_path, paper):
     assert np.bincount(data.owner).tolist() == [5, 10]
     assert np.bincount(data.owner[data.is_test]).tolist() == [1, 1]
     assert data.images[:, 0, 0].max() == 0
-    assert "15 repeated pictures removed" in data.source
+    assert "15 repeated images removed" in data.source
 
 
 def test_prepare_says_what_to_fetch(tmp_path, capsys):
-    with pytest.raises(FileNotFoundError, match=r"Put there: .*_labels\.txt"):
+    with pytest.raises(FileNotFoundError, match=r"copy there .*_labels\.txt"):
         prepare("mnistm", tmp_path)
     with pytest.raises(ValueError, match="expected one of"):
         prepare("characters", tmp_path)
@@ -396,7 +396,7 @@ def test_real_counts(shared_data, name, train, test, shape):
     data = load(name, root=shared_data)
     assert (np.sum(~data.is_test), np.sum(data.is_test)) == (train, test)
     assert data.image_shape == shape
-    assert f"{train:,} + {test:,} pictures" in data.source
+    assert f"{train:,} + {test:,} images" in data.source
 
 
 def test_real_femnist_writers(shared_data):

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from fedlab_support import FedAvg, Federation, LocalTraining, small_cnn, uniform
 from fedlab_support.core.messages import Message, Server
-from fedlab_support.federation.federation import Samples
 from fedlab_support.federation.partition import by_domain
+from fedlab_support.federation.samples import Samples
 from fedlab_support.methods import FedBN
 from tests.probe import AwkwardNet
 from tests.runs import (

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from fedlab_support import FedAvg, FedDG, Federation, LocalTraining, Run, small_cnn
 from fedlab_support.core.messages import Broadcast
 from fedlab_support.core.metrics import task
-from fedlab_support.federation.federation import Batch
 from fedlab_support.federation.partition import iid
+from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import feddg
 from fedlab_support.methods.shared.samples import others
 from fedlab_support.training.context import ClientContext

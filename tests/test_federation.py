@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fedlab_support.federation import federation as federation_module
-from fedlab_support.federation.federation import Federation, Samples, Store
+from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_domain, by_owner, iid, leave_out
+from fedlab_support.federation.samples import Samples, Store
 from tests.tiny import tiny_data
 
 DATA = tiny_data()
@@ -89,7 +90,9 @@ def test_a_sample_that_is_held_twice_is_refused(overlap):
 
 def test_a_test_sample_in_a_client_is_refused_with_the_cure():
     leaky = [*PARTS[:-1], np.append(PARTS[-1], np.flatnonzero(DATA.is_test)[0])]
-    with pytest.raises(ValueError, match=r"testing.*found 1; deal leave_out\(data\)"):
+    with pytest.raises(
+        ValueError, match=r"test samples.*found 1; partition leave_out\(data\)"
+    ):
         Federation.build(DATA, leaky)
 
 
@@ -101,7 +104,7 @@ def test_a_held_out_sample_in_a_client_is_refused_with_the_cure():
 
 
 def test_an_unknown_held_out_domain_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"domain 1'\], found 'usps'; pick one"):
+    with pytest.raises(ValueError, match=r"domain 1'\], found 'usps'"):
         Federation.build(DATA, PARTS, held_out="usps")
 
 

@@ -1,4 +1,4 @@
-"""FedGCR: prompts that depend on the picture, and two contrastive losses."""
+"""FedGCR: prompts that depend on the image, and two contrastive losses."""
 
 import math
 from dataclasses import replace
@@ -64,7 +64,7 @@ def cosine(a, b) -> float:
 
 
 def test_the_loss_is_that_of_the_equations(started):
-    """With z under three sets of weights, picture by picture."""
+    """With z under three sets of weights, image by image."""
     run, client, tau = started, 3, 0.3
     method = replace(TWO, gc_weight=0.7, ra_weight=0.4, temperature=tau)
     context, model = visit_in(run, client), run.model.eval()
@@ -302,7 +302,7 @@ class Anew(FedGCR):
 
 
 def test_with_and_without_what_is_kept_training_is_the_same(federation):
-    """To the bit where a picture's features do not depend on its batch."""
+    """To the bit where an image's features do not depend on its batch."""
     kept, anew = (run_of(m, federation, 3) for m in (TWO, Anew(num_groups=2)))
     assert distance(kept, anew) < 1e-6
 
@@ -384,7 +384,7 @@ def test_pictures_that_were_changed_are_seen_as_they_are(federation):
     model, batch = run.model, federation.client(4).train.batch(np.arange(5))
     dark, context = Darker().apply(None, batch, None, None), visit_in(run, 4, training)
     TWO.loss(model, dark, context)
-    assert context.cache == {}, "these pictures do not come again"
+    assert context.cache == {}, "these images do not come again"
     h = model.prompts.customise(model.look(dark.x))
     told, memory = context.received.shared, context.memory
     known = torch.cat([memory["representation"][None], told["centres"]])

@@ -14,8 +14,8 @@ from fedlab_support import FedAvg, Federation, LocalTraining, Run, small_cnn, un
 from fedlab_support.core.messages import Broadcast
 from fedlab_support.core.metrics import task
 from fedlab_support.engines import Faults
-from fedlab_support.federation.federation import Batch
 from fedlab_support.federation.partition import by_owner, iid
+from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FedMix
 from fedlab_support.models import small_unet
 from fedlab_support.training.context import ClientContext

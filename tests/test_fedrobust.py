@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedlab_support import LocalTraining, report_cnn, small_cnn
-from fedlab_support.federation.federation import Batch
+from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FedRobust
 from fedlab_support.training.loop import take_step
 from tests.probe import AwkwardNet, LookTwice

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedlab_support import LocalTraining, small_cnn
-from fedlab_support.federation.federation import Batch
+from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FedAvg, FedSAM, HarmoFL
 from fedlab_support.training.loop import take_step
 from fedlab_support.training.optimisers import SAM, FusedSGD

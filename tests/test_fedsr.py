@@ -15,8 +15,8 @@ from fedlab_support.core.messages import Broadcast
 from fedlab_support.core.metrics import task
 from fedlab_support.core.rng import layer_noise
 from fedlab_support.engines.local import LocalEngine
-from fedlab_support.federation.federation import Batch
 from fedlab_support.federation.partition import by_owner
+from fedlab_support.federation.samples import Batch
 from fedlab_support.models import GaussianHead
 from fedlab_support.training.context import ClientContext
 from fedlab_support.training.loop import take_step

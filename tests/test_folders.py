@@ -1,4 +1,4 @@
-"""Pictures in folders and in zips: what is read, how it is split, what is refused."""
+"""Images in folders and in zips: what is read, how it is split, what is refused."""
 
 import io
 import zipfile
@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedlab_support.data import available, from_folders, load
-from fedlab_support.data import layouts as picture_sets
+from fedlab_support.data import available, from_folders, layouts, load
 from fedlab_support.data.folders import drawn_split
 from fedlab_support.data.trees import Tree, decode
 
@@ -33,7 +32,7 @@ def a_picture(seed: int, kind: str = "PNG", mode: str = "RGB", side: int = 9) ->
 def a_tree(
     layout, each: int = 2, inside: str = "set", end: str = "png"
 ) -> dict[str, bytes]:
-    """Some pictures of every domain and class of a published set, by path."""
+    """Some images of every domain and class of a published set, by path."""
     paths = [
         f"{inside}/{domain}/{label}/{label}_{i}.{end}"
         for domain in layout.domains
@@ -102,11 +101,11 @@ def test_an_order_keeps_what_it_names(tmp_path):
 def test_levels_and_files_that_do_not_matter(tmp_path):
     files = {f"x/y/{name}": content for name, content in SMALL.items()}
     files = {name.replace("/dog/", "/images/dog/"): c for name, c in files.items()}
-    extras = {"x/readme.txt": b"", "x/logo.png": b"no picture", "x/y/.dog.png": b""}
+    extras = {"x/readme.txt": b"", "x/logo.png": b"no image", "x/y/.dog.png": b""}
     write(tmp_path / "mine", files | extras | {"__MACOSX/photo/dog/._1.png": b"?"})
     assert len(from_folders(tmp_path / "mine", 8)) == 30
     write(tmp_path / "empty", {"a.txt": b"", "b/c.png": b""})
-    with pytest.raises(ValueError, match=r"expected pictures \(.*found none"):
+    with pytest.raises(ValueError, match=r"expected images \(.*found none"):
         from_folders(tmp_path / "empty")
 
 
@@ -226,22 +225,22 @@ def test_identical_files_are_never_divided():
 
 
 def test_a_part_of_pacs_says_so(tmp_path):
-    write_zip(tmp_path / "PACS.zip", a_tree(picture_sets.PACS, 5, "PACS/kfold"))
+    write_zip(tmp_path / "PACS.zip", a_tree(layouts.PACS, 5, "PACS/kfold"))
     data = load("pacs", root=tmp_path)
     assert data.name == "pacs" and data.image_shape == (3, 64, 64)
     assert data.domain_names == ("art_painting", "cartoon", "photo", "sketch")
     assert data.class_names[0] == "dog" and data.class_names[6] == "person"
-    assert "140 of 9,991 pictures; a fifth of each class" in data.source
+    assert "140 of 9,991 images; a fifth of each class" in data.source
     assert data.is_test.sum() == 28
     assert available(tmp_path).loc["pacs", "here"] == "yes"
 
 
 def pacs_lists(first: int = 1) -> dict[str, bytes]:
-    """Lists in which every second picture is for testing."""
+    """Lists in which every second image is for testing."""
     files = {}
-    for domain in picture_sets.PACS.domains:
+    for domain in layouts.PACS.domains:
         lines = {"train": [], "crossval": []}
-        for number, label in enumerate(picture_sets.PACS.classes, start=first):
+        for number, label in enumerate(layouts.PACS.classes, start=first):
             for i in range(4):
                 part = "crossval" if i % 2 else "train"
                 lines[part].append(f"{domain}/{label}/{label}_{i}.png {number}")
@@ -251,11 +250,11 @@ def pacs_lists(first: int = 1) -> dict[str, bytes]:
 
 
 def test_published_lists_are_followed_and_their_numbers_checked(tmp_path):
-    files = a_tree(picture_sets.PACS, 3, "kfold")
+    files = a_tree(layouts.PACS, 3, "kfold")
     write(tmp_path / "PACS", files | pacs_lists())
     data = load("pacs", root=tmp_path, size=4)
     assert np.array_equal(data.is_test, np.arange(len(data)) % 3 == 1)
-    assert "84 of 9,991 pictures; split as published" in data.source
+    assert "84 of 9,991 images; split as published" in data.source
     write(tmp_path / "PACS", pacs_lists(first=0))
     with pytest.raises(ValueError, match=r"art_painting_train.*/dog/.* 1'"):
         load("pacs", root=tmp_path, size=4)
@@ -265,18 +264,18 @@ def test_published_lists_are_followed_and_their_numbers_checked(tmp_path):
 
 def test_counts_and_names_are_those_of_the_published_set(tmp_path):
     path = tmp_path / "office31.zip"
-    files = a_tree(picture_sets.OFFICE10, 1)
+    files = a_tree(layouts.OFFICE10, 1)
     write_zip(path, files)
     with pytest.raises(ValueError, match=r"31 classes in amazon.*bike_helmet"):
         load("office31", root=tmp_path)
     few = {f"set/dslr/mug/{i}.png": a_picture(i, side=4) for i in range(8)}
     write_zip(path, files | few)
-    with pytest.raises(ValueError, match="at most 157 pictures in dslr"):
+    with pytest.raises(ValueError, match="at most 157 images in dslr"):
         load("office10", root=tmp_path)
     write_zip(path, files | {"set/caltech/mug/1.png": a_picture(0)})
     with pytest.raises(ValueError, match=r"expected a domain .* found 'caltech'"):
         load("office10", root=tmp_path)
-    whole = a_tree(picture_sets.OFFICE31, 1)
+    whole = a_tree(layouts.OFFICE31, 1)
     write_zip(path, whole | {"set/dslr/trashcan/1.png": a_picture(0)})
     assert len(load("office31", root=tmp_path, size=4)) == 94  # another spelling
     write_zip(path, whole | {"set/dslr/lamp/1.png": a_picture(0)})
@@ -285,10 +284,10 @@ def test_counts_and_names_are_those_of_the_published_set(tmp_path):
 
 
 def test_ten_classes_of_office31_are_renumbered_and_split_alike(tmp_path):
-    write_zip(tmp_path / "office31.zip", a_tree(picture_sets.OFFICE31, 6, "x/images"))
+    write_zip(tmp_path / "office31.zip", a_tree(layouts.OFFICE31, 6, "x/images"))
     ten, whole = (load(name, tmp_path, 4) for name in ("office10", "office31"))
     assert ten.class_names[2] == "calculator" and ten.labels.max() == 9
-    assert "180 of 1,410 pictures" in ten.source
+    assert "180 of 1,410 images" in ten.source
     assert "without the caltech domain" in ten.source
     places = np.array([ten.class_names.index(n) if n in ten.class_names else -1
                        for n in whole.class_names])  # fmt: skip
@@ -299,8 +298,8 @@ def test_ten_classes_of_office31_are_renumbered_and_split_alike(tmp_path):
 
 
 def test_caltech_folders_are_renamed(tmp_path):
-    files = a_tree(picture_sets.OFFICE_CALTECH10, 1, "office_caltech_10")
-    for old, new in picture_sets.OFFICE_CALTECH10.also.items():
+    files = a_tree(layouts.OFFICE_CALTECH10, 1, "office_caltech_10")
+    for old, new in layouts.OFFICE_CALTECH10.also.items():
         content = files.pop(f"office_caltech_10/caltech/{new}/{new}_0.png")
         files[f"office_caltech_10/caltech/{old}/{old}_0.png"] = content
     write(tmp_path, files)
@@ -310,7 +309,7 @@ def test_caltech_folders_are_renamed(tmp_path):
 
 
 def test_real_world_is_spelled_in_many_ways(tmp_path):
-    files = a_tree(picture_sets.OFFICE_HOME, 1, end="jpg")
+    files = a_tree(layouts.OFFICE_HOME, 1, end="jpg")
     files = {n.replace("Real_World", "Real World"): c for n, c in files.items()}
     write(tmp_path / "office_home", files | {"set/ImageInfo.csv": b""})
     data = load("office_home", root=tmp_path, size=4)
@@ -319,7 +318,7 @@ def test_real_world_is_spelled_in_many_ways(tmp_path):
 
 
 def test_domainnet_is_ten_classes_of_several_zips(tmp_path):
-    layout = picture_sets.DOMAINNET10
+    layout = layouts.DOMAINNET10
     (tmp_path / "domainnet").mkdir()
     files = a_tree(layout, 3, ".")
     for domain in layout.domains:
@@ -348,7 +347,7 @@ def test_real_office10(shared_data):
     data = load("office10", root=shared_data, size=96)
     assert np.bincount(data.domain).tolist() == [863, 143, 265]
     assert data.image_shape == (3, 96, 96)
-    assert "1,271 of 1,410 pictures" in data.source
+    assert "1,271 of 1,410 images" in data.source
     counts = [120, 112, 124, 125, 123, 139, 148, 128, 116, 136]
     assert np.bincount(data.labels).tolist() == counts
     shares = np.bincount(data.domain[data.is_test]) / np.bincount(data.domain)

@@ -15,8 +15,8 @@ from fedlab_support import FedAvg, Federation, LocalTraining, Run, small_cnn, un
 from fedlab_support.core.messages import Broadcast, Message, Server
 from fedlab_support.core.metrics import task
 from fedlab_support.engines import Faults
-from fedlab_support.federation.federation import Batch
 from fedlab_support.federation.partition import by_owner, iid
+from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FPL
 from fedlab_support.methods.shared.clustering import finch
 from fedlab_support.models import small_unet

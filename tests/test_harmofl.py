@@ -1,4 +1,4 @@
-"""HarmoFL: one amplitude for all pictures, said once, and sharpness-aware steps."""
+"""HarmoFL: one amplitude for all images, said once, and sharpness-aware steps."""
 
 import copy
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def pictures(shape, num: int = 4, seed: int = 0) -> torch.Tensor:
 
 
 def seen(shape, whole: bool, seed: int = 1) -> AmplitudeNorm:
-    """A layer that knows the amplitude of other pictures."""
+    """A layer that knows the amplitude of other images."""
     layer = AmplitudeNorm(shape, whole).double()
     layer.observe(pictures(shape, 5, seed), decay=0.1)
     return layer
@@ -61,7 +61,7 @@ def seen(shape, whole: bool, seed: int = 1) -> AmplitudeNorm:
 def test_at_frequency_0_each_channel_moves_to_the_common_brightness(shape):
     layer, x = seen(shape, whole=False), pictures(shape)
     change = layer(x) - x
-    assert change.flatten(2).std(2).max() < 1e-12, "constant per picture and channel"
+    assert change.flatten(2).std(2).max() < 1e-12, "constant per image and channel"
     assert change.abs().max() > 0.01
     mean, num = layer(x).mean((2, 3)), shape[1] * shape[2]
     common = (layer.amplitude.flatten() / num).expand_as(mean)
@@ -92,7 +92,7 @@ def test_done_twice_is_done_once(shape, whole):
 
 
 def slowly(x: np.ndarray, common: np.ndarray, whole: bool) -> np.ndarray:
-    """The same picture by picture and channel by channel, in NumPy."""
+    """The same image by image and channel by channel, in NumPy."""
     result = np.empty_like(x)
     for i, picture in enumerate(x):
         for c, channel in enumerate(picture):

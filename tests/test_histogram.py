@@ -177,11 +177,11 @@ def test_the_divergence_is_symmetric_and_0_only_between_equals():
 def test_the_layer_hands_on_what_it_gets_and_keeps_nothing():
     layer, x = FeatureHistogram(), torch.randn(4, 3, 2, 5, requires_grad=True)
     network = nn.Sequential(nn.Identity(), layer)
-    with layer.listening() as heard:
+    with layer.listening() as recorded:
         assert network(x) is x and network(2 * x) is not x
-    assert len(heard) == 2 and heard[0] is x
-    assert network(x) is x and len(heard) == 2, "nobody listens any more"
-    assert not layer.state_dict() and layer._heard is None
+    assert len(recorded) == 2 and recorded[0] is x
+    assert network(x) is x and len(recorded) == 2, "nobody listens any more"
+    assert not layer.state_dict() and layer._recorded is None
 
 
 def test_values_are_taken_from_all_pictures_and_pixels():

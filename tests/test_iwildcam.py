@@ -67,7 +67,7 @@ def test_the_official_layout_is_read(tmp_path):
     red = data.images[:, 0].mean(axis=(1, 2))
     assert np.allclose(red[[0, 1, 2, 4, 8]], [0, 20, 40, 80, 160], atol=3)
     assert np.array_equal(data.images[3, 0], data.images[3, 2])  # a grey one
-    assert "9 of 203,029 pictures" in data.source
+    assert "9 of 203,029 images" in data.source
 
 
 def test_size_resizes_and_the_folder_may_have_a_shorter_name(tmp_path):
@@ -126,9 +126,9 @@ def test_a_damaged_copy_is_named(tmp_path, change, words):
 
 
 def test_more_than_was_published_is_another_set(tmp_path, monkeypatch):
-    monkeypatch.setattr(iwildcam, "PICTURES", 8)
+    monkeypatch.setattr(iwildcam, "IMAGES", 8)
     write(tmp_path, a_tree())
-    with pytest.raises(ValueError, match=r"8 pictures, found .*this is not iWildCam"):
+    with pytest.raises(ValueError, match=r"8 images, found .*this is not iWildCam"):
         load("iwildcam", tmp_path)
 
 

@@ -142,7 +142,7 @@ def test_one_full_batch_step_each_is_one_step_on_the_union(federation):
     run = Run(FedAvg(), federation, linear, training, workers=1)
     weight, bias = (run.server.weights[f"1.{n}"].clone() for n in ("weight", "bias"))
     rows = torch.from_numpy(federation.rows)
-    x = federation.store.pictures(rows).flatten(1)
+    x = federation.store.inputs(rows).flatten(1)
     weight.requires_grad_(), bias.requires_grad_()
     loss = torch.nn.functional.cross_entropy(
         x @ weight.T + bias, federation.store.labels[rows]

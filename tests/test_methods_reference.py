@@ -10,7 +10,7 @@ from torch import nn
 
 from fedlab_support.core.messages import Broadcast, Message, Server
 from fedlab_support.core.metrics import task
-from fedlab_support.federation.federation import Batch
+from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FedAvg, FedAvgM, FedProx
 from fedlab_support.training.context import ClientContext
 from fedlab_support.training.loop import take_step

@@ -234,7 +234,9 @@ def test_vectors_of_another_length_are_refused_with_a_cure(spoil):
         lambda: alignment(off, u),
         lambda: uniformity(off),
     ):
-        with pytest.raises(ValueError, match=r"length 1, found .* off by.*normalize"):
+        with pytest.raises(
+            ValueError, match=r"length 1, found .* differs by.*normalize"
+        ):
             measure()
     assert alignment(u.float(), F.normalize(3 * v.float())) == pytest.approx(
         alignment(u, v), rel=1e-5

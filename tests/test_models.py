@@ -137,7 +137,7 @@ def test_a_stage_that_the_model_lacks_is_refused(wanted):
 def test_two_layers_of_one_name_in_a_stage_are_refused():
     model = small_cnn(*FEMNIST)
     insert(model, 1, "noise", nn.ReLU())
-    with pytest.raises(ValueError, match="stage 1 has a layer 'noise' already"):
+    with pytest.raises(ValueError, match="stage 1 already has a layer 'noise'"):
         insert(model, 1, "noise", nn.ReLU())
 
 
@@ -183,7 +183,7 @@ def test_dropout_is_idle_in_evaluation_and_at_rate_zero_and_draws_nothing():
 
 
 def test_dropout_outside_a_visit_is_refused():
-    with pytest.raises(RuntimeError, match="outside a visit"):
+    with pytest.raises(RuntimeError, match="outside local training"):
         Dropout(0.5)(torch.ones(3))
 
 

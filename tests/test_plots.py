@@ -278,7 +278,7 @@ def test_curves_show_the_mean_over_seeds_in_per_cent():
     assert "Line: mean, band: ± s.d., 3 seeds." in notes
     assert "Accuracy (%)" in notes
     lone = [text.get_text() for text in texts(plots.learning_curves(history()))]
-    assert "One seed: no spread is known." in lone
+    assert "One seed, so no spread." in lone
 
 
 def test_curves_refuse_what_they_cannot_show():
@@ -500,7 +500,7 @@ def test_domains_keep_their_legend_above_the_dots_and_their_unit():
     found = [text.get_text() for text in texts(figure)]
     assert {"Loss", "Held-out domain", "Dot: mean, bar: ± s.d., 3 seeds."} <= set(found)
     lone = plots.accuracy_by_domain(unseen().assign(num_seeds=1, sd=np.nan))
-    assert "One seed: no spread is known." in [text.get_text() for text in texts(lone)]
+    assert "One seed, so no spread." in [text.get_text() for text in texts(lone)]
 
 
 def test_domains_refuse_what_they_cannot_show():
@@ -663,7 +663,7 @@ def test_tables_are_saved_to_compute_with_and_to_read(tmp_path):
 
 @pytest.mark.parametrize("formats", ["csv", [], ["csv", "html"]])
 def test_other_formats_of_tables_are_refused(tmp_path, formats):
-    with pytest.raises(ValueError, match=r"out of \['csv', 'md', 'tex'\]"):
+    with pytest.raises(ValueError, match=r"with some of \['csv', 'md', 'tex'\]"):
         plots.save_table(grid(), "grid", tmp_path, formats)
     assert list(tmp_path.iterdir()) == []
 

@@ -148,7 +148,7 @@ def damaged(folder: Path, **changes) -> Path:
 def test_damage_is_named_with_the_cure(tmp_path, capsys):
     folder = tmp_path / "01_fedavg"
     path = damaged(folder, plot="no_such_plot")
-    with pytest.raises(ValueError, match=r"out of \['accuracy.*found 'no_such_plot'"):
+    with pytest.raises(ValueError, match=r"in \['accuracy.*found 'no_such_plot'"):
         draw_again(path)
     with pytest.raises(ValueError, match=r"TypeError.*'colour'"):
         draw_again(damaged(folder, options={"colour": "red"}))
@@ -243,7 +243,7 @@ def test_a_figure_is_drawn_in_another_size(tmp_path):
     assert pixels(path.with_suffix(".png")).shape[:2] == (840, 2070)
     with pytest.raises(SystemExit):
         main([str(tmp_path), "--size", "single"])
-    with pytest.raises(ValueError, match=r"out of \['single', 'double', 'slide'\]"):
+    with pytest.raises(ValueError, match=r"in \['single', 'double', 'slide'\]"):
         draw_again(path, size="column")
     wire = next(path for path in STORED if path.name == "wire")
     with pytest.raises(ValueError, match="draw_wire takes no size"):

@@ -140,7 +140,7 @@ def test_neither_does_it_in_a_run(federation):
     run = a_run(federation, Privacy(), TRAINING, LastStepDiverges("equal"))
     run.job = replace(run.job, training=LocalTraining(lr=10.0, batch_size=99))
     run.engine.open(run.job)
-    with pytest.warns(UserWarning, match="client 1 is left out.*length became"):
+    with pytest.warns(UserWarning, match="client 1 is left out.*norm became"):
         run.step()
     assert set(run.wire.query("client == 1").direction) == {"down"}
 
@@ -372,7 +372,7 @@ def test_a_method_that_introduces_clients_is_refused(federation):
 
 
 def test_clients_that_do_not_count_the_same_are_refused(federation):
-    with pytest.raises(ValueError, match=r"'examples', say FedProx\(weighting='equal'"):
+    with pytest.raises(ValueError, match=r"'examples'; use FedProx\(weighting='equal'"):
         a_run(federation, Privacy(), method=FedProx())
 
 
@@ -406,7 +406,7 @@ def test_fedbn_is_welcome_as_long_as_no_batchnorm_travels(federation):
             return {"size": torch.tensor([float(len(context.client.train))])}
 
     run = a_run(federation, Privacy(), TRAINING, Gossips("equal"), model=normed)
-    with pytest.warns(UserWarning, match=r"report of \['size'\]; correct"):
+    with pytest.warns(UserWarning, match=r"upload of \['size'\]; correct"):
         run.step()
     assert run.messages == []
     assert run.wire.query("part == 'upload'").empty, "nothing has left"

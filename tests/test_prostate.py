@@ -162,9 +162,13 @@ HOLED[2, 2, 2] = np.nan
         (CASE, a_volume(0)[:2], r"at least three slices, found shape \(8, 8, 2\)"),
         (CASE, a_volume(0)[:0], r"at least three slices, found shape"),
         (CASE, HOLED, "expected finite numbers"),
-        (CASE, a_volume(0)[None], "is it one volume"),
+        (CASE, a_volume(0)[None], "is this a single"),
         (CASE, a_volume(0)[:, :6], r"square slices .* found 8x6 pixels of 0.5x0.5 mm"),
-        (MASK, a_volume(0), r"HK/Case00_seg.* expected a mask of 0, 1 and 2, found"),
+        (
+            MASK,
+            a_volume(0),
+            r"HK/Case00_seg.* expected a mask with values 0, 1 and 2, found",
+        ),
     ],
 )
 def test_volumes_that_do_not_fit_are_named(folder, name, values, message):

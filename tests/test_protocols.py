@@ -72,9 +72,9 @@ def test_pairs_may_be_given_and_no_domain_judges_itself():
     data = named(PACS)
     found = leave_two_domains_out(data, deal, validated_by={"photo": "sketch"})
     assert [f.held_out_domains for f in found.values()] == [("sketch", "photo")]
-    with pytest.raises(ValueError, match=r"validate for 'photo', found itself.*oracle"):
+    with pytest.raises(ValueError, match=r"validate 'photo', found itself.*oracle"):
         leave_two_domains_out(data, deal, validated_by={"photo": "photo"})
-    with pytest.raises(ValueError, match="found 'quickdraw'; pick one"):
+    with pytest.raises(ValueError, match="found 'quickdraw'"):
         leave_two_domains_out(data, deal, validated_by={"photo": "quickdraw"})
 
 
@@ -198,7 +198,7 @@ def test_a_rule_without_its_rows_says_how_to_get_them():
     table = history(held_out="sketch").table()
     with pytest.raises(ValueError, match=r"to choose on; leave_two_domains_out holds"):
         reported(table, "best_held_out_val")
-    with pytest.raises(ValueError, match=r"Federation\.build\(…, val=0\.1\) keeps"):
+    with pytest.raises(ValueError, match=r"Federation\.build\(…, val=0\.1\) sets"):
         reported(table[table["split"] != "val"], "best_val")
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.ndimage import gaussian_filter, rotate
 
 from fedlab_support import leave_one_domain_out, rotated
-from fedlab_support.data.rotation import REPORT_DEGREES, turn
+from fedlab_support.data.rotation import REPORT_DEGREES, rotate_images
 from fedlab_support.federation.partition import by_domain, iid, leave_out
 from tests.tiny import tiny_data
 
@@ -23,7 +23,7 @@ def one_pixel(row: int, column: int, size: int = 8) -> np.ndarray:
 
 
 def blob(size: int = 28) -> np.ndarray:
-    """A smooth picture that no turn maps to itself, dark at the border."""
+    """A smooth image that no turn maps to itself, dark at the border."""
     ink = np.zeros((size, size))
     ink[6:9, 8:20] = ink[9:21, 8:11] = 255
     return gaussian_filter(ink, 1.5).round().astype(np.uint8)[None, None]
@@ -36,24 +36,24 @@ def blob(size: int = 28) -> np.ndarray:
 )
 def test_a_quarter_turn_goes_clockwise(degrees, end):
     """The pixel near the upper left corner comes to the upper right one."""
-    assert np.array_equal(turn(one_pixel(0, 1), degrees), one_pixel(*end))
+    assert np.array_equal(rotate_images(one_pixel(0, 1), degrees), one_pixel(*end))
 
 
 @pytest.mark.parametrize("degrees", [15, 30, 45, 60, 75, -20])
 def test_any_turn_is_that_of_scipy_clockwise(degrees):
     images = blob()
-    found = turn(images, degrees)[0, 0].astype(int)
+    found = rotate_images(images, degrees)[0, 0].astype(int)
     # SciPy counts counter-clockwise too.
     expected = rotate(images[0, 0].astype(float), -degrees, reshape=False, order=1)
     assert np.abs(found - expected).max() < 3
-    assert np.abs(found - np.rot90(found, 2)).max() > 100, "the picture is asymmetric"
+    assert np.abs(found - np.rot90(found, 2)).max() > 100, "the image is asymmetric"
     back = rotate(images[0, 0].astype(float), degrees, reshape=False, order=1)
     assert np.abs(found - back).max() > 50, "the other way round would show"
 
 
 def test_corners_that_come_in_are_dark():
     bright = np.full((1, 1, 28, 28), 200, dtype=np.uint8)
-    turned = turn(bright, 45)[0, 0]
+    turned = rotate_images(bright, 45)[0, 0]
     assert turned[0, 0] == turned[0, -1] == turned[-1, 0] == turned[-1, -1] == 0
     assert turned[14, 14] == 200
 
@@ -61,9 +61,9 @@ def test_corners_that_come_in_are_dark():
 def test_every_picture_and_channel_is_turned_by_itself():
     images = np.concatenate([blob(), blob()[..., ::-1]]).repeat(3, axis=1)
     images[:, 1] //= 2
-    together = turn(images, 30)
+    together = rotate_images(images, 30)
     for i, c in np.ndindex(2, 3):
-        alone = turn(images[i : i + 1, c : c + 1], 30)
+        alone = rotate_images(images[i : i + 1, c : c + 1], 30)
         assert np.array_equal(together[i, c], alone[0, 0])
     assert together.dtype == np.uint8 and together.shape == images.shape
 
@@ -82,7 +82,7 @@ def test_every_owner_is_turned_by_one_angle_test_pictures_too():
     for owner in range(14):
         rows = data.owner == owner
         (number,) = np.unique(data.domain[rows])
-        expected = turn(DATA.images[rows], REPORT_DEGREES[number])
+        expected = rotate_images(DATA.images[rows], REPORT_DEGREES[number])
         assert np.array_equal(data.images[rows], expected)
     moved = (data.images != DATA.images).any((1, 2, 3))
     assert not moved[data.domain == 0].any(), "0 degrees are untouched"

@@ -105,7 +105,7 @@ def test_an_empty_mask_has_a_gradient_and_a_perfect_guess_no_loss():
 DATA_MASK = torch.tensor([[1.0, 1, -1], [-1, 1, -1]])
 
 
-# --- pictures and masks -------------------------------------------------------------
+# --- images and masks -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_what_needs_classes_refuses_masks_by_name():
         "class_counts": federation.class_counts,
         "rotated": lambda: rotated(DATA, (0, 90)),
     }.items():
-        with pytest.raises(ValueError, match=f"^{name} needs one class per picture"):
+        with pytest.raises(ValueError, match=f"^{name} needs one class per image"):
             call()
 
 

@@ -75,7 +75,9 @@ def test_streams_leave_the_global_generators_alone():
 
 
 def test_noise_outside_a_visit_is_refused_with_a_cure():
-    with pytest.raises(RuntimeError, match=r"outside a visit.*expected.*model\.eval"):
+    with pytest.raises(
+        RuntimeError, match=r"outside local training.*expected.*model\.eval"
+    ):
         current_layer_noise()
 
 

@@ -237,7 +237,7 @@ def a_restyled_visit(federation, training=TRAINING, num: int = 3):
 
 
 def slow(model, context, rows, number: int, strength: float) -> torch.Tensor:
-    """Each picture on its own: colours, transfer, shades, normalised."""
+    """Each image on its own: colours, transfer, shades, normalised."""
     data, made = context.client.train.store.data, []
     for row in rows:
         picture = (
@@ -298,7 +298,7 @@ def test_without_a_choice_every_picture_gets_the_first_style(model, federation):
 
 
 def test_what_is_kept_has_the_bits_of_what_is_made_again(model, federation):
-    """The batch in which a picture first comes does not decide its copy."""
+    """The batch in which an image first comes does not decide its copy."""
     context = a_restyled_visit(federation)
     mine, n = context.client.train, len(context.client.train)
     orders = [torch.randperm(n).split(5), torch.arange(n).split(1), [torch.arange(n)]]

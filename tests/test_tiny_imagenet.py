@@ -63,7 +63,7 @@ def test_folder_and_zip_in_the_official_layout(tmp_path):
     red = data.images[:, 0].mean(axis=(1, 2))
     assert np.allclose(red[6:], [10, 70, 130], atol=2)
     assert np.array_equal(data.images[1, 0], data.images[1, 2])  # a grey one
-    assert "6 + 3 pictures" in data.source and "of 100,000 + 10,000" in data.source
+    assert "6 + 3 images" in data.source and "of 100,000 + 10,000" in data.source
     assert load("tiny_imagenet", tmp_path / "a", 16).image_shape == (3, 16, 16)
 
 
@@ -73,10 +73,10 @@ UNKNOWN = b"val_0.JPEG\tn9\nval_1.JPEG\tn9\nval_2.JPEG\tn9"
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"val/images/val_7.JPEG": a_jpeg(1)}, r"found 'val_7.JPEG' without"),
-        ({"val/images/val_1.JPEG": None}, r"found 'val_1.JPEG' without"),
-        ({"val/val_annotations.txt": UNKNOWN}, "found 'n9' without"),
-        ({"val/val_annotations.txt": None}, r"6 training pictures and 0 lists"),
+        ({"val/images/val_7.JPEG": a_jpeg(1)}, r"found no match for 'val_7.JPEG'"),
+        ({"val/images/val_1.JPEG": None}, r"found no match for 'val_1.JPEG'"),
+        ({"val/val_annotations.txt": UNKNOWN}, "found no match for 'n9'"),
+        ({"val/val_annotations.txt": None}, r"6 training images and 0 lists"),
         ({"train/n04067472/images/n_5.JPEG": a_jpeg(1)[:300]}, r"n_5\.JPEG in tiny-"),
     ],
 )

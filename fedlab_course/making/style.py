@@ -20,7 +20,8 @@ from torch.nn import functional as F
 from fedlab_support.core.messages import Tensors
 from fedlab_support.data import DomainData, load
 from fedlab_support.data.reading import resize
-from fedlab_support.federation.federation import Batch, Federation
+from fedlab_support.federation.federation import Federation
+from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FedAvg
 from fedlab_support.models.style.adain import OWN, SMALL
 from fedlab_support.models.style.network import mirrored

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedlab_support.data import DomainData, load
-from fedlab_support.federation.federation import Batch, Federation, Store
+from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import leave_out
+from fedlab_support.federation.samples import Batch, Store
 from fedlab_support.methods import FedAvg
 from fedlab_support.models.pretrained import timm_network
 from fedlab_support.models.prompted_vit import TINY, TINY_VIT, tiny_vit
@@ -116,9 +117,9 @@ def probed(weights: str | Path | None) -> dict[str, float]:
     data = load("digit_domains")
     with torch.random.fork_rng(devices=[]):
         model = tiny_vit(data.image_shape, data.num_classes, weights=weights)
-    pictures = Store(data).pictures
+    inputs = Store(data).inputs
     rows = torch.arange(len(data)).split(500)
-    z = torch.cat([model.look(pictures(part)) for part in rows]).numpy()
+    z = torch.cat([model.look(inputs(part)) for part in rows]).numpy()
     train = ~data.is_test
     z = (z - z[train].mean(0)) / (z[train].std(0) + 1e-6)
     found = LogisticRegression(C=0.1, max_iter=500).fit(z[train], data.labels[train])

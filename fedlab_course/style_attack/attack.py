@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from fedlab_support.core.checks import setting
 from fedlab_support.core.messages import Tensors
 from fedlab_support.data import DomainData
-from fedlab_support.federation.federation import Batch, Federation
+from fedlab_support.federation.federation import Federation
+from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FedAvg
 from fedlab_support.training.context import ClientContext
 

@@ -1,4 +1,4 @@
-"""Giving up a round that is in progress, from another thread."""
+"""Cancel a round in progress from another thread."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_ASKED: ContextVar[threading.Event | None] = ContextVar("asked_to_stop", default=None)
+_EVENT: ContextVar[threading.Event | None] = ContextVar("stop_event", default=None)
 
 
-class Stopped(Exception):  # noqa: N818 - nothing went wrong
-    """The round was given up between two visits; the run is as it was before it."""
+class Stopped(Exception):  # noqa: N818 - not an error
+    """The round was cancelled between two clients; the run is as before the round."""
 
 
 @contextmanager
 def stopping_on(event: threading.Event) -> Iterator[None]:
-    """Let rounds that this thread makes inside the block end once ``event`` is set."""
-    token = _ASKED.set(event)
+    """Cancel rounds that this thread runs inside the block once ``event`` is set."""
+    token = _EVENT.set(event)
     try:
         yield
     finally:
-        _ASKED.reset(token)
+        _EVENT.reset(token)
 
 
 def stop_check() -> Callable[[], None]:
-    """A function for any thread that raises Stopped once this thread's round must end.
+    """A function that raises Stopped, in any thread, once this thread's event is set.
 
     Outside a ``stopping_on`` block it never does.
     """
-    event = _ASKED.get()
+    event = _EVENT.get()
 
     def check() -> None:
         if event is not None and event.is_set():
-            raise Stopped("the round was stopped; nothing of it is kept")
+            raise Stopped("the round was stopped and discarded")
 
     return check

@@ -1,6 +1,6 @@
-"""What happened in a run, as tidy tables: measurements, wire traffic, absences.
+"""The history of a run as tidy tables: measurements, traffic, and absent clients.
 
-This module knows no torch: everything below it hands in plain numbers and texts.
+This module does not import torch: callers pass plain numbers and strings.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-    # tables are read long after training, and pandas is slow to import
+    # pandas is slow to import and only needed to read tables, after training
     import pandas as pd
 
 
 ALL_DOMAINS, ALL_CLIENTS = "", -1
 PERSONAL = "personal_"
-"""How a metric's name begins where clients predict with weights of their own."""
-GROUPS = {"sort": False, "dropna": False}  # in their order; empty cells are a group
+"""Prefix of metrics for which clients predict with their own personal weights."""
+GROUPS = {"sort": False, "dropna": False}  # keep the table's order and empty cells
 CONSTANTS = {"run": "str", "method": "str", "seed": "int64", "held_out": "str"}
 MEASURED = {
     "round": "int64",
@@ -53,10 +53,11 @@ EVENTS = {
 
 @dataclass
 class History:
-    """The record of one run; rows are appended in constant time.
+    """The record of one run; appending a row takes constant time.
 
-    run, method, seed, held_out: written into every row of the tables. `held_out` is
-    the domain that no client trains on, "" if there is none.
+    run, method, seed:  written into every row of the tables.
+    held_out:           also written there: the domain that no client trains on, "" if
+                        there is none.
     """
 
     run: str
@@ -76,13 +77,13 @@ class History:
         domain: str = ALL_DOMAINS,
         client: int = ALL_CLIENTS,
     ) -> None:
-        """Add one measurement; domain "" and client -1 mean "all of them"."""
+        """Add one measurement; domain "" and client -1 stand for all of them."""
         self.measured.append((round, split, domain, client, metric, float(value)))
 
     def add_wire(self, round: int, client: int, direction: str, **parts: int) -> None:
-        """Add what one client received ("down") or sent ("up"): bytes by name.
+        """Add the bytes that one client received ("down") or sent ("up"), by part.
 
-        Empty parts are left out. Raises ValueError for another direction.
+        Parts of zero bytes are left out. Raises ValueError for another direction.
         """
         if direction not in ("down", "up"):
             raise ValueError(f"direction must be 'down' or 'up', found {direction!r}")
@@ -91,9 +92,9 @@ class History:
             if num:
                 self.traffic.append((*where, name, int(num)))
 
-    def add_event(self, round: int, client: int, what: str, reason: str) -> None:
-        """Add that a client was left out of a round, or of the run, and why."""
-        self.absences.append((round, client, what, reason))
+    def add_event(self, round: int, client: int, event: str, reason: str) -> None:
+        """Record that a client was left out of a round, or of the run, and why."""
+        self.absences.append((round, client, event, reason))
 
     def table(self) -> pd.DataFrame:
         """Measurements: run, method, seed, held_out, round, …, metric, value."""
@@ -109,17 +110,17 @@ class History:
         return _frame([(self.run, *row) for row in self.absences], EVENTS)
 
     def empty(self) -> History:
-        """A history of the same run without rows: what one round adds to."""
+        """A history of the same run without rows, to record one round in."""
         return History(self.run, self.method, self.seed, self.held_out)
 
     def extend(self, other: History) -> None:
-        """Append all rows of `other`, in their order."""
+        """Append all rows of ``other``, in their order."""
         self.measured += other.measured
         self.traffic += other.traffic
         self.absences += other.absences
 
     def save(self, folder: str | Path) -> None:
-        """Write run.json, table.csv, wire.csv and events.csv; each appears whole."""
+        """Write run.json, table.csv, wire.csv and events.csv, each one atomically."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         constants = {name: getattr(self, name) for name in CONSTANTS}
@@ -130,9 +131,9 @@ class History:
 
     @classmethod
     def load(cls, folder: str | Path | Traversable) -> History:
-        """Read what `save` wrote, every float to the last bit.
+        """Read what ``save`` wrote; floats are restored exactly.
 
-        folder: on disk, or inside an archive as a `zipfile.Path`.
+        folder:  on disk, or inside an archive as a ``zipfile.Path``.
         Raises FileNotFoundError when the folder holds no saved history.
         """
         folder = Path(folder) if isinstance(folder, str) else folder
@@ -163,10 +164,10 @@ def concat(items: Iterable[History | pd.DataFrame]) -> pd.DataFrame:
 
 
 def as_participants(table: pd.DataFrame) -> pd.DataFrame:
-    """The same table, with test scores as the clients predict who took part.
+    """The same table, with the test scores of participating clients.
 
     Where a run has ``personal_…`` rows on test samples, because clients predict with
-    layers of their own, they take the place of those of a client never seen.
+    personal layers, they replace the rows of a client that never participated.
     """
     is_own = (table["split"] == "test") & table["metric"].str.startswith(PERSONAL)
     own = table[is_own]
@@ -178,11 +179,11 @@ def as_participants(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def last(table: pd.DataFrame, rounds: int = 1) -> pd.DataFrame:
-    """Average the last `rounds` evaluated rounds of every run.
+    """Average the last ``rounds`` evaluated rounds of every run.
 
-    table: tidy; further columns, such as a swept setting, are kept.
-    rounds: ≥ 1; a run with fewer evaluated rounds is averaged over those it has.
-    Returns a tidy table in which `round` is the last one averaged.
+    table:   tidy; further columns, such as a swept setting, are kept.
+    rounds:  ≥ 1; a run with fewer evaluated rounds is averaged over those it has.
+    Returns a tidy table in which ``round`` is the last one averaged.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, found {rounds}")
@@ -194,20 +195,20 @@ def last(table: pd.DataFrame, rounds: int = 1) -> pd.DataFrame:
 
 
 def summarise(table: pd.DataFrame, by: Sequence[str] = ("method",)) -> pd.DataFrame:
-    """Mean and standard deviation over seeds for every combination of `by`.
+    """Mean and standard deviation over seeds for every combination of ``by``.
 
     Rows of one seed are averaged first, so that each seed counts once.
-    Returns the columns `by`, mean, sd (n - 1 in the denominator; NaN for one seed)
+    Returns the columns ``by``, mean, sd (n - 1 in the denominator; NaN for one seed)
     and num_seeds.
-    Raises ValueError when unlike things would be averaged: several metrics or splits,
-    or rows of all clients or domains together with rows of single ones.
+    Raises ValueError when rows that differ in kind would be averaged: several metrics
+    or splits, or rows of all clients or domains mixed with rows of single ones.
     """
     by = list(by)
     for name in ("metric", "split"):
         _refuse_mixture(table, name, by, name in table and table[name].nunique() > 1)
-    for name, everything in (("domain", ALL_DOMAINS), ("client", ALL_CLIENTS)):
-        whole = table[name] == everything if name in table else table.index < 0
-        _refuse_mixture(table, name, by, whole.any() and not whole.all())
+    for name, all_of_them in (("domain", ALL_DOMAINS), ("client", ALL_CLIENTS)):
+        is_all = table[name] == all_of_them if name in table else table.index < 0
+        _refuse_mixture(table, name, by, is_all.any() and not is_all.all())
     seeds = table.groupby([*by, "seed"], as_index=False, **GROUPS)["value"].mean()
     values = seeds.groupby(by, **GROUPS)["value"]
     return values.agg(mean="mean", sd="std", num_seeds="count").reset_index()
@@ -220,9 +221,10 @@ def final(
     split: str = "test",
     rounds: int = 1,
 ) -> pd.DataFrame:
-    """Where runs ended: their last `rounds` evaluations, then mean and sd over seeds.
+    """Final scores: the last ``rounds`` evaluations, then mean and sd over seeds.
 
-    Counts all domains and clients together. Returns what `summarise` returns.
+    Uses the rows of all domains and clients together. Returns what ``summarise``
+    returns.
     """
     whole = (table["domain"] == ALL_DOMAINS) & (table["client"] == ALL_CLIENTS)
     chosen = table[whole & (table["metric"] == metric) & (table["split"] == split)]
@@ -232,25 +234,27 @@ def final(
 def participation(
     table: pd.DataFrame, num_clients: int, by: Sequence[str] = ("name", "seed")
 ) -> pd.DataFrame:
-    """How often each client took part, in each run.
+    """How often each client participated in each run.
 
-    table: tidy, all of a run: its last round counts, and its training rows (split
-           "train", metric "loss"), one per round and client whose message was accepted.
-    num_clients: of the federation; those never chosen get a row too.
-    by: columns that tell runs apart.
-    Returns `by`, client (0…num_clients - 1), times_chosen and share (of the rounds).
+    table:        tidy and complete: the number of rounds is that of the last one, and
+                  there is one training row (split "train", metric "loss") per round and
+                  client whose message was accepted.
+    num_clients:  of the federation; clients that were never chosen get a row too.
+    by:           columns that identify a run.
+    Returns ``by``, client (0…num_clients - 1), times_chosen and share (of the rounds).
     Raises ValueError when a run has no training rows, a client number is too large, or
-    `by` leaves several runs together.
+    ``by`` does not separate the runs.
     """
     by = columns_of(table, by)
     trained = (table["split"] == "train") & (table["metric"] == "loss")
     visits = table[trained & (table["client"] != ALL_CLIENTS)]
     runs = table.groupby(by, **GROUPS)["round"].max().rename("rounds").reset_index()
-    silent = runs.merge(visits[by].drop_duplicates(), how="left", indicator=True)
-    if len(silent := silent[silent["_merge"] != "both"]) or visits.empty:
+    merged = runs.merge(visits[by].drop_duplicates(), how="left", indicator=True)
+    untrained = merged[merged["_merge"] != "both"]
+    if len(untrained) or visits.empty:
         raise ValueError(
             "expected rows with split 'train' and metric 'loss' in every run, found "
-            f"none in {silent[by].values.tolist()[:3]}; keep them when filtering"
+            f"none in {untrained[by].values.tolist()[:3]}; keep them when filtering"
         )
     if (largest := visits["client"].max()) >= num_clients:
         raise ValueError(
@@ -274,11 +278,11 @@ def across_clients(
     split: str = "val",
     rounds: int = 5,
 ) -> pd.DataFrame:
-    """How evenly a run serves its clients: each one's last `rounds` evaluations.
+    """Spread over clients of the mean of each client's last ``rounds`` evaluations.
 
     Every client counts once, whatever its size.
-    Returns per run: `by`, num_clients (those measured), mean, sd (n in the
-    denominator), worst_tenth and best_tenth (mean of the lowest and highest tenth of
+    Returns per run: ``by``, num_clients (those measured), mean, sd (n in the
+    denominator), worst_tenth and best_tenth (mean over the lowest and highest tenth of
     the clients, rounded down, at least one client).
     Source: Li et al., ICLR 2020 (q-FFL), table 1.
     """
@@ -301,9 +305,9 @@ def by_client(
     split: str = "val",
     rounds: int = 5,
 ) -> pd.DataFrame:
-    """Where each client ended: its last `rounds` evaluations, averaged over seeds.
+    """Final score of each client: its last ``rounds`` evaluations, mean over seeds.
 
-    Returns `by`, client, mean and num_seeds. Raises ValueError as `across_clients`.
+    Returns ``by``, client, mean and num_seeds. Raises ValueError as ``across_clients``.
     """
     by = columns_of(table, by)
     each = _each_client(table, [*by, "seed"], metric, split, rounds)
@@ -314,7 +318,7 @@ def by_client(
 def columns_of(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
     """Return the names (or the one name) as a list.
 
-    Raises ValueError for a name that is no column of the table.
+    Raises ValueError for a name that is not a column of the table.
     """
     names = [names] if isinstance(names, str) else list(names)
     if unknown := [name for name in names if name not in table.columns]:
@@ -328,13 +332,13 @@ def columns_of(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
 def compare(
     ours: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str], scale: float = 100.0
 ) -> pd.DataFrame:
-    """Place a paper's numbers beside ours.
+    """Put a paper's numbers next to ours.
 
-    ours:  from `summarise`: columns `on`, mean, sd, num_seeds.
-    paper: columns `on`, value and, where the paper prints it, std.
-    scale: multiplies ours; 100 turns shares into the papers' per cent.
-    Returns `on`, ours, sd, num_seeds, paper, paper_sd, difference; NaN where the paper
-    has no number. Raises ValueError when no row finds its partner.
+    ours:   from ``summarise``: columns ``on``, mean, sd, num_seeds.
+    paper:  columns ``on``, value and, where the paper prints it, std.
+    scale:  multiplies ours; 100 turns shares into the papers' per cent.
+    Returns ``on``, ours, sd, num_seeds, paper, paper_sd and difference, NaN where the
+    paper has no number. Raises ValueError when no row of ours matches one of theirs.
     """
     on = list(on)
     mine = ours.rename(columns={"mean": "ours"})
@@ -344,7 +348,7 @@ def compare(
     both = mine.merge(printed, on=on, how="left", validate="many_to_one")
     if both["paper"].isna().all():
         raise ValueError(
-            f"no row of ours has a partner in the paper's table by {on}; ours: "
+            f"no row of ours matches the paper's table on {on}; ours: "
             f"{ours[on].values.tolist()}, paper: {paper[on].values.tolist()}"
         )
     both["difference"] = both["ours"] - both["paper"]
@@ -355,7 +359,7 @@ def compare(
 def _each_client(
     table: pd.DataFrame, runs: list[str], metric: str, split: str, rounds: int
 ) -> pd.DataFrame:
-    """One row per run and client: the mean of its last `rounds` evaluations."""
+    """One row per run and client: the mean of its last ``rounds`` evaluations."""
     runs = columns_of(table, dict.fromkeys(runs))
     single = (table["client"] != ALL_CLIENTS) & (table["domain"] == ALL_DOMAINS)
     chosen = table[single & (table["split"] == split)]
@@ -363,7 +367,7 @@ def _each_client(
         raise ValueError(
             f"expected rows of single clients with metric {metric!r} and split "
             f"{split!r}, found metrics {sorted(found)}; Federation.build(…, val=0.2) "
-            "keeps samples back to measure on"
+            "sets validation samples aside to measure on"
         )
     chosen = chosen[chosen["metric"] == metric]
     each = last(chosen, rounds).sort_values("client", kind="stable")
@@ -380,8 +384,8 @@ def _refuse_several_runs(table: pd.DataFrame, keys: list[str], by: list[str]) ->
         rest = [n for n in table.columns if n not in (*keys, *MEASURED, "run")]
         varied = [name for name in rest if table[name].nunique() > 1]
         raise ValueError(
-            f"expected one row per {', '.join(keys)}, found several, as if {by} left "
-            f"runs together; add what tells them apart: {varied or ['run']}"
+            f"expected one row per {', '.join(keys)}, found several; {by} does not "
+            f"separate the runs: add one of {varied or ['run']}"
         )
 
 
@@ -391,8 +395,8 @@ def _refuse_mixture(
     if is_mixed and name not in by:
         found = sorted(map(repr, table[name].unique().tolist()))[:6]
         raise ValueError(
-            f"expected one kind of {name}, found {', '.join(found)}; "
-            f"filter the table or add {name!r} to `by`"
+            f"expected one {name}, or only the rows of all of them, found "
+            f"{', '.join(found)}; filter the table or add {name!r} to by="
         )
 
 
@@ -409,9 +413,9 @@ def _rows(frame: pd.DataFrame) -> list[tuple]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside ``path`` to write to, which then takes its place.
+    """Yield a temporary path to write to, then move it to ``path`` atomically.
 
-    Nothing half-written is ever at ``path``, after a kill or on a full disk either.
+    ``path`` never holds a partial file, not even after a kill or on a full disk.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
@@ -427,7 +431,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _read(path: Path | Traversable, columns: dict[str, str]) -> pd.DataFrame:
-    """Read texts only and convert here: Python's float() is exact."""
+    """Read every cell as text and convert here, since Python's float() is exact."""
     import pandas as pd
 
     with path.open("r", encoding="utf-8", newline="") as file:

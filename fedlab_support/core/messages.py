@@ -1,7 +1,7 @@
-"""The wire: what the server holds, what it says, and what clients answer.
+"""Messages between server and clients: dictionaries of named tensors, nothing else.
 
-Only named tensors cross the network. From that follow the count of bytes, the record
-of what was disclosed, resuming, and running over a real network.
+This rule is what makes it possible to count bytes, to record what was disclosed, to
+resume a run, and to run over a real network.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ NUM_EXAMPLES_BYTES = 8
 """``Message.num_examples`` travels as one 64-bit integer."""
 
 AT_ONCE, BLOCK = 2**19, 2**16
-"""Most values of all clients that are averaged in one operation; else of each."""
+"""Up to AT_ONCE values are averaged in one operation, more in blocks of BLOCK."""
 
 
 @dataclass(frozen=True)
 class Server:
     """What the server holds between rounds.
 
-    - ``round``: rounds completed.
-    - ``weights``: parameters and buffers that are trained and shared.
-    - ``shared``: told to every client beside the weights.
-    - ``memory``: stays on the server: momentum, fairness weights, groups.
-    - ``parameters``: which names of ``weights`` an optimiser moves; the others are
-      buffers (running statistics and counters).
+    round:       number of completed rounds.
+    weights:     parameters and buffers that are trained and shared.
+    shared:      sent to every client along with the weights.
+    memory:      stays on the server: momentum, fairness weights, groups.
+    parameters:  the names in ``weights`` that an optimiser updates; the others are
+                 buffers (running statistics and counters).
     """
 
     round: int
@@ -45,7 +45,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """Server → client: the weights and whatever else this client is told."""
+    """Server → client: the weights and what else the method sends to this client."""
 
     round: int
     weights: Tensors
@@ -53,7 +53,7 @@ class Broadcast:
 
     @cached_property
     def bytes(self) -> dict[str, int]:
-        """What it weighs, by part."""
+        """Size in bytes of each part."""
         return {"weights": nbytes(self.weights), "shared": nbytes(self.shared)}
 
 
@@ -61,10 +61,11 @@ class Broadcast:
 class Message:
     """Client → server.
 
-    - ``client``: who says it; ``num_examples``: samples trained on.
-    - ``weights``: the weights after local training.
-    - ``report``: what else the method sends; empty for FedAvg.
-    - ``metrics``: for the simulator's curves only; no method may read them.
+    client:        number of the sender.
+    num_examples:  samples trained on.
+    weights:       the weights after local training.
+    upload:        what else the method sends; empty for FedAvg.
+    metrics:       for the simulator's curves only; methods must not read them.
     """
 
     client: int
@@ -85,24 +86,24 @@ class Message:
 
 
 def copies(tensors: Tensors) -> Tensors:
-    """Copies that share nothing with a model or with another dictionary."""
+    """Detached copies that share no memory with the originals."""
     return {name: value.detach().clone() for name, value in tensors.items()}
 
 
 def nbytes(tensors: Tensors) -> int:
-    """Bytes of the raw values of named tensors; names and framing are not counted."""
+    """Size in bytes of the values of named tensors; names and framing not counted."""
     return sum([v.numel() * v.element_size() for v in tensors.values()])
 
 
 def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors:
     """Average several dictionaries of tensors.
 
-    - ``trees``: K dictionaries with equal names and shapes (no broadcasting).
-    - ``weights``: K numbers ≥ 0 that are divided by their sum here.
+    trees:    K dictionaries with equal names and shapes (no broadcasting).
+    weights:  K numbers ≥ 0, which are normalised to sum 1.
 
-    Returns a new dictionary with the floating tensors, averaged in double precision
-    and returned in their own; integer counters are skipped. Raises ValueError when
-    names or shapes differ (the first such name is given) or no weight is positive.
+    Returns a new dictionary with the floating tensors, averaged in double precision and
+    cast back to their own; integer counters are skipped. Raises ValueError when names
+    or shapes differ (the message gives the first such name) or no weight is positive.
 
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
@@ -110,7 +111,7 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
     shares = weights.tolist() if is_tensor else [float(w) for w in weights]
     if len(shares) != len(trees) or len(trees) == 0:
         raise ValueError(
-            f"expected one weight per dictionary and at least one of them, found "
+            f"expected one weight per dictionary and at least one dictionary, found "
             f"{len(shares)} weights for {len(trees)} dictionaries"
         )
     if not (all(0 <= share < math.inf for share in shares) and any(shares)):
@@ -129,18 +130,18 @@ def _refuse_unlike(trees: Sequence[Tensors]) -> None:
     for tree in trees[1:]:
         if missing := sorted(trees[0].keys() ^ tree.keys()):
             raise ValueError(
-                f"dictionaries must have equal names, {missing[0]!r} differs"
+                f"dictionaries must have equal names, {missing[0]!r} is not in all"
             )
         for name, value in tree.items():
             if value.shape != trees[0][name].shape:
                 raise ValueError(
-                    f"{name!r} must have one shape, found {tuple(value.shape)} beside "
+                    f"{name!r} must have one shape, found {tuple(value.shape)} and "
                     f"{tuple(trees[0][name].shape)}"
                 )
 
 
 def _mean(values: list[Tensor], shares: Tensor) -> Tensor:
-    """The mean in double precision: at once if that is small, else block by block."""
+    """The mean in double precision: in one operation if small, else block by block."""
     # w = sum_k a_k w_k
     if len(values) * values[0].numel() <= AT_ONCE:
         rows, shares = torch.stack(values).double(), shares.to(values[0].device)
@@ -165,21 +166,22 @@ def validate(
     client: int | None = None,
     most_examples: float = math.inf,
 ) -> None:
-    """Refuse a message of named tensors that could spoil the server's state.
+    """Refuse a message of named tensors that could corrupt the server's state.
 
-    ``expected`` are the server's own weights, ``client`` is who was asked (None: not
-    looked at), ``most_examples`` what that client is known to hold. Raises ValueError,
-    with the reason, for another sender, missing or unknown names, another shape, type
-    or device, values that are not finite, and a number of examples that is not a whole
-    one in 1…most_examples.
+    expected:       the server's own weights.
+    client:         the client that was asked; None: not checked.
+    most_examples:  the number of examples that this client is known to hold.
+
+    Raises ValueError, with the reason, for another sender, missing or unknown names,
+    another shape, type or device, values that are not finite, and a number of examples
+    that is not an integer in 1…most_examples.
     """
     if client is not None and message.client != client:
         raise ValueError(f"expected client {client}, found {message.client}")
     count = message.num_examples
     if not isinstance(count, int) or not 1 <= count <= most_examples:
         raise ValueError(
-            "num_examples must be at least 1, whole, and at most "
-            f"{most_examples}, found {count}"
+            f"num_examples must be an integer in 1…{most_examples}, found {count}"
         )
     expect_alike("weights", message.weights, expected)
     refuse_nan(message.weights)
@@ -187,7 +189,7 @@ def validate(
 
 
 def expect_alike(what: str, tensors: Tensors, expected: Tensors) -> None:
-    """Raise ValueError unless names, shapes, types and devices are as expected."""
+    """Raise ValueError unless names, shapes, types and devices match ``expected``."""
     if expected.keys() != tensors.keys():
         wrong = sorted(expected.keys() ^ tensors.keys())
         found = "missing" if wrong[0] in expected else "unknown"
@@ -198,7 +200,7 @@ def expect_alike(what: str, tensors: Tensors, expected: Tensors) -> None:
     for name, own in expected.items():
         value = tensors[name]
         if _kind(value) != _kind(own):
-            wanted, found = _in_words(own), _in_words(value)
+            wanted, found = _describe(own), _describe(value)
             raise ValueError(f"{name!r} must be {wanted}, found {found}")
 
 
@@ -206,7 +208,7 @@ def _kind(value: Tensor) -> tuple:
     return value.shape, value.dtype, value.device, value.layout
 
 
-def _in_words(value: Tensor) -> str:
+def _describe(value: Tensor) -> str:
     layout = "" if value.layout == torch.strided else f"{value.layout} "
     return f"{layout}{value.dtype} of shape {tuple(value.shape)} on {value.device}"
 
@@ -227,7 +229,7 @@ def expect_tensors(what: str, tensors: Tensors) -> None:
 
 
 def expect_names(tensors: Tensors, *names: str) -> None:
-    """Raise ValueError unless the tensors are named like this."""
+    """Raise ValueError unless the tensors have exactly these names."""
     if tensors.keys() != set(names):
         raise ValueError(f"expected tensors named {[*names]}, found {sorted(tensors)}")
 
@@ -244,28 +246,31 @@ def expect_classes(
     """Raise ValueError unless ``classes`` has one of 0…num - 1 for each of ``entries``.
 
     - ``classes`` None: entries have none. ``beside``: names of all other tensors.
-    - ``once``: each class at most once. ``width``: of an entry, where that is known.
+    once:   each class at most once.
+    width:  of an entry, where that is known.
     """
     expect_names(tensors, entries, *beside, *([classes] if classes else []))
     if classes is None:
         return
-    said, shape = tensors[classes], tensors[entries].shape[:1]
+    found, shape = tensors[classes], tensors[entries].shape[:1]
     if width is not None and tensors[entries].shape[1:] != (width,):
-        found = tuple(tensors[entries].shape)
-        raise ValueError(f"{entries!r} must have {width} columns, found shape {found}")
-    is_class = (said >= 0) & (said < num)
-    is_new = not once or len(said.unique()) == len(said)
-    if said.shape != shape or not is_class.all() or not is_new:
         raise ValueError(
-            f"expected {'another' if once else 'a'} class in 0…{num - 1} for each of "
-            f"{tuple(shape)} {entries}, found {said.tolist()}"
+            f"{entries!r} must have {width} columns, found shape "
+            f"{tuple(tensors[entries].shape)}"
+        )
+    is_class = (found >= 0) & (found < num)
+    is_distinct = not once or len(found.unique()) == len(found)
+    if found.shape != shape or not is_class.all() or not is_distinct:
+        raise ValueError(
+            f"expected a {'different ' if once else ''}class in 0…{num - 1} for each "
+            f"of {tuple(shape)} {entries}, found {found.tolist()}"
         )
 
 
 def refuse_nan(tensors: Tensors) -> None:
-    """Raise ValueError when a value is NaN or infinite; the name is given."""
+    """Raise ValueError, naming the tensor, when a value is NaN or infinite."""
     for name, value in tensors.items():
-        # The sum is cheap and finite unless some value is not, or it overflows.
+        # A finite sum is a cheap proof that all values are finite.
         if not value.is_floating_point() or math.isfinite(value.sum()):
             continue
         if not value.isfinite().all():

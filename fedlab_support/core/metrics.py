@@ -1,4 +1,4 @@
-"""What is optimised and what is measured, per task."""
+"""Losses and metrics of each task, and measures of fairness, drift and features."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """What is optimised and what is measured, sample by sample.
+    """The loss and the score of each sample.
 
-    ``metric`` names the score. Targets are int64, or probabilities of the classes,
-    float, with a dimension of length M behind the first.
+    ``metric`` is the name of the score. Targets are int64, or float probabilities of
+    the M classes, whose second dimension has length M.
     """
 
     metric: str
@@ -28,15 +28,16 @@ class Task(ABC):
 
     @abstractmethod
     def score(self, output: Tensor, y: Tensor) -> Tensor:
-        """What is reported of each sample, float (B,) in [0, 1]; 1 is best."""
+        """The score of each sample, float (B,) in [0, 1]; 1 is best."""
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """Mean loss, a scalar."""
         return self.losses(output, y).mean()
 
     def soft(self, y: Tensor, num_classes: int) -> Tensor:
-        """Targets as probabilities, float: classes (B,) → (B, M), masks (B, H, W) →
-        (B, M, H, W); what is soft already stays as it is.
+        """Targets as probabilities: (B,) → (B, M), masks (B, H, W) → (B, M, H, W).
+
+        Targets that are probabilities already are returned unchanged.
         """
         if y.is_floating_point():
             return y
@@ -44,17 +45,17 @@ class Task(ABC):
 
 
 def _hard(y: Tensor) -> Tensor:
-    """Targets as classes; of probabilities, the likeliest."""
+    """Targets as classes: the most likely one of probabilities."""
     return y.argmax(1) if y.is_floating_point() else y
 
 
 FEW = 16
-"""Classes below which PyTorch's softmax of rows is slow on a CPU: a vector's width."""
+"""Below this number of classes, a CPU's vector width, PyTorch's row softmax is slow."""
 
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """One class per picture: cross-entropy, and accuracy as a share in [0, 1]."""
+    """One class per image: cross-entropy, and accuracy as a share in [0, 1]."""
 
     metric: str = "accuracy"
 
@@ -70,28 +71,29 @@ class Classification(Task):
         return F.cross_entropy(output, y)
 
     def score(self, output: Tensor, y: Tensor) -> Tensor:
-        """1 where the largest logit is the right class, else 0; float (B,)."""
+        """1 where the largest logit is the true class, else 0; float (B,)."""
         return (output.argmax(1) == _hard(y)).to(torch.float32)
 
 
-def dice(found: Tensor, true: Tensor) -> Tensor:
+def dice(predicted: Tensor, true: Tensor) -> Tensor:
     """Dice of each mask, (B,), from bool masks (B, H, W); 1 where both are empty."""
-    both, each = (found & true).sum((1, 2)), found.sum((1, 2)) + true.sum((1, 2))
+    both = (predicted & true).sum((1, 2))
+    each = predicted.sum((1, 2)) + true.sum((1, 2))
     return torch.where(each == 0, 1.0, 2 * both / each)
 
 
 SMOOTH = 1.0
-"""Pixels added to both sides of the soft Dice: a picture without foreground has one."""
+"""Pixels added to numerator and denominator of the soft Dice, for empty masks."""
 
 
 @dataclass(frozen=True)
 class Segmentation(Task):
-    """A foreground in every picture: soft Dice loss, and Dice as a share in [0, 1].
+    """A foreground mask per image: soft Dice loss, and Dice as a share in [0, 1].
 
-    Each sample's Dice is its own, and samples are averaged. The released code of
-    HarmoFL and FedFA trains on the mean of cross-entropy and 1 - soft Dice, over all
-    pixels of a batch and over both classes, and reports the mean Dice of background and
-    foreground, which is the higher number: compare with the papers' with care.
+    Dice is computed per sample and averaged over samples. The released code of HarmoFL
+    and FedFA trains on the mean of cross-entropy and 1 - soft Dice, over all pixels of
+    a batch and over both classes, and reports the mean Dice of background and
+    foreground, which is higher: take care when comparing with the papers.
 
     Source: Milletari et al., 3DV 2016, section 3, with sums of probabilities in place
     of sums of squares.
@@ -108,7 +110,7 @@ class Segmentation(Task):
         return 1 - (2 * both + SMOOTH) / (each + SMOOTH)
 
     def score(self, output: Tensor, y: Tensor) -> Tensor:
-        """Dice of the pixels called foreground, (B,); 1 where both masks are empty."""
+        """Dice of the predicted foreground, (B,); 1 where both masks are empty."""
         return dice(output.argmax(1) == 1, _hard(y) == 1)
 
 
@@ -119,23 +121,24 @@ TASKS: dict[str, Task] = {
 
 
 def task(name: str) -> Task:
-    """The task of that name; ValueError names the known ones."""
+    """The task of that name; raises ValueError if there is none."""
     if name not in TASKS:
-        raise ValueError(f"known tasks are {sorted(TASKS)}, found {name!r}")
+        raise ValueError(f"expected a task in {sorted(TASKS)}, found {name!r}")
     return TASKS[name]
 
 
 def per_class(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Feature vectors, (R, D), that belong to one class each, and the classes, (R,).
+    """Feature vectors (R, D) of one class each, and their classes (R,).
 
-    Features (B, D) of pictures with classes (B,) as they are; of maps (B, D, h, w) with
-    masks (B, H, W) the mean over each class's part of each picture that has it.
+    Features (B, D) of images with classes (B,) are returned unchanged. Feature maps
+    (B, D, h, w) with masks (B, H, W) are averaged over the area of each class in each
+    image.
     """
     if y.ndim == 1:
         return features, y
     classes = y.unique()
     masks = (y[:, None] == classes[:, None, None]).to(features)
-    # on a coarser map a position belongs to a class as far as its pixels do
+    # a position of a coarser map is weighted by the share of its pixels in the class
     masks = F.adaptive_avg_pool2d(masks, features.shape[-2:])
     area, sums = masks.sum((2, 3)), torch.einsum("bmhw,bdhw->bmd", masks, features)
     found = area > 0
@@ -143,9 +146,11 @@ def per_class(features: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def of_another_class(y: Tensor, rng: torch.Generator) -> Tensor:
-    """For each of classes y (B,) a random j with another one, int64 (B,); -1: none.
+    """For each sample, the index of a random sample of another class, int64 (B,).
 
-    ``rng``: a CPU stream.
+    y:    classes (B,).
+    rng:  a CPU generator.
+    Returns -1 where all samples have the same class.
     """
     differs = (y[:, None] != y).double().cpu()
     found, has_any = torch.full((len(y),), -1), differs.any(1)
@@ -157,68 +162,72 @@ def of_another_class(y: Tensor, rng: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Scores:
-    """How each sample of one split fared: ``loss`` and ``score``, float (N,) each."""
+    """The ``loss`` and the ``score`` of each sample of a split, float (N,) each."""
 
     loss: np.ndarray
     score: np.ndarray
 
     def means(self, metric: str, where=slice(None)) -> Iterator[tuple[str, float]]:
-        """Mean score (called ``metric``) and mean loss of the samples at ``where``."""
+        """Mean score (named ``metric``) and mean loss of the samples at ``where``."""
         yield metric, float(self.score[where].mean(dtype=np.float64))
         yield "loss", float(self.loss[where].mean(dtype=np.float64))
 
 
 def per_group(scores: Scores, metric: str, groups: np.ndarray, names):
-    """Yield (name of group, metric, value) for every group that has a sample.
+    """Yield (group name, metric, value) for every group that is not empty.
 
-    ``groups``: int (N,), positions in ``names``.
+    groups:  int (N,), positions in ``names``.
     """
     for group in np.flatnonzero(np.bincount(groups)):
         for what, value in scores.means(metric, groups == group):
             yield names[group], what, value
 
 
-def macro_f1(found: np.ndarray, true: np.ndarray) -> float:
-    """Mean F1 of the classes that occur in ``true``, each counting once.
+def macro_f1(predicted: np.ndarray, true: np.ndarray) -> float:
+    """Mean F1 over the classes that occur in ``true``, each with equal weight.
 
-    ``found``, ``true``: classes, int (N,). F1 is 2 hits / (found + true), 0 without a
-    hit. It is no mean over samples, so a run does not measure it: ask its ``model``.
+    predicted, true:  classes, int (N,).
+
+    F1 is 2 hits / (predicted + true), 0 without a hit. It is not a mean over samples,
+    so a run does not record it: compute it from the predictions of ``run.model``.
     Source: Koh et al., ICML 2021 (WILDS), for iWildCam.
     """
-    found, true = np.asarray(found), np.asarray(true)
-    if found.shape != true.shape or found.size == 0:
+    predicted, true = np.asarray(predicted), np.asarray(true)
+    if predicted.shape != true.shape or predicted.size == 0:
         raise ValueError(
-            f"expected one class found for each true one, found shapes {found.shape} "
-            f"and {true.shape}"
+            "expected one predicted class for each true one, found shapes "
+            f"{predicted.shape} and {true.shape}"
         )
     classes, num = np.unique(true, return_counts=True)
-    hits = np.array([(found[true == c] == c).sum() for c in classes])
-    called = np.array([(found == c).sum() for c in classes])
-    return float(np.mean(2 * hits / (called + num)))
+    hits = np.array([(predicted[true == c] == c).sum() for c in classes])
+    num_predicted = np.array([(predicted == c).sum() for c in classes])
+    return float(np.mean(2 * hits / (num_predicted + num)))
 
 
 def fairness(scores: np.ndarray, types: np.ndarray) -> dict[str, float]:
-    """How high clients score, and how evenly over clients and over types of clients.
+    """Mean, spread and minimum of scores over clients and over types of clients.
 
-    ``scores``: one per client, (K,), shares or per cent; ``types``: (K,), of any kind,
-    for one of the papers' tables the domain of each client. A client may be tested on
-    the whole test set of its domain, as in the paper, or on samples of its own.
+    scores:  one per client, (K,), shares or per cent.
+    types:   (K,), any values; in one of the paper's tables, the domain of each client.
 
-    - ``avg_type``, ``avg_client``: means over types, each the mean of its clients, and
-      over clients. The paper's tables print ``avg_type`` and call it the average over
-      clients.
-    - ``sigma_type``, ``sigma_client``: standard deviations, divided by T and K. A low
-      one beside a low average is not fairness.
-    - ``worst_type``, ``worst_client``: the lowest.
+    A client may be tested on the whole test set of its domain, as in the paper, or on
+    samples of its own. Returns:
 
-    Raises ValueError for unequal numbers or a score that is not finite.
+    avg_type, avg_client:  means over types, each the mean of its clients, and over
+        clients. The paper's tables print ``avg_type`` and call it the average over
+        clients.
+    sigma_type, sigma_client:  population standard deviations. A low one with a low
+        average is not fairness.
+    worst_type, worst_client:  the lowest.
+
+    Raises ValueError for different lengths or a score that is not finite.
     Source: Cheng et al., AAAI 2024 (FedGCR), "Evaluation Metrics", and their code.
     """
     scores, types = np.asarray(scores, dtype=np.float64), np.asarray(types)
     _refuse_unpaired(scores, types, "a score")
     if not np.isfinite(scores).all():
         raise ValueError(
-            f"expected a finite score of every client, found "
+            f"expected a finite score for every client, found "
             f"{scores[~np.isfinite(scores)][:3]}; leave out clients without samples"
         )
     each = np.array([scores[types == one].mean() for one in np.unique(types)])
@@ -230,34 +239,34 @@ def fairness(scores: np.ndarray, types: np.ndarray) -> dict[str, float]:
 
 
 def cluster_accuracy(clusters: np.ndarray, types: np.ndarray) -> float:
-    """Share of clients whose type is the commonest of their cluster, in (0, 1].
+    """Share of clients whose type is the most common one in their cluster, in (0, 1].
 
-    ``clusters``, ``types``: (K,). Splitting a type costs nothing: with K clusters it
-    is 1. Raises ValueError for unequal numbers.
+    clusters, types:  (K,). Splitting a type is not penalised: with K clusters it is 1.
+    Raises ValueError for different lengths.
     Source: Cheng et al., AAAI 2024 (FedGCR), Table 3.
     """
     clusters, types = np.asarray(clusters), np.asarray(types)
     _refuse_unpaired(clusters, types, "a cluster")
-    commonest = [
+    matching = [
         np.unique(types[clusters == one], return_counts=True)[1].max()
         for one in np.unique(clusters)
     ]
-    return sum(commonest) / len(types)
+    return sum(matching) / len(types)
 
 
 def _refuse_unpaired(values: np.ndarray, types: np.ndarray, what: str) -> None:
     if values.ndim != 1 or values.shape != types.shape or len(values) == 0:
         raise ValueError(
-            f"expected {what} and a type of every client, found shapes {values.shape} "
+            f"expected {what} and a type for every client, found shapes {values.shape} "
             f"and {types.shape}"
         )
 
 
 def drift(local: list[dict[str, Tensor]], start: dict[str, Tensor]) -> dict[str, float]:
-    """How far clients moved in one round, and how far they agree.
+    """How far clients moved in one round, and how well their steps agree.
 
-    - ``local``: K dictionaries of weights after local training; ``start``: the weights
-      they received. Only floating tensors count.
+    local:  K dictionaries of weights after local training.
+    start:  the weights they received. Only floating tensors count.
 
     Returns ``distance`` (mean Euclidean length of a client's step) and ``agreement``
     (mean cosine between a client's step and the mean step, in [-1, 1]).
@@ -274,9 +283,9 @@ def drift(local: list[dict[str, Tensor]], start: dict[str, Tensor]) -> dict[str,
 
 
 def alignment(u: Tensor, v: Tensor, power: float = 2) -> float:
-    """Mean distance to the ``power`` between paired unit vectors (N, D); low is close.
+    """Mean distance to the ``power`` between paired unit vectors (N, D).
 
-    Raises ValueError when a row is not of length 1 or has no partner.
+    Raises ValueError when a row does not have length 1 or has no partner.
     Source: Wang and Isola, ICML 2020.
     """
     if u.shape != v.shape:
@@ -289,14 +298,14 @@ def alignment(u: Tensor, v: Tensor, power: float = 2) -> float:
 
 
 MOST_VECTORS = 2_000
-"""In :func:`uniformity`: two million pairs."""
+"""Limit of ``uniformity``, which then compares two million pairs."""
 
 
 def uniformity(u: Tensor, t: float = 2) -> float:
-    """How far unit vectors (N, D) are from filling the sphere; 0: all at one point.
+    """How far unit vectors (N, D) are from covering the sphere; 0: all at one point.
 
-    Raises ValueError when a row is not of length 1, or for fewer than two vectors or so
-    many that there are over two million pairs.
+    Raises ValueError when a row does not have length 1, and for fewer than two or more
+    than MOST_VECTORS vectors.
     Source: Wang and Isola, ICML 2020, over unordered pairs as in their code.
     """
     _refuse_unnormalised(u)
@@ -317,6 +326,6 @@ def _refuse_unnormalised(*rows: Tensor) -> None:
         off = (vectors.norm(dim=1) - 1).abs().max()
         if not off < 1e-3:
             raise ValueError(
-                f"expected vectors of length 1, found one that is off by {off:.3g}; "
+                f"expected vectors of length 1, found one that differs by {off:.3g}; "
                 "use torch.nn.functional.normalize(features) first"
             )

@@ -20,7 +20,7 @@ PURPOSES = (
     *("order", "layers", "method", "augment", "init", "select", "evaluate"),
     *("faults", "privacy"),
 )
-"""What a stream may be for; the position in this tuple enters the seed."""
+"""The purposes of streams; the position in this tuple enters the seed."""
 
 _layer_noise: ContextVar[Stream | torch.Generator] = ContextVar("layer_noise")
 
@@ -50,7 +50,7 @@ def torch_stream(
 
 
 class Stream:
-    """A PyTorch stream that is made when first asked for: most visits draw nothing."""
+    """A PyTorch generator that is created on first use: most visits draw nothing."""
 
     def __init__(self, seed: int, purpose: str, round: int = 0, client: int = 0):
         self.key = (seed, purpose, round, client)
@@ -61,12 +61,12 @@ class Stream:
         return torch_stream(*self.key)
 
     def mark(self) -> Tensor | None:
-        """Where the stream stands, for `rewind`; None before the first draw."""
-        made = self.__dict__.get("generator")
-        return None if made is None else made.get_state()
+        """The state of the stream, for ``rewind``; None before the first draw."""
+        generator = self.__dict__.get("generator")
+        return None if generator is None else generator.get_state()
 
     def rewind(self, mark: Tensor | None) -> None:
-        """Go back to where `mark` was taken."""
+        """Return to the state at which ``mark`` was taken."""
         if mark is not None:
             self.generator.set_state(mark)
         else:
@@ -75,7 +75,7 @@ class Stream:
 
 @contextmanager
 def layer_noise(stream: Stream | torch.Generator) -> Iterator[None]:
-    """Let noise layers that run inside the block draw from ``stream``."""
+    """Make noise layers inside the block draw from ``stream``."""
     token = _layer_noise.set(stream)
     try:
         yield
@@ -84,18 +84,18 @@ def layer_noise(stream: Stream | torch.Generator) -> Iterator[None]:
 
 
 def current_layer_noise() -> torch.Generator:
-    """The stream a noise layer must draw from.
+    """The generator that a noise layer must draw from.
 
-    Raises RuntimeError outside a training visit or an evaluation: a layer that drew
-    from PyTorch's global generator there would give other numbers with every worker.
+    Raises RuntimeError outside local training and evaluation, where a layer would have
+    to draw from PyTorch's global generator, whose numbers depend on the workers.
     """
     try:
         stream = _layer_noise.get()
         return stream.generator if isinstance(stream, Stream) else stream
     except LookupError:
         raise RuntimeError(
-            "noise was asked for outside a visit or an evaluation; expected a stream "
-            "set by layer_noise(...). Predict through run.scores(samples); call "
-            "model.eval() before a network with dropout; or wrap the call in "
+            "a layer drew noise outside local training or evaluation; expected a "
+            "stream set by layer_noise(...). Predict with run.scores(samples); call "
+            "model.eval() before using a network with dropout; or wrap the call in "
             "`with layer_noise(torch.Generator().manual_seed(0)):`"
         ) from None

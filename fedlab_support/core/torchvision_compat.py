@@ -1,14 +1,14 @@
-"""Import torchvision beside a CPU build of torch: the one place that knows how.
+"""Import torchvision next to a CPU build of torch.
 
 A CPU build of torch is often installed next to the ordinary torchvision wheel, which
-was compiled for CUDA. Its compiled part then cannot load, and `import torchvision`
+was compiled for CUDA. Its compiled part then cannot load, and ``import torchvision``
 stops at *operator torchvision::nms does not exist*: Python code there describes
 two operators (non-maximum suppression, used by object detectors) whose schemas the
 compiled part would have declared. Declaring the schemas is enough for everything this
 course uses, that is transforms, data sets and networks, in torchvision and in timm.
 
-Why try first and declare afterwards: a torchvision that *was* compiled for the CPU
-declares the operators itself, and a second declaration of a name is an error.
+The import is tried first because a torchvision that *was* compiled for the CPU declares
+the operators itself, and declaring a name twice is an error.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ _SCHEMAS = {
     "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
 _lock = threading.Lock()
-_declared: list[torch.library.Library] = []  # a declaration lives as long as its object
+_declared: list[torch.library.Library] = []  # keeps the declarations alive
 
 
 def import_torchvision() -> ModuleType:
-    """Import torchvision, repairing what a CPU build of torch lacks; call before timm.
+    """Import torchvision, declaring operators that are missing; call before timm.
 
-    Returns the module. Calling it again, from any thread, changes nothing. Where torch
-    has CUDA it is a plain import: a failure there means two packages that do not fit
-    together, and is passed on.
-    Raises ImportError when torchvision is absent and RuntimeError when it fails for
-    another reason than the two missing operators.
+    Returns the module. Safe to call again and from any thread. Where torch has CUDA it
+    is a plain import, whose errors mean that the two packages are incompatible.
+    Raises ImportError when torchvision is not installed and RuntimeError when the
+    import fails for any reason other than the two missing operators.
     """
     with _lock:
         try:
@@ -48,7 +47,7 @@ def import_torchvision() -> ModuleType:
 
 
 def _declare_missing() -> None:
-    """Declare the operators that no library has declared, without implementations."""
+    """Declare the operators that are missing, without implementations."""
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name, schema in _SCHEMAS.items():
         if not hasattr(torch.ops.torchvision, name):

@@ -1,4 +1,4 @@
-"""Data sets: :func:`load` one by name, :func:`available` lists them."""
+"""Data sets: ``load`` one by name, ``available`` lists them."""
 
 from .catalogue import available, load
 from .domain_data import DomainData

@@ -1,4 +1,4 @@
-"""The data sets by name: what there is, what is here, and how to load it."""
+"""The catalogue of data sets: load one by name, list them, find their files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import cifar, digits5, femnist, folders, iwildcam, prostate, tiny_imagenet
-from . import layouts as picture_sets
+from . import (
+    cifar,
+    digits5,
+    femnist,
+    folders,
+    iwildcam,
+    layouts,
+    prostate,
+    tiny_imagenet,
+)
 from .builtin import BUILT_IN, built_in
 from .domain_data import DomainData
 from .reading import resize, resize_masks, search_path
@@ -24,10 +32,11 @@ if TYPE_CHECKING:
 class Stored:
     """A data set that is read from prepared files.
 
-    - ``files``: paths under a data folder. The first that is there is read, or all
-      that are there if ``joint``.
-    - ``read``: turns the paths found and a picture side into :class:`DomainData`.
-    - ``obtain``: what makes the files, completing "To get it, …".
+    about:   a short description.
+    files:   paths under a data folder. The first one that exists is read, or all that
+             exist if ``joint``.
+    read:    turns these paths and a size in pixels into ``DomainData``.
+    obtain:  how to get the files, completing "To get it, …".
     """
 
     about: str
@@ -37,10 +46,10 @@ class Stored:
     joint: bool = False
 
     def find(self, root: str | os.PathLike[str] | None) -> tuple[Path, ...]:
-        """The files to read; empty when none is there.
+        """The files to read; empty when none exists.
 
-        Folders are searched in the order of :func:`reading.search_path`; the first
-        folder that has a file wins.
+        Folders are searched in the order of ``reading.search_path``; the first folder
+        that has a file is used.
         """
         folders = search_path(root)
         if self.joint:
@@ -64,9 +73,11 @@ def _prepare(name: str) -> str:
 
 
 def _tree(about: str, layout: folders.Layout, home: str, *names: str) -> Stored:
-    """Pictures in folders, or in a zip of them, under one of several ``names``."""
+    """Images in folders, or in a zip of them, under one of several ``names``."""
     files = tuple(f"{name}{end}" for name in names for end in ("", ".zip"))
-    obtain = f"put its folder or zip there ({home}); pictures become 64x64 or size="
+    obtain = (
+        f"put its folder or zip there ({home}); images are resized to 64x64 or size="
+    )
     return Stored(about, files, partial(folders.read, layout=layout), obtain)
 
 
@@ -116,70 +127,70 @@ STORED: dict[str, Stored] = {
     "svhn": _digit("svhn", "house numbers in street photographs"),
     "synthdigits": _digit("synthdigits", "digits drawn from fonts, in colour"),
     "digits5": Stored(
-        "the digit sets that are here, jointly: one domain each",
+        "all digit sets that were found, one domain each",
         tuple(f"digits5/{name}.npz" for name in digits5.ORIGIN),
         digits5.read_joint,
         _prepare("mnist") + ", then mnistm, usps, svhn, synthdigits",
         joint=True,
     ),
     "cifar10": Stored(
-        "photographs of ten kinds of things",
+        "photographs of ten classes of animals and vehicles",
         ("cifar10/cifar10.npz", "cifar10/cifar10_subset.npz"),
         cifar.read,
         _prepare("cifar10"),
     ),
     "pacs": _tree(
-        "seven things as photos, art, cartoons and sketches",
-        picture_sets.PACS,
+        "seven classes as photos, art, cartoons and sketches",
+        layouts.PACS,
         "the project page iccv2017 of the authors",
         *("PACS", "pacs"),
     ),
     "office31": _tree(
         "31 office objects from a shop and two cameras",
-        picture_sets.OFFICE31,
+        layouts.OFFICE31,
         "the page domainadapt of its authors",
         *("office31", "Office31"),
     ),
     "office10": _tree(
         "ten classes of office31: three of Office-Caltech-10's four clients",
-        picture_sets.OFFICE10,
+        layouts.OFFICE10,
         "the page domainadapt of its authors",
         *("office31", "Office31"),
     ),
     "office_caltech10": _tree(
         "ten office objects in four domains",
-        picture_sets.OFFICE_CALTECH10,
+        layouts.OFFICE_CALTECH10,
         "Office-31 and ten folders of Caltech-256",
         *("office_caltech10", "office_caltech_10", "office_caltech_10_dataset"),
     ),
     "office_home": _tree(
         "65 household objects in four domains",
-        picture_sets.OFFICE_HOME,
+        layouts.OFFICE_HOME,
         "the page officehome-dataset of its authors",
         *("office_home", "OfficeHome", "OfficeHomeDataset_10072016"),
     ),
     "domainnet10": _tree(
         "ten classes of DomainNet in six domains",
-        picture_sets.DOMAINNET10,
+        layouts.DOMAINNET10,
         "one zip and two lists per domain, in one folder, from ai.bu.edu/M3SDA",
         *("domainnet", "DomainNet"),
     ),
     "tiny_imagenet": Stored(
-        "200 kinds of things, 64x64 pixels",
+        "photographs of 200 classes, 64x64 pixels",
         ("tiny-imagenet-200", "tiny-imagenet-200.zip"),
         tiny_imagenet.read,
         "put the folder or zip tiny-imagenet-200 there (cs231n.stanford.edu)",
     ),
     "iwildcam": Stored(
-        "animals at 323 cameras in the wild, 80 of them seen by no client",
+        "animals at 323 camera traps, 80 of them held out",
         ("iwildcam_v2.0", "iwildcam", "iwildcam_v2.0.zip"),
         iwildcam.read,
-        "unpack iwildcam_v2.0.tar.gz there (wilds.stanford.edu); pictures become 64x64 "
-        "or size=",
+        "unpack iwildcam_v2.0.tar.gz there (wilds.stanford.edu); images are resized to "
+        "64x64 or size=",
     ),
-    "prostate": _prostate("prostates of six hospitals, other patients for testing"),
+    "prostate": _prostate("prostate MRI of six hospitals, split by patient"),
     "prostate_slices": _prostate(
-        "the same, slices of the same patients for testing, as in the papers",
+        "prostate MRI of six hospitals, split by slice as in the papers",
         by="slices",
     ),
     "mini_prostate": _prostate(
@@ -188,7 +199,7 @@ STORED: dict[str, Stored] = {
         one_in=6,
     ),
 }
-"""Every data set that needs files. One name always reads the same files."""
+"""Every data set that needs files; a name always refers to the same files."""
 
 
 def load(
@@ -196,12 +207,13 @@ def load(
 ) -> DomainData:
     """Load a data set by name; nothing is ever downloaded.
 
-    root: folder with prepared files; then ``$FEDLAB_DATA`` and ``./data`` are searched.
-    size: side of the pictures in pixels (bilinear, antialiased; masks by the nearest
-    pixel); None = as stored, 32 for the five sets of digits together, or 64 where
-    pictures lie in folders and differ in shape.
-    Raises ValueError for an unknown name or a damaged file, FileNotFoundError with
-    the way to get the files when they are absent. See :func:`available`.
+    root:  folder with prepared files, searched before ``$FEDLAB_DATA`` and ``./data``.
+    size:  height and width in pixels (bilinear, antialiased; masks by the nearest
+           pixel); None keeps the stored size, 32 for ``digits5``, or 64 for sets of
+           image files, which differ in shape.
+
+    Raises ValueError for an unknown name or a damaged file, and FileNotFoundError, with
+    instructions to get the files, when they are missing. See ``available``.
     """
     if name in BUILT_IN:
         data = built_in(name)
@@ -228,10 +240,12 @@ def load(
 
 
 def available(root: str | os.PathLike[str] | None = None) -> pd.DataFrame:
-    """A table of all data sets: name, what it is, and whether it is here.
+    """A table of all data sets: name, description, and whether its files were found.
 
-    root: as for :func:`load`. The column ``here`` says ``built in``, ``yes``, ``no``,
-    or how many files of a joint set are there, such as ``3 of 5``.
+    root:  as for ``load``.
+
+    The column ``here`` is ``built in``, ``yes``, ``no``, or, for a joint set, how many
+    of its files were found, such as ``3 of 5``.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""CIFAR-10: ten kinds of things, 32x32 pixels in colour."""
+"""CIFAR-10: colour images of ten classes, 32x32 pixels."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Digit-Five: the same ten digits in five looks, each also a data set of its own.
+"""Digit-Five: ten digits in five domains, each of which is also a data set by itself.
 
-Prepared files lie in ``digits5/<name>.npz``; :mod:`fedlab_support.data.prepare` makes
-them from the official files, read by the ``from_…`` functions here. MNIST and USPS
-are light ink on dark as published.
+Prepared files are called ``digits5/<name>.npz``; ``fedlab_support.data.prepare`` makes
+them from the official files, which the ``from_…`` functions here read. MNIST and USPS
+are light on dark, as published.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ORIGIN = {
     "svhn": "SVHN (Netzer et al., 2011)",
     "synthdigits": "SynthDigits (Ganin and Lempitsky, 2015)",
 }
-"""The five domains in the order in which the joint set lists them."""
+"""The five domains, in the order of the joint set, and their sources."""
 
 DIGITS = tuple("0123456789")
 JOINT_SIZE = 32
@@ -31,20 +31,21 @@ JOINT_SIZE = 32
 def read_single(paths: tuple[Path, ...], size: int | None) -> DomainData:
     """One of the five sets from its prepared file; one domain, one owner.
 
-    The writers are not known, so the owner is the domain. Images keep their channels:
-    (1, 28, 28) MNIST, (1, 16, 16) USPS, (3, 32, 32) the others, unless ``size`` says
-    otherwise. Raises ValueError for a damaged file or a label outside 0…9.
+    The writers are unknown, so the owner is the domain. Images keep their channels and,
+    unless ``size`` is given, their size: (1, 28, 28) for MNIST, (1, 16, 16) for USPS,
+    (3, 32, 32) for the others. Raises ValueError for a damaged file or a label outside
+    0…9.
     """
     name = paths[0].stem
     return read_one_domain(paths[0], size, name, DIGITS, ORIGIN[name])
 
 
 def read_joint(paths: tuple[Path, ...], size: int | None) -> DomainData:
-    """All domains that are present, as 3 channels of ``size`` (default 32) pixels.
+    """All domains that were found, with 3 channels of ``size`` (default 32) pixels.
 
-    Domains keep the order MNIST, MNIST-M, USPS, SVHN, SynthDigits; one owner each.
-    ``source`` says which domains are missing: with fewer than five, a result must not
-    be called a Digit-Five result.
+    Domains keep the order MNIST, MNIST-M, USPS, SVHN, SynthDigits; one owner each. The
+    ``source`` lists missing domains: a result on fewer than five is not a Digit-Five
+    result.
     """
     order = list(ORIGIN)
     paths = tuple(sorted(paths, key=lambda path: order.index(path.stem)))
@@ -54,12 +55,12 @@ def read_joint(paths: tuple[Path, ...], size: int | None) -> DomainData:
     domain = np.repeat(np.arange(len(parts)), sizes)
     missing = [name for name in ORIGIN if name not in names]
     gap = f"; missing: {', '.join(missing)}" if missing else ""
-    coloured = [
+    images = [
         np.broadcast_to(p.images, (len(p), 3, *p.images.shape[2:])) for p in parts
     ]
     return DomainData(
         name="digits5",
-        images=np.concatenate(coloured),
+        images=np.concatenate(images),
         labels=np.concatenate([part.labels for part in parts]),
         domain=domain,
         owner=domain.copy(),
@@ -74,7 +75,7 @@ def read_joint(paths: tuple[Path, ...], size: int | None) -> DomainData:
 
 
 def from_svhn(folder: Path) -> Arrays:
-    """SVHN (cropped digits) through torchvision, which turns label 10 into digit 0."""
+    """SVHN (cropped digits) from torchvision, which maps label 10 to digit 0."""
     from ..core.torchvision_compat import import_torchvision
 
     kind = import_torchvision().datasets.SVHN
@@ -89,31 +90,31 @@ def from_svhn(folder: Path) -> Arrays:
 def from_mnistm(folder: Path) -> Arrays:
     """MNIST-M from ``mnist_m_{train,test}/`` and ``mnist_m_{train,test}_labels.txt``.
 
-    A line of a list is ``00000000.png 7``. Pictures are 32x32 RGB. Raises
-    FileNotFoundError when a list or a picture that it names is absent; pictures that
-    no list names have no label and are counted in the note.
+    A line of a list is ``00000000.png 7``. Images are 32x32 RGB. Raises
+    FileNotFoundError when a list or a listed image is missing. Images that are not
+    listed have no label and are left out; the note gives their number.
     """
     arrays: Arrays = {}
-    unnamed = 0
+    num_unlisted = 0
     for split in ("train", "test"):
-        pictures = folder / f"mnist_m_{split}"
+        images = folder / f"mnist_m_{split}"
         lines = (folder / f"mnist_m_{split}_labels.txt").read_text().split("\n")
         rows = [line.split() for line in lines if line.strip()]
         arrays[f"{split}_images"] = np.stack(
-            [np.asarray(Image.open(pictures / row[0]).convert("RGB")) for row in rows]
+            [np.asarray(Image.open(images / row[0]).convert("RGB")) for row in rows]
         )
         arrays[f"{split}_labels"] = np.array([int(row[1]) for row in rows])
-        unnamed += sum(1 for _ in pictures.glob("*.png")) - len(rows)
-    if unnamed:
-        arrays["note"] = np.array(f"{unnamed:,} pictures without a label left out")
+        num_unlisted += sum(1 for _ in images.glob("*.png")) - len(rows)
+    if num_unlisted:
+        arrays["note"] = np.array(f"{num_unlisted:,} images without a label left out")
     return arrays
 
 
 def from_synthdigits(folder: Path) -> Arrays:
     """SynthDigits from ``synth_{train,test}_32x32.mat``; X is (32, 32, 3, N).
 
-    Copies with labels 1…10 are accepted: there 10 means digit 0. Raises ValueError
-    for any other range.
+    Copies with labels 1…10, where 10 means digit 0, are accepted. Raises ValueError for
+    any other range.
     """
     from scipy.io import loadmat
 
@@ -123,8 +124,8 @@ def from_synthdigits(folder: Path) -> Arrays:
     high = max(int(y.max()) for y in labels.values())
     if low < 0 or high > 10 or high - low > 9:
         raise ValueError(
-            f"SynthDigits: labels must lie in 0…9, or in 1…10 with 10 for the digit 0; "
-            f"found {low}…{high}. Check that the files are synth_*_32x32.mat"
+            "SynthDigits: labels must lie in 0…9, or in 1…10 with 10 for the digit 0, "
+            f"found {low}…{high}; check that the files are synth_*_32x32.mat"
         )
     arrays: Arrays = {}
     for split, content in stored.items():

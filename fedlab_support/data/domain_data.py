@@ -1,4 +1,4 @@
-"""One data set: pictures, what they show, where they come from and whose they are."""
+"""A data set: images with their classes or masks, domains and owners."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class DomainData:
-    """Pictures with a class, a domain and an owner each.
+    """Images, each with a class or mask, a domain and an owner.
 
-    A client of a federation is an array of positions into this table; no picture is
-    ever copied per client.
+    A client of a federation is an array of positions into this table; images are never
+    copied per client.
 
-    - ``images``: uint8 (N, C, H, W), light ink on dark ground for written characters.
-    - ``labels``: int (N,), position in ``class_names``; for the task "segmentation" a
-      mask of every picture, uint8 (N, H, W), 0 ground and 1 foreground.
-    - ``domain``: int (N,), position in ``domain_names``: where the look comes from.
-    - ``owner``: int (N,), position in ``owner_names``: writer, site or camera.
-    - ``is_test``: bool (N,), True for samples that no client may train on.
-    - ``mean``, ``std``: per channel, in [0, 1] units; a batch is normalised to
-      ``(images / 255 - mean) / std``.
-    - ``task``: names the loss and the metric; see ``core.metrics.task``.
-    - ``source``: one sentence on where the pictures come from.
+    images:     uint8 (N, C, H, W); handwritten characters are light on dark.
+    labels:     int (N,), position in ``class_names``; for the task "segmentation" one
+                mask per image, uint8 (N, H, W), 0 background and 1 foreground.
+    domain:     int (N,), position in ``domain_names``: the style of the image.
+    owner:      int (N,), position in ``owner_names``: writer, site or camera.
+    is_test:    bool (N,), True for samples that no client may train on.
+    mean, std:  per channel, for values in [0, 1]; a batch is normalised to
+                ``(images / 255 - mean) / std``.
+    task:       determines the loss and the metric; see ``core.metrics.task``.
+    source:     one sentence on the origin of the images.
 
     Raises ``ValueError`` when shapes disagree or a label, domain or owner has no name.
     """
@@ -47,7 +47,7 @@ class DomainData:
         if self.images.ndim != 4 or self.images.dtype != np.uint8:
             raise ValueError(
                 f"{self.name}: images must be uint8 of shape (N, C, H, W), found "
-                f"{self.images.dtype} of shape {self.images.shape}; grey pictures need "
+                f"{self.images.dtype} of shape {self.images.shape}; grey images need "
                 "a channel axis of length 1"
             )
         (num_examples, channels), size = self.images.shape[:2], self.images.shape[2:]
@@ -70,13 +70,13 @@ class DomainData:
         shape = (len(self.images), *self.images.shape[2:])
         if self.labels.shape != shape or self.labels.dtype != np.uint8:
             raise ValueError(
-                f"{self.name}: masks must be uint8 of the pictures' shape {shape}, "
-                f"found {self.labels.dtype} of shape {self.labels.shape}; pictures and "
-                "masks must be cut and resized alike, masks by the nearest pixel"
+                f"{self.name}: masks must be uint8 of the images' shape {shape}, "
+                f"found {self.labels.dtype} of shape {self.labels.shape}; crop and "
+                "resize images and masks alike, masks by the nearest pixel"
             )
         if len(self.class_names) != 2:
             raise ValueError(
-                f"{self.name}: masks tell a foreground from the ground, expected two "
+                f"{self.name}: masks have a background and a foreground, expected two "
                 f"class names, found {self.class_names}; merge the classes"
             )
 
@@ -91,7 +91,7 @@ class DomainData:
             wrong = values.max() if values.max() >= num_names else values.min()
             raise ValueError(
                 f"{self.name}: {field} must lie in 0…{num_names - 1}, found {wrong}; "
-                "lists that count from 1 need one subtracted when loading"
+                "if the file counts from 1, subtract one when loading"
             )
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class DomainData:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Shape of one picture, (C, H, W)."""
+        """Shape of an image, (C, H, W)."""
         return tuple(self.images.shape[1:])
 
     @property
@@ -124,27 +124,31 @@ class DomainData:
 
     @property
     def unseen_domains(self) -> tuple[str, ...]:
-        """Domains of which all samples are for testing: nobody can train on them."""
-        trained = np.bincount(self.domain, ~self.is_test, len(self.domain_names))
-        names = zip(self.domain_names, trained, strict=True)
+        """Domains whose samples are all test samples, so that no client has them."""
+        num_train = np.bincount(self.domain, ~self.is_test, len(self.domain_names))
+        names = zip(self.domain_names, num_train, strict=True)
         return tuple(name for name, num in names if num == 0)
 
     def classes_for(self, purpose: str) -> np.ndarray:
-        """Each picture's class, int (N,); for masks ValueError, naming ``purpose``."""
+        """The class of each image, int (N,).
+
+        purpose:  what needs the classes, for the error message.
+        Raises ValueError when the labels are masks.
+        """
         if self.has_masks:
             raise ValueError(
-                f"{purpose} needs one class per picture, found a mask of every picture "
-                f"in {self.name}; iid, by_owner and by_domain deal pictures with masks"
+                f"{purpose} needs one class per image, found masks in {self.name}; "
+                "partition images with masks by iid, by_owner or by_domain"
             )
         return self.labels
 
     def select(self, index: np.ndarray) -> DomainData:
-        """The same data set with only the samples at ``index`` (a copy), names kept."""
+        """A copy with only the samples at ``index``; all names are kept."""
         columns = ("images", "labels", "domain", "owner", "is_test")
         return replace(self, **{c: getattr(self, c)[index] for c in columns})
 
     def fingerprint(self) -> str:
-        """A short hash of all arrays and the normalisation: the same for equal data."""
+        """A short hash of all arrays, the normalisation and the task."""
         digest = hashlib.sha256()
         for values in (self.images, self.labels, self.domain, self.owner, self.is_test):
             digest.update(str((values.shape, values.dtype)).encode())

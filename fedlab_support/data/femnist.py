@@ -1,7 +1,7 @@
-"""FEMNIST, handwritten characters with their writers, and EMNIST without them.
+"""FEMNIST, handwritten characters by known writers, and EMNIST, by unknown ones.
 
-Prepared FEMNIST files keep the published polarity, DARK ink on white; the reader
-inverts them, so that every written character in this package is light on dark.
+Prepared FEMNIST files are dark on white, as published; the reader inverts them, so that
+all handwritten characters in this package are light on dark.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ SPLIT_SEED = 20240
 
 
 def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
-    """Writers from a prepared file, inverted to light ink on dark ground.
+    """FEMNIST from a prepared file, inverted to light on dark.
 
-    Images uint8 (N, 1, 28, 28); labels in LEAF's order 0-9, A-Z, a-z; one domain;
-    the owner is the writer. Raises ValueError when the file is damaged, a label is
-    outside 0…61 or the paper is dark.
+    Images uint8 (N, 1, 28, 28); labels in LEAF's order 0-9, A-Z, a-z; one domain; the
+    owner is the writer. Raises ValueError when the file is damaged, a label is outside
+    0…61 or the background is dark.
     Source: Caldas et al., "LEAF: a benchmark for federated settings", 2018.
     """
     arrays = read_arrays(paths[0], {**KINDS, "writer_names": "U"})
     brightness = border_brightness(arrays["images"])
     if brightness < 127:
         raise ValueError(
-            f"{paths[0].name}: expected dark ink on white paper, found a border of "
-            f"grey level {brightness:.0f}; the file was inverted already. Make it "
-            "again with fedlab_support.data.prepare"
+            f"{paths[0].name}: expected dark characters on white, found a border of "
+            f"grey level {brightness:.0f}; the file has already been inverted. Make "
+            "it again with fedlab_support.data.prepare"
         )
     names = tuple(str(name) for name in arrays["writer_names"])
     labels = arrays["labels"].astype(np.int64)
@@ -63,7 +63,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
         domain_names=("femnist",),
         owner_names=names,
         source=f"FEMNIST (Caldas et al., 2018; NIST SD 19), {len(names):,} writers, "
-        f"{np.sum(~is_test):,} + {np.sum(is_test):,} pictures for training and "
+        f"{np.sum(~is_test):,} + {np.sum(is_test):,} images for training and "
         f"testing{note}",
     )
 
@@ -71,7 +71,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
 def read_emnist(paths: tuple[Path, ...], size: int | None) -> DomainData:
     """EMNIST "by class" from its prepared file, upright and light on dark.
 
-    The writers are not published: one owner. Images uint8 (N, 1, 28, 28).
+    The writers are unknown, so there is one owner. Images uint8 (N, 1, 28, 28).
     Source: Cohen et al., "EMNIST: extending MNIST to handwritten letters", 2017.
     """
     origin = "EMNIST by class (Cohen et al., 2017)"
@@ -79,24 +79,24 @@ def read_emnist(paths: tuple[Path, ...], size: int | None) -> DomainData:
 
 
 def from_leaf(folder: Path) -> Arrays:
-    """LEAF's files ``{train,test}/*.json``; its split is kept, by sample or by user.
+    """LEAF's files ``{train,test}/*.json``, with LEAF's split by sample or by user.
 
-    A file holds ``users``, ``num_samples`` and ``user_data[user]["x" | "y"]``, with
-    784 floats in [0, 1] per picture, paper 1. Raises FileNotFoundError without such
-    files, ValueError when a user has another number of pictures than announced.
+    A file holds ``users``, ``num_samples`` and ``user_data[user]["x" | "y"]``, with 784
+    floats in [0, 1] per image, where 1 is white. Raises FileNotFoundError without such
+    files, and ValueError when a user does not have as many images as ``num_samples``.
     """
     images, labels, writers, tests = [], [], [], []
     for split in ("train", "test"):
         for path in sorted((folder / split).glob("*.json")):
             content = json.loads(path.read_text())
-            announced = zip(content["users"], content["num_samples"], strict=True)
-            for user, count in announced:
+            users = zip(content["users"], content["num_samples"], strict=True)
+            for user, count in users:
                 rows = content["user_data"][user]
                 if not len(rows["x"]) == len(rows["y"]) == count:
                     raise ValueError(
-                        f"{path.name}: expected {count} pictures of {user}, found "
+                        f"{path.name}: expected {count} images of {user}, found "
                         f"{len(rows['x'])} with {len(rows['y'])} labels; the file is "
-                        "incomplete, make it again with LEAF's preprocess.sh"
+                        "incomplete: make it again with LEAF's preprocess.sh"
                     )
                 grey = np.rint(255 * np.array(rows["x"])).astype(np.uint8)
                 images.append(grey.reshape(-1, 28, 28))
@@ -112,10 +112,10 @@ def from_leaf(folder: Path) -> Arrays:
 
 
 def from_hub(folder: Path) -> Arrays:
-    """The parquet files of ``flwrlabs/femnist``, 90/10 per writer with a fixed seed.
+    """The parquet files of ``flwrlabs/femnist``, split 90/10 per writer, fixed seed.
 
     Columns: ``image`` ({"bytes", "path"}), ``writer_id``, ``character`` (0…61).
-    Repeated pictures go before the split. Raises FileNotFoundError without files.
+    Duplicates are removed before the split. Raises FileNotFoundError without files.
     """
     import pandas as pd
 
@@ -127,16 +127,16 @@ def from_hub(folder: Path) -> Arrays:
         )
     columns = ["image", "writer_id", "character"]
     rows = pd.concat([pd.read_parquet(path, columns=columns) for path in paths])
-    images = np.stack([_decoded(image["bytes"]) for image in rows["image"]])
+    images = np.stack([_decode(image["bytes"]) for image in rows["image"]])
     if border_brightness(images) < 127:
         images = 255 - images
     arrays = _table(images, rows["character"], rows["writer_id"])
-    arrays["is_test"] = _tenth_of_each(arrays["writer"])
+    arrays["is_test"] = _tenth_per_writer(arrays["writer"])
     return arrays
 
 
 def from_emnist(folder: Path) -> Arrays:
-    """EMNIST "by class" through torchvision; stored transposed, turned upright here."""
+    """EMNIST "by class" from torchvision, transposed back to upright."""
     arrays = from_torchvision("EMNIST", folder, split="byclass")
     for name in ("train_images", "test_images"):
         upright = arrays[name].transpose(0, 2, 1)
@@ -145,7 +145,7 @@ def from_emnist(folder: Path) -> Arrays:
     return arrays
 
 
-def _decoded(content: bytes) -> np.ndarray:
+def _decode(content: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(content)).convert("L"))
 
 
@@ -155,10 +155,10 @@ def _table(
     writers: Sequence[str],
     is_test: np.ndarray | None = None,
 ) -> Arrays:
-    """A prepared table, less pictures that a writer has twice.
+    """A prepared table without the duplicates of each writer.
 
-    Of two equal pictures the one for testing stays, so that no test picture is
-    trained on. The note says how many went.
+    Of two equal images the test image is kept, so that no client trains on it. The note
+    gives the number of removed images.
     """
     names, writer = np.unique(np.asarray(writers, dtype=str), return_inverse=True)
     is_test = np.zeros(len(images), dtype=bool) if is_test is None else is_test
@@ -176,12 +176,12 @@ def _table(
         "writer": writer[index],
         "is_test": is_test[index],
         "writer_names": names,
-        "note": np.array(f"{len(images) - len(index):,} repeated pictures removed"),
+        "note": np.array(f"{len(images) - len(index):,} repeated images removed"),
     }
 
 
-def _tenth_of_each(writer: np.ndarray) -> np.ndarray:
-    """Mark a tenth of each writer's pictures, at least one of two or more."""
+def _tenth_per_writer(writer: np.ndarray) -> np.ndarray:
+    """Mark a tenth of each writer's images, at least one if there are two or more."""
     is_test = np.zeros(len(writer), dtype=bool)
     order = np.argsort(writer, kind="stable")
     for own in np.split(order, np.cumsum(np.bincount(writer))[:-1]):

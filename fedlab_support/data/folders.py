@@ -1,4 +1,4 @@
-"""Pictures in folders ``<domain>/<class>/<picture>``, on disk or in a zip."""
+"""Images in folders ``<domain>/<class>/<image>``, on disk or in a zip."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .domain_data import DomainData
 from .trees import Tree, decode
 
 SIDE = 64
-"""Pixels of a side where nothing is asked for: files differ in shape."""
+"""Default height and width in pixels, since files differ in shape."""
 
 SEED = 20240
 TEST_SHARE = 0.2
@@ -23,19 +23,22 @@ DRAWN = "a fifth of each class for testing, drawn with a seed"
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
 
 Row = tuple[str, str, str]
-"""Domain, class and path of a picture."""
+"""Domain, class and path of an image."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a published set holds, and how copies of it may differ.
+    """The contents of a published data set, and how copies of it may differ.
 
-    - ``domains``: name → pictures of each class, or one number for all together.
-    - ``classes``: names in the order of their labels; ``also``: other names for them.
-    - ``is_part``: whether further classes of a copy are left out, or refused.
-    - ``lists``: ends of the names of the published lists of training and test
-      pictures, behind the domain's; ``numbers``: what they call each class.
-    - ``surplus``: share of pictures that copies may hold beyond the counts.
+    source:   name and reference.
+    domains:  name → number of images per class, or one number for all classes.
+    classes:  names in the order of their labels.
+    also:     aliases → class names.
+    is_part:  whether further classes of a copy are left out instead of refused.
+    lists:    suffixes, after the domain's name, of the published lists of training and
+              test images.
+    numbers:  the number of each class in these lists.
+    surplus:  share of images that copies may have beyond the counts.
     """
 
     source: str
@@ -54,14 +57,14 @@ def from_folders(
     domains: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
 ) -> DomainData:
-    """Any tree ``<domain>/<class>/<picture>``, a folder or a zip, as squares in colour.
+    """Any tree ``<domain>/<class>/<image>``, a folder or a zip, as square RGB images.
 
-    - ``domains``, ``classes``: which ones are kept, in this order; None: all, sorted by
-      code point. A level ``images`` and folders around the tree do not matter.
+    domains, classes:  those to keep, in this order; None: all, sorted by code point.
 
-    Each domain is one owner. A fifth of the pictures of a domain and class is for
-    testing, drawn with a fixed seed; identical files are on one side. Raises ValueError
-    for a name that is not there and for a file that is not a whole picture.
+    A folder level ``images`` and folders above the domains are ignored. Each domain is
+    one owner. A fifth of the images of each domain and class is set aside for testing,
+    drawn with a fixed seed; identical files are on the same side. Raises ValueError for
+    a name that does not exist and for a file that is not a complete image.
     """
     path = Path(path)
     with Tree(path) as tree:
@@ -70,39 +73,38 @@ def from_folders(
             found = sorted({row[place] for row in rows})
             if absent := [name for name in wanted or () if name not in found]:
                 raise ValueError(
-                    f"{path.name}: expected <domain>/<class>/<picture> with "
-                    f"{absent[0]!r}, found {', '.join(found) or 'no pictures'}"
+                    f"{path.name}: expected <domain>/<class>/<image> with "
+                    f"{absent[0]!r}, found {', '.join(found) or 'no images'}"
                 )
             rows = [row for row in rows if wanted is None or row[place] in wanted]
         if not rows:
             raise ValueError(
-                f"{path.name}: expected pictures ({', '.join(SUFFIXES)}) in folders "
+                f"{path.name}: expected images ({', '.join(SUFFIXES)}) in folders "
                 "<domain>/<class>, found none"
             )
         names = (
             tuple(domains or sorted({row[0] for row in rows})),
             tuple(classes or sorted({row[1] for row in rows})),
         )
-        return _assembled(tree, rows, names, size, {})
+        return _assemble(tree, rows, names, size, {})
 
 
 def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainData:
     """A published set from its tree, checked against ``layout``.
 
-    The published split where its lists lie in the tree; else, or where there is none,
-    the one that :func:`from_folders` draws: ``source`` says which. It also says so when
-    the copy lacks pictures. Raises ValueError for a domain or class that is unknown or
-    absent, for more pictures than were published, and for a list that numbers classes
-    in another way.
+    Uses the published split if its lists are in the tree, and otherwise the one that
+    ``from_folders`` draws; ``source`` records which, and how many images are missing.
+    Raises ValueError for a domain or class that is unknown or missing, for more images
+    than were published, and for a list that numbers classes differently.
     """
     with Tree(paths[0]) as tree:
-        rows = list(_known(tree, layout))
+        rows = list(_recognised(tree, layout))
         _check_counts(rows, layout, paths[0].name)
         parts = _published_split(tree, layout)
-        note = f"{len(rows):,} pictures"
+        note = f"{len(rows):,} images"
         official = sum(sum(counts) for counts in layout.domains.values())
         if len(rows) < official:
-            note = f"{len(rows):,} of {official:,} pictures"
+            note = f"{len(rows):,} of {official:,} images"
         if parts:
             listed = [row for row in rows if _key_of(row) in parts]
             left_out = len(rows) - len(listed)
@@ -111,12 +113,12 @@ def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainDat
         else:
             note = f"{note}; {DRAWN}"
         names = tuple(layout.domains), layout.classes
-        data = _assembled(tree, rows, names, size or SIDE, parts)
+        data = _assemble(tree, rows, names, size or SIDE, parts)
     return replace(data, source=f"{layout.source}, {note}")
 
 
 def _placed(tree: Tree) -> Iterator[Row]:
-    """Every picture that lies in a domain's folder of a class."""
+    """Every image in a folder ``<domain>/<class>``."""
     for name in tree:
         path = PurePosixPath(name)
         folders = [part for part in path.parts[:-1] if part.lower() != "images"]
@@ -125,12 +127,12 @@ def _placed(tree: Tree) -> Iterator[Row]:
 
 
 def plain(name: str) -> str:
-    """A name as copies agree on it: "Real World", "real_world" and "RealWorld"."""
+    """A name without case and separators: "Real World" and "real_world" are equal."""
     return re.sub(r"[ _-]", "", name.lower())
 
 
-def _known(tree: Tree, layout: Layout) -> Iterator[Row]:
-    """The pictures of the set, under its own names for domains and classes."""
+def _recognised(tree: Tree, layout: Layout) -> Iterator[Row]:
+    """The images of the set, with the official names of domains and classes."""
     domains, classes = _spellings(layout)
     for domain, label, name in _placed(tree):
         for kind, found, known in (
@@ -140,15 +142,15 @@ def _known(tree: Tree, layout: Layout) -> Iterator[Row]:
             if plain(found) not in known and not (layout.is_part and kind == "class"):
                 raise ValueError(
                     f"{tree.path.name}: expected a {kind} of {layout.source}, one of "
-                    f"{', '.join(known.values())}; found {found!r} ({name}). Another "
-                    "set, or another layout than <domain>/<class>/<picture>"
+                    f"{', '.join(known.values())}, found {found!r} ({name}); is this "
+                    "another set, or not laid out as <domain>/<class>/<image>?"
                 )
         if plain(label) in classes:
             yield domains[plain(domain)], classes[plain(label)], name
 
 
 def _spellings(layout: Layout) -> tuple[dict[str, str], dict[str, str]]:
-    """Plain name → name, of domains and of classes."""
+    """Plain name → official name, of domains and of classes."""
     classes = {plain(name): name for name in layout.classes}
     also = {plain(name): official for name, official in layout.also.items()}
     return {plain(name): name for name in layout.domains}, classes | also
@@ -161,15 +163,15 @@ def _check_counts(rows: list[Row], layout: Layout, what: str) -> None:
         if not counts.all():
             absent = [c for c, n in zip(layout.classes, counts, strict=True) if n == 0]
             raise ValueError(
-                f"{what}: expected {len(counts)} classes in {domain}, found no picture "
+                f"{what}: expected {len(counts)} classes in {domain}, found no image "
                 f"of {', '.join(absent[:5])}; the copy is incomplete"
             )
         found = counts if len(official) > 1 else counts.sum(keepdims=True)
         if (found > np.array(official) * (1 + layout.surplus)).any():
             raise ValueError(
-                f"{what}: expected at most {sum(official):,} pictures in {domain}, "
+                f"{what}: expected at most {sum(official):,} images in {domain}, "
                 f"class by class {list(official)}, found {found.tolist()}; the copy "
-                "is not the published one, or holds pictures twice"
+                "is not the published one, or holds images twice"
             )
 
 
@@ -178,7 +180,7 @@ def _key_of(row: Row) -> Row:
 
 
 def _published_split(tree: Tree, layout: Layout) -> dict[Row, bool]:
-    """(domain, class, file name) → is it for testing; empty without all the lists."""
+    """(domain, class, file name) → is_test; empty unless all lists were found."""
     files = {PurePosixPath(name).name.lower(): name for name in tree}
     if layout.lists is None or not all(
         f"{domain}{end}" in files for domain in layout.domains for end in layout.lists
@@ -199,23 +201,24 @@ def _published_split(tree: Tree, layout: Layout) -> dict[Row, bool]:
                     raise ValueError(
                         f"{domain}{end}: expected lines such as "
                         f"'{domain}/{layout.classes[0]}/name.jpg {layout.numbers[0]}' "
-                        f"with the numbers {layout.numbers}, found {line!r}; another "
-                        "list, or one whose classes count from another number"
+                        f"with the numbers {layout.numbers}, found {line!r}; this is "
+                        "another list, or its classes are numbered differently"
                     )
                 split[domain, name, file] = bool(is_test)
     return split
 
 
-def _assembled(
+def _assemble(
     tree: Tree,
     rows: list[Row],
     names: tuple[tuple[str, ...], tuple[str, ...]],
     size: int,
     split: dict[Row, bool],
 ) -> DomainData:
-    """The pictures of ``rows``, sorted by domain, class and path.
+    """The images of ``rows``, sorted by domain, class and path.
 
-    ``names``: of the domains and of the classes. ``split`` as published, or empty.
+    names:  of the domains and of the classes.
+    split:  as published, or empty.
     """
     places = [{name: i for i, name in enumerate(each)} for each in names]
     rows = sorted(rows, key=lambda row: (places[0][row[0]], places[1][row[1]], row[2]))
@@ -237,16 +240,16 @@ def _assembled(
         owner_names=names[0],
         mean=(0.5,) * 3,
         std=(0.5,) * 3,
-        source=f"{len(rows):,} pictures under {tree.path.name}; {DRAWN}",
+        source=f"{len(rows):,} images under {tree.path.name}; {DRAWN}",
     )
 
 
 def drawn_split(cells: Sequence[str], digests: np.ndarray) -> np.ndarray:
-    """Which pictures are for testing, bool (N,): at most a fifth of every cell.
+    """Mark test images, bool (N,): at most a fifth of each cell.
 
-    ``cells`` (N,): the text that names a picture's cell is its seed, so that a cell is
-    split alike in a set and in a part of it. Pictures with equal ``digests`` (N,) are
-    on one side, that of the first of them.
+    cells:    (N,) the name of each image's cell. It seeds the draw, so that a cell is
+              split in the same way in a set and in a part of it.
+    digests:  (N,) images with equal digests are on the same side, that of the first.
     """
     cells = np.asarray(cells)
     _, first, group, sizes = np.unique(

@@ -1,4 +1,4 @@
-"""iWildCam: animals at 323 cameras in the wild, in the layout of WILDS 2.0."""
+"""iWildCam: animals at 323 camera traps, in the layout of WILDS 2.0."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .domain_data import DomainData
 from .trees import Tree, decode
 
 SIDE = 64
-"""Pixels of a side where nothing is asked for: 2.5 GB; files differ in shape."""
+"""Default height and width in pixels, since files differ in shape; needs 2.5 GB."""
 
-CLASSES, PICTURES, CAMERAS = 182, 203_029, 323
-"""What the published set holds."""
+CLASSES, IMAGES, CAMERAS = 182, 203_029, 323
+"""Size of the published set."""
 
 COLUMNS = ("split", "filename", "y", "location_remapped")
 KINDS = {
@@ -24,21 +24,21 @@ KINDS = {
     "val": "val_camera",
     "test": "test_camera",
 }
-"""Split → the kind of its cameras: the clients', and two kinds that none has."""
+"""Split → kind of its cameras: those of the clients, and two held-out kinds."""
 
 
 def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
     """IWildCam from its folder ``iwildcam_v2.0``: each camera is a domain and an owner.
 
-    The splits are those of ``metadata.csv``: ``id_test`` is for testing, in the cameras
-    of the clients, and all of ``val`` and ``test``, whose cameras nobody trains on
-    (``data.unseen_domains``). ``id_val`` is dealt to the clients with ``train``, since
-    a federation draws its own validation samples. Classes have the names of
-    ``categories.csv`` where it is there. Pictures are resized to squares.
+    The splits are those of ``metadata.csv``. Test samples are ``id_test``, from the
+    clients' cameras, and all of ``val`` and ``test``, from cameras that no client has
+    (``data.unseen_domains``). ``id_val`` belongs to the clients' samples like
+    ``train``, since a federation draws its own validation samples. Class names come
+    from ``categories.csv`` if it exists. Images are resized to squares.
 
-    Raises ValueError for a file that is not a whole picture or is not there, a table
-    without the columns, an unknown split, a camera on two sides, and for more classes,
-    cameras or pictures than were published.
+    Raises ValueError for a file that is missing or not a complete image, a table
+    without the columns, an unknown split, a camera on two sides of the split, and for
+    more classes, cameras or images than were published.
 
     Source: Beery et al., 2021; Koh et al., ICML 2021 (WILDS).
     """
@@ -47,7 +47,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
         names = [f"{home}train/{row['filename']}" for row in rows]
         if absent := [name for name in names if name not in tree]:
             raise ValueError(
-                f"{paths[0].name}: expected the {len(names):,} pictures of "
+                f"{paths[0].name}: expected the {len(names):,} images of "
                 f"metadata.csv, found {len(names) - len(absent):,}, not {absent[0]}; "
                 "the copy is incomplete. For a part of the set, cut metadata.csv"
             )
@@ -70,12 +70,12 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
         mean=(0.5,) * 3,
         std=(0.5,) * 3,
         source=f"iWildCam of WILDS 2.0 (Beery et al., 2021), {len(rows):,} of "
-        f"{PICTURES:,} pictures; split as published, id_val dealt with train",
+        f"{IMAGES:,} images; split as published, id_val joined with train",
     )
 
 
 def _table(tree: Tree) -> tuple[str, list[dict[str, str]]]:
-    """The folder of metadata.csv inside the tree, and the rows of it."""
+    """The folder of metadata.csv inside the tree, and its rows."""
     found = [name for name in tree if PurePosixPath(name).name == "metadata.csv"]
     lines = tree.lines(found[0]) if len(found) == 1 else []
     rows = list(csv.DictReader(lines))
@@ -83,7 +83,7 @@ def _table(tree: Tree) -> tuple[str, list[dict[str, str]]]:
         header = lines[0] if lines else f"{len(found)} tables"
         raise ValueError(
             f"{tree.path.name}: expected one metadata.csv with the columns "
-            f"{', '.join(COLUMNS)}, found {header}; version 1.0 has other tables, take "
+            f"{', '.join(COLUMNS)}, found {header}; version 1.0 has other tables: use "
             "iwildcam_v2.0"
         )
     return found[0].removesuffix("metadata.csv"), rows
@@ -99,7 +99,7 @@ def _number(row: dict[str, str], column: str) -> int:
 
 
 def _cameras(rows: list[dict[str, str]]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Each picture's camera, (N,), and their names: the clients' come first."""
+    """The camera of each image, (N,), and the names of cameras, the clients' first."""
     kinds, number = {}, [_number(row, "location_remapped") for row in rows]
     for place, row in zip(number, rows, strict=True):
         if row["split"] not in KINDS:
@@ -112,7 +112,7 @@ def _cameras(rows: list[dict[str, str]]) -> tuple[np.ndarray, tuple[str, ...]]:
             raise ValueError(
                 f"metadata.csv: expected every camera on one side of the split, found "
                 f"camera {place} as {kinds[place]} and, for {row['filename']}, as "
-                f"{kind}; the table was altered"
+                f"{kind}; the table has been changed"
             )
     ranks = {kind: rank for rank, kind in enumerate(dict.fromkeys(KINDS.values()))}
     order = sorted(kinds, key=lambda place: (ranks[kinds[place]], place))
@@ -123,12 +123,10 @@ def _cameras(rows: list[dict[str, str]]) -> tuple[np.ndarray, tuple[str, ...]]:
 
 def _check_counts(labels: np.ndarray, cameras: tuple[str, ...], what: str) -> None:
     found = (int(labels.max()) + 1, len(cameras), len(labels))
-    if any(
-        n > most for n, most in zip(found, (CLASSES, CAMERAS, PICTURES), strict=True)
-    ):
+    if any(n > most for n, most in zip(found, (CLASSES, CAMERAS, IMAGES), strict=True)):
         raise ValueError(
             f"{what}: expected at most {CLASSES} classes, {CAMERAS} cameras and "
-            f"{PICTURES:,} pictures, found {found}; this is not iWildCam of WILDS 2.0"
+            f"{IMAGES:,} images, found {found}; this is not iWildCam of WILDS 2.0"
         )
 
 

@@ -1,4 +1,4 @@
-"""What published sets of pictures hold: domains, classes, counts, orders of labels."""
+"""Domains, classes, counts and label orders of published image data sets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OFFICE31 = Layout(
         "trash_can"
     ),
 )
-"""Cameras show an object several times: it may be on both sides of a drawn split."""
+"""Objects appear in several images, so possibly on both sides of a drawn split."""
 
 OFFICE_CALTECH10 = Layout(
     "Office-Caltech-10 (Gong et al., CVPR 2012)",
@@ -98,7 +98,7 @@ OFFICE_HOME = Layout(
         "Spoon TV Table Telephone ToothBrush Toys Trash_Can Webcam"
     ),
 )
-"""Labels in the order of code points, as image-folder readers number them."""
+"""Labels in code point order, as image-folder readers number them."""
 
 DOMAINNET10 = Layout(
     "the ten classes of DomainNet (Peng et al., ICCV 2019) that FedBN chose",
@@ -118,8 +118,8 @@ DOMAINNET10 = Layout(
     numbers=(31, 110, 140, 156, 302, 311, 336, 338, 340, 343),
     surplus=0.05,
 )
-"""The first archives hold up to 5 % more pictures than the cleaned lists.
+"""The first archives contain up to 5 % more images than the cleaned lists.
 
-The published lists divide 70/30. FedBN and FedFA divided anew, 80/20; their files are
-pickles, which are not read here.
+The published lists are a 70/30 split. FedBN and FedFA drew their own 80/20 split; its
+files are pickles, which are not read here.
 """

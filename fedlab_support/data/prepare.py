@@ -1,9 +1,9 @@
-"""Make prepared files from official ones: the only place that may download.
+"""Make prepared files from official ones; the only module that may download data.
 
     python -m fedlab_support.data.prepare mnist --root data
 
-Official files are looked for in ``<root>/official/<name>``. What torchvision can
-download is downloaded there; the rest is to be put there by hand.
+Official files are read from ``<root>/official/<name>``. Files that torchvision can
+download are downloaded there; copy the others there by hand.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from . import digits5, femnist
 from .reading import Arrays, from_torchvision
 
 UNREACHABLE = (FileNotFoundError, URLError, ConnectionError, TimeoutError, RuntimeError)
-"""What absent files and failed downloads raise; torchvision's is a RuntimeError."""
+"""Raised for missing files and failed downloads; torchvision raises RuntimeError."""
 
 
 @dataclass(frozen=True)
 class Official:
-    """How one set is made: ``convert(folder)`` gives the arrays of ``target``.
+    """How to make one prepared file.
 
-    ``wanted`` says which official files belong in the folder and where they are
-    published.
+    convert:  reads the folder of official files and returns the arrays.
+    target:   path of the prepared file under the data folder.
+    wanted:   the official files that belong in the folder, and their source.
     """
 
     convert: Callable[[Path], Arrays]
@@ -92,21 +93,22 @@ OFFICIAL: dict[str, Official] = {
 def prepare(name: str, root: str | os.PathLike[str] = "data") -> Path:
     """Make the prepared file of ``name`` under ``root`` and return its path.
 
-    Official files come from ``<root>/official/<name>``, downloaded there first where
-    torchvision can. Raises ValueError for an unknown name, FileExistsError rather than
-    replace a file, FileNotFoundError saying which official files are wanted.
+    Official files are read from ``<root>/official/<name>``, after a download where
+    torchvision offers one. Raises ValueError for an unknown name, FileExistsError if
+    the prepared file exists, and FileNotFoundError, listing the official files, if they
+    are missing.
     """
     if name not in OFFICIAL:
         raise ValueError(
-            f"expected one of {', '.join(OFFICIAL)}; found {name!r}. Built-in sets "
+            f"expected one of {', '.join(OFFICIAL)}, found {name!r}; built-in sets "
             "need no preparation"
         )
     official = OFFICIAL[name]
     target = Path(root, official.target)
     if target.exists():
         raise FileExistsError(
-            f"{name}: expected to make {target}, found it already there; delete it "
-            "first to make it again"
+            f"{name}: expected to make {target}, found that it exists; delete it to "
+            "make it again"
         )
     folder = Path(root, "official", name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +117,7 @@ def prepare(name: str, root: str | os.PathLike[str] = "data") -> Path:
     except UNREACHABLE as error:
         raise FileNotFoundError(
             f"{name}: expected the official files in {folder}, found no complete set "
-            f"({error}). Put there: {official.wanted}"
+            f"({error}); copy there {official.wanted}"
         ) from error
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_suffix(".part.npz")

@@ -1,4 +1,4 @@
-"""ProstateMRI: T2-weighted volumes of six sites, with the prostate drawn into them."""
+"""ProstateMRI: T2-weighted volumes of six sites, with segmented prostates."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .trees import Tree
 CLASSES = ("background", "prostate")
 SEED = 20240
 FEWEST = 32
-"""Training slices of a site in the mini set, at least."""
+"""Minimum number of training slices per site in the mini set."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Published counts of a site, and another name of its folder."""
+    """Published counts of a site, and an alias of its folder."""
 
     volumes: int
     slices: int
@@ -46,17 +46,17 @@ def read(
 ) -> DomainData:
     """The six sites: ``<site>/<case>.nii.gz`` and ``…/<case>_segmentation.nii.gz``.
 
-    - ``size``: None gives the pixels of the volumes, published with 384 a side.
-    - ``by``, ``one_in``: as for :func:`parts`.
+    size:        None keeps the size of the volumes, published with 384x384 pixels.
+    by, one_in:  as for ``parts``.
 
-    Volumes are cut at their quantile 0.99 and stretched to 0…255. Every slice with a
-    mask, and with a slice on either side, is a picture with these neighbours as first
-    and third channel. Both zones of the prostate are one class. One owner per site;
-    slices that are in no part are left out.
+    Volumes are clipped at their 0.99 quantile and rescaled to 0…255. Every slice with a
+    non-empty mask and two neighbours is an image, whose first and third channels are
+    these neighbours. Both zones of the prostate are one class. One owner per site;
+    slices that are in neither part are left out.
 
     Raises ValueError, naming the file, for a volume that is damaged, empty, not square
-    or of another shape than its mask; for a site that is unknown or absent, a case
-    without a partner, and more cases than were published.
+    or not of its mask's shape; for a site that is unknown or missing, a case without
+    volume or mask, and more cases than were published.
     Source: Liu et al., IEEE TMI 2020 (MS-Net); the recipe is FedFA's released one.
     """
     with Tree(paths[0]) as tree:
@@ -88,14 +88,15 @@ def read(
 def parts(
     domain: np.ndarray, patient: np.ndarray, by: str = "patients", one_in: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which slices are for training and which for testing, bool (N,) each.
+    """Select the training and the test slices, bool (N,) each.
 
-    - ``domain``, ``patient``: int (N,).
-    - ``by``: "patients" sets whole patients aside, at least one of a domain that has
-      several and at most a fifth of its slices else; "slices" sets a fifth of the
-      slices aside as the papers do, whose patients are on both sides.
-    - ``one_in``: 6 trains on a sixth of three fifths of a domain, but at least 32, as
-      mini-ProstateMRI does; 1 trains on all that is left.
+    domain, patient:  int (N,).
+    by:               "patients" sets whole patients aside, up to a fifth of a domain's
+                      slices but at least one patient if it has several; "slices" sets a
+                      fifth of the slices aside as the papers do, with the same patients
+                      on both sides.
+    one_in:           6 trains on a sixth of three fifths of a domain, but at least 32
+                      slices, as mini-ProstateMRI does; 1 trains on all other slices.
 
     Raises ValueError for another value.
     """
@@ -122,7 +123,7 @@ def parts(
 
 
 def _cases(tree: Tree) -> list[Case]:
-    """Every volume with its mask, sorted by site and name."""
+    """All volumes with their masks, sorted by site and name."""
     folders = {name.lower(): name for name in SITES}
     folders |= {site.also.lower(): name for name, site in SITES.items() if site.also}
     found: dict[tuple[str, str], dict[bool, str]] = {}
@@ -156,7 +157,7 @@ def _cases(tree: Tree) -> list[Case]:
 
 
 def _slices(tree: Tree, case: Case, size: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures, uint8 (N, 3, H, W), and masks, uint8 (N, H, W), of one case."""
+    """The images, uint8 (N, 3, H, W), and masks, uint8 (N, H, W), of one case."""
     _, name, mask_name = case
     volume, mask = _volume(tree, name), _volume(tree, mask_name)
     if volume.shape != mask.shape:
@@ -167,13 +168,13 @@ def _slices(tree: Tree, case: Case, size: int | None) -> tuple[np.ndarray, np.nd
     low, high = volume.min(), np.quantile(volume, 0.99)
     if not high > low:
         raise ValueError(
-            f"{name}: expected a picture, found {low:g} nearly everywhere; the volume "
-            "is empty"
+            f"{name}: expected an image, found the value {low:g} nearly everywhere; "
+            "the volume is empty"
         )
     if not np.isin(mask, (0, 1, 2)).all():
         raise ValueError(
-            f"{mask_name}: expected a mask of 0, 1 and 2, found other values, up to "
-            f"{mask.max():g}; was a volume stored in its place?"
+            f"{mask_name}: expected a mask with values 0, 1 and 2, found values up to "
+            f"{mask.max():g}; is this a volume?"
         )
     grey = np.rint((volume.clip(low, high) - low) * (255 / (high - low)))
     shown = 1 + np.flatnonzero(mask[1:-1].any(axis=(1, 2)))
@@ -220,21 +221,21 @@ def _check_volume(name: str, volume: np.ndarray, sides: tuple[float, ...]) -> No
     if volume.ndim != 3 or shape[0] < 3 or 0 in shape or not np.isfinite(volume).all():
         raise ValueError(
             f"{name}: expected finite numbers in at least three slices, found shape "
-            f"{shape[::-1]}; is it one volume, and whole?"
+            f"{shape[::-1]}; is this a single, complete volume?"
         )
     if shape[1] != shape[2] or not np.isclose(*sides, rtol=0.01):
         raise ValueError(
             f"{name}: expected square slices of square pixels, found {shape[2]}x"
             f"{shape[1]} pixels of {sides[0]:g}x{sides[1]:g} mm; resample the volume "
-            "and its mask, or pictures would be squeezed"
+            "and its mask, since resizing would distort them"
         )
 
 
 def _check_shapes(what: str, shapes: set[tuple[int, int]]) -> None:
     if len(shapes) > 1:
         raise ValueError(
-            f"{what}: expected volumes of one shape, found {sorted(shapes)}; ask for "
-            "one: load(…, size=96)"
+            f"{what}: expected volumes of one shape, found {sorted(shapes)}; resize "
+            "them with load(…, size=96)"
         )
 
 
@@ -244,7 +245,7 @@ def _source(num_cases: int, num_slices: int, by: str, num_train: int) -> str:
     note = f"{num_cases} of {volumes} volumes, {num_slices:,} of {slices:,} slices"
     if (num_cases, num_slices) == (volumes, slices):
         note = f"{volumes} volumes, {slices:,} slices"
-    kind = "patients" if by == "patients" else "slices, patients being on both sides"
+    kind = "patients" if by == "patients" else "slices, with patients on both sides"
     return (
         f"ProstateMRI (Liu et al., IEEE TMI 2020), {note}; a fifth of each site for "
         f"testing by {kind}; {num_train:,} slices for training"

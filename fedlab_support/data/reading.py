@@ -1,4 +1,4 @@
-"""Reading prepared files: search path, checked ``.npz`` arrays, picture sizes."""
+"""Read and check prepared ``.npz`` files, and resize images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 from .domain_data import DomainData
 
 Arrays = dict[str, np.ndarray]
-"""What a prepared file holds: arrays by key."""
+"""The contents of a prepared file: arrays by key."""
 
 SPLIT_KINDS = {
     "train_images": "u1",
@@ -26,26 +26,27 @@ SPLIT_KINDS = {
 DAMAGE = (
     OSError,
     EOFError,
-    ValueError,  # not an array file, or one with objects in it
-    AttributeError,  # a lone array, which cannot be opened as an archive
+    ValueError,  # not an array file, or one with pickled objects
+    AttributeError,  # a single array, which cannot be opened as an archive
     TypeError,
-    RuntimeError,  # a flag byte says "encrypted" or "other compression"
+    RuntimeError,  # a flag byte means "encrypted" or "other compression"
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What NumPy raises for files that are cut short, altered or of another kind."""
+"""Raised by NumPy for files that are truncated, corrupted or of another kind."""
 
 
 def search_path(root: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
-    """Folders in which data is looked for: ``root``, ``$FEDLAB_DATA``, ``./data``."""
+    """Folders that are searched for data: ``root``, ``$FEDLAB_DATA``, ``./data``."""
     wanted = (root, os.environ.get("FEDLAB_DATA"), "data")
     return tuple(Path(folder) for folder in wanted if folder)
 
 
 def resize(images: np.ndarray, size: int | None, smooth: bool = False) -> np.ndarray:
-    """Bring pictures to ``size`` x ``size`` pixels; None leaves them as they are.
+    """Resize images to ``size`` x ``size`` pixels; None returns them unchanged.
 
-    images: uint8 (N, C, H, W). Bilinear with antialiasing, or bicubic if ``smooth``.
+    images:  uint8 (N, C, H, W).
+    smooth:  bicubic instead of bilinear, both antialiased.
     Returns uint8 (N, C, size, size). Raises ValueError when ``size`` is below 1.
     """
     kind = Image.Resampling.BICUBIC if smooth else Image.Resampling.BILINEAR
@@ -53,7 +54,7 @@ def resize(images: np.ndarray, size: int | None, smooth: bool = False) -> np.nda
 
 
 def resize_masks(masks: np.ndarray, size: int | None) -> np.ndarray:
-    """Bring masks, uint8 (N, H, W), to ``size`` x ``size``, by the nearest pixel."""
+    """Resize masks, uint8 (N, H, W), to ``size`` x ``size``, by the nearest pixel."""
     return _resized(masks, size, Image.Resampling.NEAREST)
 
 
@@ -71,20 +72,20 @@ def _resized(
 
 
 def check_size(size: int) -> None:
-    """Raise ValueError when ``size`` is no side of a picture."""
+    """Raise ValueError when ``size`` is not a number of pixels."""
     if size < 1:
         raise ValueError(
-            f"size must be a picture side of at least 1 pixel, found {size}; "
-            "leave it out for the usual size"
+            f"size must be at least 1 pixel, found {size}; omit it for the default size"
         )
 
 
 def read_arrays(path: Path, kinds: Mapping[str, str]) -> Arrays:
-    """Read a prepared ``.npz`` of plain arrays and check what is in it.
+    """Read a prepared ``.npz`` of plain arrays and check its keys and types.
 
-    kinds: the keys that must be there and their NumPy kind codes, ``{"labels": "i"}``;
-    ``"u1"`` asks for uint8. Returns every array of the file, by key.
-    Raises ValueError when the file is damaged, a key is absent or a kind is wrong.
+    kinds:  required keys and their NumPy kind codes, ``{"labels": "i"}``; ``"u1"`` is
+            uint8.
+    Returns every array of the file, by key.
+    Raises ValueError when the file is damaged, a key is missing or a kind is wrong.
     """
     try:
         with np.load(path, allow_pickle=False) as stored:
@@ -98,15 +99,14 @@ def read_arrays(path: Path, kinds: Mapping[str, str]) -> Arrays:
         raise ValueError(
             f"{path.name}: expected the arrays {', '.join(kinds)}, found "
             f"{', '.join(arrays) or 'none'}; {', '.join(absent)} is missing, so this "
-            "is another file. Make it again with fedlab_support.data.prepare"
+            "is another kind of file. Make it again with fedlab_support.data.prepare"
         )
     for key, kind in kinds.items():
         found = arrays[key].dtype
         if found.kind not in kind and found.str[1:] != kind:
             raise ValueError(
-                f"{path.name}: expected {key} of kind {kind!r}, found {found}; the "
-                "file was converted on the way. Make it again with "
-                "fedlab_support.data.prepare"
+                f"{path.name}: expected {key} of kind {kind!r}, found {found}; make "
+                "the file again with fedlab_support.data.prepare"
             )
     return arrays
 
@@ -123,9 +123,9 @@ def _damaged(path: Path, kinds: Mapping[str, str], error: Exception) -> ValueErr
 def read_split(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
     """Read a prepared file of two parts, ``{train,test}_{images,labels}``.
 
-    Returns images uint8 (N, C, H, W), training part first; labels int64 (N,); bool
-    (N,) marking the test part; and a note on the counts. Raises ValueError as
-    :func:`read_arrays` does, and when pictures and labels differ in number.
+    Returns images uint8 (N, C, H, W), training part first; labels int64 (N,); is_test,
+    bool (N,); and a note on the counts. Raises ValueError as ``read_arrays`` does, and
+    when there are not as many labels as images.
     """
     arrays = read_arrays(path, SPLIT_KINDS)
     sizes = []
@@ -133,14 +133,14 @@ def read_split(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
         sizes.append(len(arrays[f"{part}_labels"]))
         if len(arrays[f"{part}_images"]) != sizes[-1]:
             raise ValueError(
-                f"{path.name}: expected one label per picture, found "
-                f"{len(arrays[f'{part}_images']):,} pictures and {sizes[-1]:,} labels "
+                f"{path.name}: expected one label per image, found "
+                f"{len(arrays[f'{part}_images']):,} images and {sizes[-1]:,} labels "
                 f"in the {part} part. Make it again with fedlab_support.data.prepare"
             )
     images = np.concatenate([arrays["train_images"], arrays["test_images"]])
     labels = np.concatenate([arrays["train_labels"], arrays["test_labels"]])
     is_test = np.repeat([False, True], sizes)
-    note = f"{sizes[0]:,} + {sizes[1]:,} pictures for training and testing"
+    note = f"{sizes[0]:,} + {sizes[1]:,} images for training and testing"
     if "note" in arrays:
         note += f"; {arrays['note']}"
     return channels_first(images, path.name), labels.astype(np.int64), is_test, note
@@ -151,7 +151,7 @@ def read_one_domain(
 ) -> DomainData:
     """A prepared file of two parts as one domain of one owner, normalised to -1…1.
 
-    Raises ValueError for a damaged file or a label of none of ``classes``.
+    Raises ValueError for a damaged file or a label that is not in ``classes``.
     """
     images, labels, is_test, note = read_split(path)
     images = resize(images, size)
@@ -172,37 +172,39 @@ def read_one_domain(
     )
 
 
-def from_torchvision(kind: str, folder: Path, **how) -> Arrays:
-    """Both parts of ``torchvision.datasets.<kind>``, as official files in ``folder``.
+def from_torchvision(kind: str, folder: Path, **options) -> Arrays:
+    """Both parts of ``torchvision.datasets.<kind>``, whose files are in ``folder``.
 
-    ``how``: what else it is told. It has ``data`` and ``targets``.
+    kind:     a data set with ``data`` and ``targets``.
+    options:  its further arguments.
     """
     from ..core.torchvision_compat import import_torchvision
 
     official, arrays = getattr(import_torchvision().datasets, kind), {}
     for name, is_training in (("train", True), ("test", False)):
-        part = official(str(folder), train=is_training, download=True, **how)
+        part = official(str(folder), train=is_training, download=True, **options)
         arrays[f"{name}_images"] = np.asarray(part.data, dtype=np.uint8)
         arrays[f"{name}_labels"] = np.asarray(part.targets, dtype=np.int64)
     return arrays
 
 
 def channels_first(images: np.ndarray, what: str) -> np.ndarray:
-    """Turn (N, H, W) or (N, H, W, C) pictures into (N, C, H, W).
+    """Turn (N, H, W) or (N, H, W, C) images into (N, C, H, W).
 
-    ``what`` names the file in the ValueError raised for any other shape.
+    what:  name of the file, for the error message.
+    Raises ValueError for any other shape.
     """
     if images.ndim == 3:
         return images[:, None]
     if images.ndim == 4 and images.shape[3] in (1, 3):
         return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     raise ValueError(
-        f"{what}: expected pictures of shape (N, H, W) or (N, H, W, 3), found "
+        f"{what}: expected images of shape (N, H, W) or (N, H, W, 3), found "
         f"{images.shape}; move the channels to the end"
     )
 
 
 def border_brightness(images: np.ndarray) -> float:
-    """Mean grey level, 0…255, of the outermost pixels of (N, H, W) pictures."""
+    """Mean grey level, 0…255, of the border pixels of images (N, H, W)."""
     edges = (images[:, 0], images[:, -1], images[:, :, 0], images[:, :, -1])
     return float(np.mean([edge.mean() for edge in edges]))

@@ -1,4 +1,4 @@
-"""Domains made by turning pictures: every owner's pictures by the same angle."""
+"""Domains made by rotating images, all images of an owner by the same angle."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ REPORT_DEGREES = (0, 15, 30, 45, 60, 75)
 def rotated(
     data: DomainData, degrees: Sequence[float] = REPORT_DEGREES, rng=0
 ) -> DomainData:
-    """Deal the owners to one domain per angle, and turn their pictures clockwise.
+    """Assign the owners to one domain per angle, and rotate their images clockwise.
 
-    - ``degrees``: different angles; the domains are called "0°", "15°", …
-    - ``rng``: a NumPy generator or an integer seed; group sizes differ by at most one.
+    degrees:  different angles; the domains are called "0°", "15°", …
+    rng:      a NumPy generator or an integer seed; group sizes differ by at most one.
 
-    All pictures of an owner are turned, those for testing too; domains that the data
-    had are replaced. Bilinear; corners that come into the picture are dark, as the
-    ground is. Raises ValueError for an angle that is there twice, for fewer owners
-    than angles, or for masks.
+    Test images are rotated too, and existing domains are replaced. Interpolation is
+    bilinear, and new corners are black. Raises ValueError for repeated angles, fewer
+    owners than angles, or masks.
 
-    The report's code turns counter-clockwise and fills the corners of its dark-on-white
-    pictures with ink; we follow its text.
+    The report's code rotates counter-clockwise and fills the corners of its
+    dark-on-white images with black; we follow its text.
 
     Source: *Towards Real World Federated Learning*, section 4.5.
     """
@@ -45,24 +44,24 @@ def rotated(
     for number, group in enumerate(np.array_split(shuffled, len(degrees))):
         rows = np.flatnonzero(np.isin(data.owner, group))
         domain[rows] = number
-        images[rows] = turn(data.images[rows], degrees[number])
+        images[rows] = rotate_images(data.images[rows], degrees[number])
     return replace(
         data,
         name=f"rotated {data.name}",
         images=images,
         domain=domain,
         domain_names=tuple(f"{angle:g}°" for angle in degrees),
-        source=f"{data.source}; owners in {len(degrees)} groups, turned clockwise",
+        source=f"{data.source}; owners in {len(degrees)} groups, rotated clockwise",
     )
 
 
-def turn(images: np.ndarray, degrees: float) -> np.ndarray:
-    """Pictures (N, C, H, W), uint8, turned clockwise about their centre."""
+def rotate_images(images: np.ndarray, degrees: float) -> np.ndarray:
+    """Images (N, C, H, W), uint8, rotated clockwise about their centre."""
     if degrees % 360 == 0:
         return images
     out = np.empty_like(images)
-    for place in np.ndindex(images.shape[:2]):
-        # Pillow counts angles counter-clockwise.
-        plane = Image.fromarray(images[place])
-        out[place] = plane.rotate(-degrees, Image.Resampling.BILINEAR)
+    for index in np.ndindex(images.shape[:2]):
+        # Pillow rotates counter-clockwise.
+        plane = Image.fromarray(images[index])
+        out[index] = plane.rotate(-degrees, Image.Resampling.BILINEAR)
     return out

@@ -1,4 +1,4 @@
-"""Tiny ImageNet: 200 kinds of things, 64x64 pixels in colour."""
+"""Tiny ImageNet: colour images of 200 classes, 64x64 pixels."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .trees import Tree, decode
 
 SIDE = 64
 CLASSES, TRAIN, TEST = 200, 100_000, 10_000
-"""What the published set holds."""
+"""Size of the published set."""
 
 
 def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
     """Tiny ImageNet from its official folder or zip; one domain, one owner.
 
     ``train/<id>/images`` is for training, ``val`` for testing, since the labels of
-    ``test`` were never published. Classes are numbered by their sorted identifiers and
-    called by the first of their words in ``words.txt``. Raises ValueError for a file
-    that is not a whole picture, for a picture or a line of ``val_annotations.txt``
-    without its counterpart, and for more classes or pictures than were published.
+    ``test`` were never published. Classes are sorted by identifier and named by their
+    first word in ``words.txt``. Raises ValueError for a file that is not a complete
+    image, for an image under ``val`` or a line of ``val_annotations.txt`` without the
+    other, and for more classes or images than were published.
     """
     with Tree(paths[0]) as tree:
         rows, is_test = _rows(tree, paths[0].name)
@@ -32,7 +32,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
     place = {label: i for i, label in enumerate(classes)}
     labels = np.array([place[label] for label, _ in rows])
     train, test = int(np.sum(~is_test)), int(np.sum(is_test))
-    note = f"{train:,} + {test:,} pictures for training and testing"
+    note = f"{train:,} + {test:,} images for training and testing"
     if (train, test) != (TRAIN, TEST):
         note += f", of {TRAIN:,} + {TEST:,}"
     return DomainData(
@@ -52,8 +52,8 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
 
 
 def _rows(tree: Tree, what: str) -> tuple[list[tuple[str, str]], np.ndarray]:
-    """(class identifier, path) of the training, then of the validation pictures."""
-    train, held_back, lists = [], {}, []
+    """(class identifier, path) of training images, then test images, and is_test."""
+    train, val, lists = [], {}, []
     for name in tree:
         *_, part, label, folder, file = ("", "", "", *PurePosixPath(name).parts)
         if file == "val_annotations.txt":
@@ -62,23 +62,23 @@ def _rows(tree: Tree, what: str) -> tuple[list[tuple[str, str]], np.ndarray]:
             if part == "train":
                 train.append((label, name))
             elif label == "val":
-                held_back[file] = name
+                val[file] = name
     if not train or len(lists) != 1:
         raise ValueError(
             f"{what}: expected train/<id>/images and val/val_annotations.txt, found "
-            f"{len(train)} training pictures and {len(lists)} lists; the zip of "
+            f"{len(train)} training images and {len(lists)} lists; the zip of "
             "tiny-imagenet-200 may stay packed"
         )
     known = {label for label, _ in train}
     listed = dict(line.split("\t")[:2] for line in tree.lines(lists[0]))
-    if set(listed) != set(held_back) or not known.issuperset(listed.values()):
-        odd = sorted(set(listed) ^ set(held_back)) or sorted({*listed.values()} - known)
+    if set(listed) != set(val) or not known.issuperset(listed.values()):
+        odd = sorted(set(listed) ^ set(val)) or sorted({*listed.values()} - known)
         raise ValueError(
-            f"{what}: expected a line of val_annotations.txt for every picture under "
-            f"val, with a class that train has, found {odd[0]!r} without its "
-            "counterpart; the copy is incomplete"
+            f"{what}: expected a line of val_annotations.txt for every image under "
+            f"val, with a class of train, found no match for {odd[0]!r}; the copy is "
+            "incomplete"
         )
-    test = [(label, held_back[file]) for file, label in sorted(listed.items())]
+    test = [(label, val[file]) for file, label in sorted(listed.items())]
     return train + test, np.repeat([False, True], [len(train), len(test)])
 
 
@@ -87,7 +87,7 @@ def _check_counts(what: str, num_classes: int, is_test: np.ndarray) -> None:
     if any(n > most for n, most in zip(found, (CLASSES, TRAIN, TEST), strict=True)):
         raise ValueError(
             f"{what}: expected at most {CLASSES} classes, {TRAIN:,} and {TEST:,} "
-            f"pictures, found {found}; this is not Tiny ImageNet"
+            f"images, found {found}; this is not Tiny ImageNet"
         )
 
 

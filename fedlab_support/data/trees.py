@@ -1,4 +1,4 @@
-"""Files of a folder or of a zip by their paths, and the pictures among them."""
+"""Access the files of a folder or zip by path, and decode images."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ from .reading import DAMAGE, check_size
 
 UNREADABLE = (
     *DAMAGE,
-    SyntaxError,  # Pillow's word for a broken PNG
+    SyntaxError,  # raised by Pillow for a broken PNG
     IndexError,
     struct.error,
     Image.DecompressionBombError,
 )
-"""What Pillow and zipfile raise for pictures that are cut short or altered."""
+"""Raised by Pillow and zipfile for images that are truncated or corrupted."""
 
 
 class Tree:
-    """Files of a folder or of a zip, by their paths inside. Nothing is extracted.
+    """The files of a folder or zip, by their paths inside; nothing is extracted.
 
-    A zip that lies directly in the folder counts as unpacked there. Hidden files and
-    those that an operating system adds are not seen. To be used in a ``with`` block,
+    A zip directly in the folder is treated as if it were unpacked there. Hidden files
+    and those that an operating system adds are ignored. Use it in a ``with`` block,
     which closes the zips.
 
-    Raises ValueError for a damaged zip, or one with a member whose path would lead out
-    of the folder that it is unpacked in.
+    Raises ValueError for a damaged zip, or one with a path that leads out of it.
     """
 
     def __init__(self, path: Path):
@@ -82,23 +81,23 @@ class Tree:
                 self._add(member.filename, partial(archive.read, member))
 
     def __iter__(self) -> Iterator[str]:
-        """Paths of all files, parts divided by "/", sorted by code point."""
+        """Paths of all files, with "/" as separator, sorted by code point."""
         return iter(sorted(self._files))
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
 
     def read(self, name: str) -> bytes:
-        """What the file ``name`` holds."""
+        """The contents of the file ``name``."""
         return self._files[name]()
 
     def lines(self, name: str) -> list[str]:
-        """The lines of a text file that say something."""
+        """The lines of a text file that are not empty, stripped."""
         text = self.read(name).decode("utf-8", errors="replace")
         return [line.strip() for line in text.splitlines() if line.strip()]
 
     def close(self) -> None:
-        """Let go of the zips."""
+        """Close the zips."""
         for archive in self._archives:
             archive.close()
 
@@ -112,28 +111,28 @@ class Tree:
 def decode(
     tree: Tree, names: Sequence[str], size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures of any shape and mode as squares in colour, by all cores.
+    """Decode images of any shape and mode to square RGB images, on all cores.
 
     Returns uint8 (N, 3, size, size), resized with an antialiasing bilinear filter, and
-    uint64 (N,), equal where files are identical. Transparency is dropped. Raises
-    ValueError naming the first file that is not a whole picture.
+    digests, uint64 (N,), equal for identical files. Transparency is dropped. Raises
+    ValueError, naming the first file that is not a complete image.
 
-    Large JPEG files are opened at a half, a quarter or an eighth of their sides, never
-    below twice ``size``, which their format allows at a fraction of the cost.
+    Large JPEG files are decoded at a half, a quarter or an eighth of their size, never
+    below twice ``size``, which is much faster.
     """
     check_size(size)
     images = np.empty((len(names), 3, size, size), np.uint8)
     digests = np.empty(len(names), np.uint64)
 
-    def place(i: int) -> None:
-        content, image = _opened(tree, names[i], size)
+    def decode_one(i: int) -> None:
+        content, image = _open(tree, names[i], size)
         images[i] = np.asarray(image).transpose(2, 0, 1)
         digest = hashlib.sha256(content).digest()
         digests[i] = int.from_bytes(digest[:8], "little")
 
     with ThreadPoolExecutor() as pool:
         try:
-            for _ in pool.map(place, range(len(names))):
+            for _ in pool.map(decode_one, range(len(names))):
                 pass
         except BaseException:
             pool.shutdown(cancel_futures=True)
@@ -141,7 +140,7 @@ def decode(
     return images, digests
 
 
-def _opened(tree: Tree, name: str, size: int) -> tuple[bytes, Image.Image]:
+def _open(tree: Tree, name: str, size: int) -> tuple[bytes, Image.Image]:
     content = b""
     try:
         content = tree.read(name)
@@ -151,7 +150,7 @@ def _opened(tree: Tree, name: str, size: int) -> tuple[bytes, Image.Image]:
         return content, image.resize((size, size), Image.Resampling.BILINEAR)
     except UNREADABLE as error:
         raise ValueError(
-            f"{name} in {tree.path.name}: expected a picture, found {len(content):,} "
+            f"{name} in {tree.path.name}: expected an image, found {len(content):,} "
             f"bytes that cannot be read ({error}). Probably an incomplete copy: get "
             "the file again, or remove it"
         ) from error

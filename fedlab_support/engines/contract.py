@@ -12,7 +12,8 @@ from torch import nn
 from ..core.messages import Broadcast, Message, Tensors, copies
 from ..core.metrics import Scores, task
 from ..core.rng import Stream, torch_stream
-from ..federation.federation import Federation, Samples
+from ..federation.federation import Federation
+from ..federation.samples import Samples
 from ..training.context import ClientContext, PrivateState
 from ..training.learner import Learner
 from ..training.privacy import Privacy

@@ -24,7 +24,8 @@ from ..core.cancellation import stop_check
 from ..core.messages import Broadcast, copies, nbytes
 from ..core.metrics import Scores, task
 from ..core.rng import Stream, layer_noise, numpy_stream
-from ..federation.federation import Federation, Samples
+from ..federation.federation import Federation
+from ..federation.samples import Samples
 from ..training.context import PrivateState
 from ..training.learner import Learner
 from ..training.loop import train_client

@@ -22,7 +22,8 @@ from ..core.cancellation import stop_check
 from ..core.messages import Broadcast, Message, Tensors, copies
 from ..core.metrics import Task, task
 from ..core.rng import Stream, numpy_stream
-from ..federation.federation import Batch, Federation, Store, positions
+from ..federation.federation import Federation
+from ..federation.samples import Batch, Store, positions
 from ..methods import FedAvg
 from ..models import Dropout
 from ..training.context import ClientContext, PrivateState
@@ -234,7 +235,7 @@ def _gradients(
 
 def _batch(store: Store, rows: Tensor) -> Batch:
     """The samples of some rows of the store, (B,) or (K, B)."""
-    x, y = store.pictures(rows.flatten()), store.targets(rows.flatten())
+    x, y = store.inputs(rows.flatten()), store.targets(rows.flatten())
     return Batch(x.unflatten(0, rows.shape), y.unflatten(0, rows.shape), rows, epoch=0)
 
 

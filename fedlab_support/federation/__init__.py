@@ -1,1 +1,1 @@
-"""Clients, how data is dealt to them, who is held out, who is selected."""
+"""Federations of clients: partition, held-out domains and client selection."""

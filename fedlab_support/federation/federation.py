@@ -3,196 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..data import DomainData
 from .partition import domain_ids
+from .samples import Samples, Store
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Batch(NamedTuple):
-    """Samples on their way through the model.
-
-    - ``x``: float (B, C, H, W), normalised, on the device.
-    - ``y``: int64 (B,), or masks (B, H, W); where labels were mixed, probabilities of
-      the M classes, float (B, M) or (B, M, H, W).
-    - ``index``: int64 (B,), positions in the client's own data: the key for caches.
-    - ``epoch``: number of the pass over the client's data, from 0.
-    """
-
-    x: Tensor
-    y: Tensor
-    index: Tensor
-    epoch: int
-
-
-MOST_VALUES = 1_000_000
-"""Values of pictures, 4 bytes each, that are made ready at once."""
-
-READY_VALUES = 4_000_000
-"""A data set with at most as many is made ready once, for all visits."""
-
-
-class Store:
-    """A data set's pictures and masks on one device, once, as uint8."""
-
-    def __init__(self, data: DomainData, device: str | torch.device = "cpu"):
-        self.data, self.device = data, torch.device(device)
-        self.images = torch.from_numpy(data.images).to(self.device)
-        labels = torch.from_numpy(data.labels).to(self.device)
-        self.labels = labels if data.has_masks else labels.long()
-        std = torch.tensor(data.std, device=self.device).view(1, -1, 1, 1)
-        mean = torch.tensor(data.mean, device=self.device).view(1, -1, 1, 1)
-        self.scale, self.shift = 1 / (255 * std), mean / std
-
-    def __reduce__(self):
-        # made anew from the data where it is unpickled: pictures travel once
-        return Store, (self.data, self.device)
-
-    @cached_property
-    def _ready(self) -> Tensor | None:
-        """All pictures normalised, (N, H, W, C), if they are few; made when needed."""
-        if self.images.numel() > READY_VALUES:
-            return None
-        return self._normalised(self.images).permute(0, 2, 3, 1)
-
-    def pictures(self, rows: Tensor) -> Tensor:
-        """Normalised pictures, float32 (B, C, H, W), channels last."""
-        if self._ready is None:
-            return self._normalised(self.images.index_select(0, rows))
-        return self._ready.index_select(0, rows).permute(0, 3, 1, 2)
-
-    def _normalised(self, images: Tensor) -> Tensor:
-        x = images.to(torch.float32, memory_format=torch.channels_last)
-        return x.mul_(self.scale).sub_(self.shift)
-
-    def targets(self, rows: Tensor) -> Tensor:
-        """Classes (B,) or masks (B, H, W), int64."""
-        return self.labels.index_select(0, rows).long()
-
-    def clip(self, x: Tensor) -> Tensor:
-        """Normalised pictures (B, C, H, W) cut to what uint8 pictures can be."""
-        return x.clamp(-self.shift, 255 * self.scale - self.shift)
-
-    def shown(self, x: Tensor) -> Tensor:
-        """Normalised pictures (B, C, H, W) as colours in 0…1, cut to that."""
-        return ((x + self.shift) / (255 * self.scale)).clamp(0, 1)
-
-    def normalised(self, colours: Tensor) -> Tensor:
-        """Colours in 0…1, (B, C, H, W), as networks get pictures."""
-        return colours * (255 * self.scale) - self.shift
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """Some samples of a data set: positions, no copies."""
-
-    store: Store
-    rows: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __repr__(self) -> str:
-        return f"Samples({len(self):,} of {self.store.data.name!r})"
-
-    @property
-    def labels(self) -> np.ndarray:
-        """Classes, int (N,), or masks, uint8 (N, H, W)."""
-        return self.store.data.labels[self.rows]
-
-    @property
-    def targets(self) -> Tensor:
-        """Classes (N,) or masks (N, H, W), int64, on the device."""
-        return self.store.targets(torch.from_numpy(self.rows).to(self.store.device))
-
-    @property
-    def domain(self) -> np.ndarray:
-        """Domains, int (N,)."""
-        return self.store.data.domain[self.rows]
-
-    @property
-    def owner(self) -> np.ndarray:
-        """Owners, int (N,)."""
-        return self.store.data.owner[self.rows]
-
-    def batch(self, index: np.ndarray, epoch: int = 0) -> Batch:
-        """The samples at positions ``index`` (B,) of this client's data."""
-        rows = torch.from_numpy(self.rows[index]).to(self.store.device)
-        x, y = self.store.pictures(rows), self.store.targets(rows)
-        return Batch(x, y, torch.from_numpy(index).to(self.store.device), epoch)
-
-    def whole(self) -> Batch:
-        """All samples as one batch, in sequence."""
-        return self.batch(np.arange(len(self)))
-
-    def batches(
-        self,
-        size: int,
-        epochs: int = 1,
-        order: np.random.Generator | None = None,
-        smallest: int = 1,
-    ) -> Iterator[Batch]:
-        """All samples in batches, as :func:`positions` says."""
-        plan = positions(len(self), size, epochs, order, smallest)
-        values = size * math.prod(self.store.data.image_shape)
-        while block := list(islice(plan, max(1, MOST_VALUES // values))):
-            # many small batches are made in one go, and then cut
-            x, y, index, _ = self.batch(np.concatenate([each for each, _ in block]))
-            cuts = [len(each) for each, _ in block]
-            parts = zip(
-                *(part.split_with_sizes(cuts) for part in (x, y, index)), strict=True
-            )
-            for part, (_, epoch) in zip(parts, block, strict=True):
-                yield Batch(*part, epoch)
-
-    def mixed(self, order: np.random.Generator, size: int = 32) -> Iterator[Batch]:
-        """All samples in batches of one domain each, ``size`` to 2 ``size`` - 1 of it.
-
-        ``order`` mixes a domain's samples; one with fewer of them is one batch.
-        """
-        domain = self.domain
-        for d in np.unique(domain):
-            mine = order.permutation(np.flatnonzero(domain == d))
-            for index in np.array_split(mine, max(1, len(mine) // size)):
-                yield self.batch(index)
-
-
-def positions(
-    num: int,
-    size: int,
-    epochs: int = 1,
-    order: np.random.Generator | None = None,
-    smallest: int = 1,
-) -> Iterator[tuple[np.ndarray, int]]:
-    """How all samples are batched, in training too: ``epochs`` passes over ``num``.
-
-    Yields positions, int (B,) with B ≤ ``size``, and the number of the pass. ``order``
-    shuffles every pass anew; without it the samples come in sequence. The last batch of
-    a pass is kept unless it has fewer than ``smallest`` samples.
-    """
-    for epoch in range(epochs):
-        position = np.arange(num) if order is None else order.permutation(num)
-        for start in range(0, num, size):
-            index = position[start : start + size]
-            if len(index) >= smallest:
-                yield index, epoch
-
-
 @dataclass(frozen=True, eq=False)
 class Client:
-    """One participant: what it trains on and what it keeps back to validate."""
+    """A client with its training and validation samples."""
 
     id: int
     train: Samples
@@ -201,12 +30,13 @@ class Client:
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Clients that share a task, plus samples on which nobody trains.
+    """Clients that share a task, plus test samples that no client has.
 
-    - ``test``: samples set aside in the domains that clients train on.
-    - ``held_out``: every sample of the domains that no client has.
+    test:      test samples of the domains that clients train on.
+    held_out:  all samples of the held-out domains.
 
-    Made by :meth:`build`. Holding 100,000 clients costs three numbers each.
+    Created by ``build``. A client takes the memory of three numbers, so 100,000 clients
+    are possible.
     """
 
     store: Store
@@ -228,16 +58,17 @@ class Federation:
     ) -> Federation:
         """Turn a partition into a federation.
 
-        - ``parts``: one array of positions per client (see ``partition``).
-        - ``held_out``: names of domains that must not appear in any client.
-        - ``val``: share of each client's samples kept back, in [0, 1); drawn with
-          ``seed``; a client always keeps at least one sample to train on.
+        parts:     one array of positions per client (see ``partition``).
+        held_out:  names of domains that must not appear in any client.
+        val:       validation share of each client's samples, in [0, 1); each client has
+                   at least one training sample.
+        seed:      of the draw of validation samples.
 
-        Raises ValueError for an empty client, a sample in two clients, a sample set
-        aside for testing or from a held-out domain in a client, an unknown domain.
+        Raises ValueError for an empty client, a sample in two clients, a client with a
+        test sample or a sample of a held-out domain, and an unknown domain.
         """
         if not 0 <= val < 1:
-            raise ValueError(f"val is the share kept back, in [0, 1), found {val}")
+            raise ValueError(f"val, the validation share, is in [0, 1), found {val}")
         names = (held_out,) if isinstance(held_out, str) else tuple(held_out)
         is_held_out = np.isin(data.domain, domain_ids(data, names))
         sizes = _checked_sizes(data, parts, is_held_out, names)
@@ -256,7 +87,7 @@ class Federation:
         )
 
     def on(self, device: str | torch.device) -> Federation:
-        """The same federation with its pictures on ``device``."""
+        """The same federation with its images on ``device``."""
         if torch.device(device) == self.store.device:
             return self
         store = Store(self.data, device)
@@ -269,7 +100,7 @@ class Federation:
 
     @property
     def data(self) -> DomainData:
-        """The data set all clients are views of."""
+        """The data set that clients are views of."""
         return self.store.data
 
     def __len__(self) -> int:
@@ -282,24 +113,23 @@ class Federation:
 
     @cached_property
     def with_val(self) -> np.ndarray:
-        """Clients that keep samples back, in ascending sequence, int."""
+        """Numbers of the clients with validation samples, ascending, int."""
         return np.flatnonzero(self.num_val)
 
     @cached_property
     def homes(self) -> dict[int, int]:
-        """Domains on which one client alone trains: domain → client."""
-        holds = self._counts(self.data.domain, len(self.data.domain_names)) > 0
-        alone = np.flatnonzero(holds.sum(0) == 1)
-        return dict(
-            zip(alone.tolist(), holds[:, alone].argmax(0).tolist(), strict=True)
-        )
+        """Domains on which exactly one client trains: domain → client."""
+        trains = self._counts(self.data.domain, len(self.data.domain_names)) > 0
+        alone = np.flatnonzero(trains.sum(0) == 1)
+        clients = trains[:, alone].argmax(0)
+        return dict(zip(alone.tolist(), clients.tolist(), strict=True))
 
     def train_rows(self, id: int) -> np.ndarray:
         """Rows of the store that client ``id`` trains on, int (N,)."""
         return self.rows[self.starts[id] + self.num_val[id] : self.starts[id + 1]]
 
     def client(self, id: int) -> Client:
-        """Client ``id``, a view made on demand."""
+        """Client ``id``, a view created on demand."""
         if not 0 <= id < len(self):
             raise ValueError(f"clients are numbered 0…{len(self) - 1}, found {id}")
         first = self.starts[id]
@@ -328,7 +158,7 @@ class Federation:
         return counts.reshape(len(self), num_values)
 
     def fingerprint(self) -> str:
-        """A short hash of the data and of who holds what."""
+        """A short hash of the data and its partition."""
         digest = hashlib.sha256(self.data.fingerprint().encode())
         for part in (self.rows, self.starts, self.num_val, self.held_out.rows):
             digest.update(np.ascontiguousarray(part, dtype=np.int64))
@@ -350,14 +180,14 @@ class Federation:
 
 
 def _checked_sizes(data, parts, is_held_out, held_out_names) -> np.ndarray:
-    """Sizes of the parts, int (K,), after looking for empty clients and leaks."""
+    """Sizes of the parts, int (K,); raises ValueError for empty clients and leaks."""
     if len(parts) == 0:
         raise ValueError("expected at least one client, found none")
     sizes = np.array([len(part) for part in parts])
     if (sizes == 0).any():
         raise ValueError(
             f"every client needs a sample, {np.flatnonzero(sizes == 0)[:5]} have none; "
-            "drop them or deal the samples to fewer clients"
+            "drop them or partition the samples over fewer clients"
         )
     rows = np.concatenate(parts)
     if rows.min() < 0 or rows.max() >= len(data):
@@ -367,18 +197,18 @@ def _checked_sizes(data, parts, is_held_out, held_out_names) -> np.ndarray:
         )
     if (np.bincount(rows, minlength=len(data)) > 1).any():
         raise ValueError(
-            "each sample belongs to one client, found samples that several clients "
-            "hold; overlapping clients would leak validation samples into training"
+            "each sample belongs to one client, found samples in several clients; "
+            "overlapping clients would leak validation samples into training"
         )
     if is_held_out[rows].any():
         raise ValueError(
             f"held-out domains {list(held_out_names)} must be in no client, found "
-            f"{int(is_held_out[rows].sum())} of their samples; deal the others only: "
-            "among=leave_out(data, held_out)"
+            f"{int(is_held_out[rows].sum())} of their samples; partition the others "
+            "only: among=leave_out(data, held_out)"
         )
     if data.is_test[rows].any():
         raise ValueError(
-            f"samples set aside for testing must be in no client, found "
-            f"{int(data.is_test[rows].sum())}; deal leave_out(data) only"
+            f"test samples must be in no client, found {int(data.is_test[rows].sum())};"
+            " partition leave_out(data) only"
         )
     return sizes

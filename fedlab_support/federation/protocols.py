@@ -1,4 +1,4 @@
-"""Which domains nobody trains on, and which round's number is reported."""
+"""Evaluation protocols: which domains are held out, and which round is reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 VALIDATED_BY = (1, 3, 0, 2)
-"""Of four domains in the order of their names: which one validates for each.
+"""For each of four domains in name order, the number of its validation domain.
 
 On PACS: cartoon for art, sketch for cartoon, art for photo, photo for sketch; on
 Office-Home: Clipart for Art, Real World for Clipart, Art for Product, Product for Real
@@ -22,7 +22,7 @@ World. Source: Bai et al., ICLR 2024, and Table 1 of FISC.
 """
 
 RULES = ("last", "best_val", "best_held_out_val")
-"""How the reported round may be chosen."""
+"""The rules for choosing the reported round."""
 
 
 def leave_one_domain_out(
@@ -31,16 +31,15 @@ def leave_one_domain_out(
     val: float = 0.0,
     seed: int = 0,
 ) -> dict[str, Federation]:
-    """One federation per domain, each without that domain: its name → federation.
+    """One federation per domain, which holds out that domain: its name → federation.
 
-    - ``deal``: a partition that takes ``among``, e.g. ``by_owner`` or
-      ``partial(heterogeneous, clients=100, lam=0.1)``.
-    - ``val``, ``seed``: as for :meth:`Federation.build`; validation samples come from
-      clients, so never from the domain that is left out.
+    deal:       a partition that takes ``among``, e.g. ``by_owner`` or
+                ``partial(heterogeneous, clients=100, lam=0.1)``.
+    val, seed:  as for ``Federation.build``; validation samples belong to clients, so
+                never to the held-out domain.
 
-    What is set aside for testing in the other domains is ``federation.test``; the whole
-    domain that is left out is ``federation.held_out``. Raises ValueError when there is
-    only one domain.
+    The test samples of the other domains are ``federation.test``; the held-out domain
+    is ``federation.held_out``. Raises ValueError when there is only one domain.
     """
     _refuse_few(data, 2, "two")
     return {
@@ -55,24 +54,26 @@ def leave_two_domains_out(
     seed: int = 0,
     validated_by: Mapping[str, str] | None = None,
 ) -> dict[str, Federation]:
-    """One federation per test domain, without it and without a second one to validate.
+    """One federation per test domain, which holds out it and a validation domain.
 
-    - ``validated_by``: test domain → the domain on which its rounds or settings may be
-      chosen; None: each domain is tested once, with four domains as on PACS and
-      Office-Home (``VALIDATED_BY``), else with the one before it in name order.
-    - ``deal``, ``val``, ``seed``: as for :func:`leave_one_domain_out`.
+    deal, val, seed:  as for ``leave_one_domain_out``.
+    validated_by:     test domain → validation domain, on which rounds or settings may
+                      be chosen. None: every domain is the test domain once; with four
+                      domains the pairs are those of PACS and Office-Home
+                      (``VALIDATED_BY``), else the validation domain is the previous one
+                      in name order.
 
-    Test domain → federation, whose ``held_out_domains`` are (validation, test): the
-    history measures both, domain by domain, and :func:`reported` keeps them apart.
-    Raises ValueError for fewer than three domains, an unknown one, or one that is to
-    validate for itself.
+    Returns test domain → federation, whose ``held_out_domains`` are (validation, test).
+    The history measures each of them, and ``reported`` keeps them apart. Raises
+    ValueError for fewer than three domains, an unknown one, or one that would validate
+    itself.
     """
     _refuse_few(data, 3, "three")
     pairs = _usual_pairs(data) if validated_by is None else dict(validated_by)
     if same := [test for test, chosen in pairs.items() if test == chosen]:
         raise ValueError(
-            f"expected another domain to validate for {same[0]!r}, found itself; "
-            "choosing on the test domain would make its number an oracle's"
+            f"expected another domain to validate {same[0]!r}, found itself; choosing "
+            "on the test domain would be oracle selection"
         )
     return {
         test: _without(data, (chosen, test), deal, val, seed)
@@ -86,20 +87,20 @@ def reported(
     domain: str | Iterable[str] | None = None,
     metric: str = "accuracy",
 ) -> pd.DataFrame:
-    """The one number that each run reports, by a rule that is fixed beforehand.
+    """The number that each run reports, by a rule that is fixed beforehand.
 
-    - ``table``: tidy, of one run or many; further columns tell runs apart.
-    - ``rule``: "last", the papers' (they report what training ends with); "best_val",
-      the evaluated round at which clients score best on what they keep back, each
-      counting once; "best_held_out_val", that at which the other held-out domains score
-      best. Of equal rounds the first.
-    - ``domain``: the held-out domain that is reported, or several, averaged; None: the
-      last that a run holds out, which :func:`leave_two_domains_out` tests on. A run
-      that holds out none reports its test samples.
-    - ``metric``: a score, of which more is better.
+    table:   tidy, of one run or many; further columns identify runs.
+    rule:    "last", the last evaluated round, as in the papers; "best_val", the
+             evaluated round with the best mean score over clients on their validation
+             samples; "best_held_out_val", the one with the best score on the other
+             held-out domains. The first of equal rounds.
+    domain:  the held-out domain to report, or several, averaged; None: the last one
+             that a run holds out, on which ``leave_two_domains_out`` tests. A run
+             without held-out domains reports its test samples.
+    metric:  a score, higher is better.
 
-    Returns one row per run, with the columns of ``table``. Raises ValueError for
-    another rule, or where a run has no rows that the rule looks at.
+    Returns one row per run, with the columns of ``table``. Raises ValueError for an
+    unknown rule, or when a run has no rows that the rule needs.
     """
     if rule not in RULES:
         raise ValueError(f"rule must be one of {RULES}, found {rule!r}")
@@ -127,7 +128,7 @@ def _reported(
     if rule == "best_val":
         names = (metric, PERSONAL + metric)
         seen = run[(run["split"] == "val") & run["metric"].isin(names)]
-        what = f"{metric} on val; Federation.build(…, val=0.1) keeps samples back"
+        what = f"{metric} on val; Federation.build(…, val=0.1) sets samples aside"
     elif rule == "best_held_out_val":
         seen = measured[(measured["domain"] != ALL_DOMAINS) & ~is_reported]
         what = "a domain to choose on; leave_two_domains_out holds out a second one"
@@ -139,7 +140,7 @@ def _reported(
 
 
 def _by_round(rows: pd.DataFrame, run: pd.DataFrame, what: str) -> pd.Series:
-    """Mean value of each evaluated round, ascending; ValueError if there is none."""
+    """Mean value of each evaluated round, ascending; ValueError without rows."""
     if rows.empty:
         raise ValueError(
             f"run {run['run'].iloc[0]!r} has no rows for {what}; found splits "

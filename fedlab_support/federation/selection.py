@@ -1,7 +1,8 @@
-"""Who takes part in a round: plain callables from a roster to client numbers.
+"""Client selection: plain callables from a roster to the numbers of clients.
 
-A selection decides who is visited; it cannot set the weights of the average. A study
-that averages its chosen clients equally says ``weighting="equal"`` in its method.
+A selection decides which clients participate; it does not set the weights of the
+average. To average the selected clients equally, set ``weighting="equal"`` in the
+method.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from ..core.rng import numpy_stream
 
 @dataclass(frozen=True)
 class Roster:
-    """What a selection may look at.
+    """What a selection may use.
 
-    - ``ids``: the clients that can be chosen; ``sizes``: their training samples;
-      ``times_chosen``: how often each took part; int (K,) each, in the same order.
-    - ``reports``: what each client reported when it last took part.
-    - ``ask_loss``: visits clients and returns the loss of the current model on their
-      training data; the question and the answers are counted on the wire, and a client
-      that was asked is not sent the same weights again.
-    - ``lasting``: a fresh stream of the run that starts the same in every round, for
-      what is drawn once and holds for the whole run.
+    ids:           the clients that can be selected, int (K,).
+    sizes:         their numbers of training samples, int (K,), in the same order.
+    times_chosen:  the number of rounds in which each participated, int (K,).
+    reports:       what each client uploaded when it last participated.
+    ask_loss:      sends the current model to clients and returns its loss on their
+                   training data. Queries and replies count as traffic, and these
+                   clients are not sent the same weights again.
+    lasting:       a new generator that is the same in every round, for draws that hold
+                   for the whole run.
     """
 
     ids: np.ndarray
@@ -41,7 +43,7 @@ class Roster:
 
 @dataclass(frozen=True)
 class everyone:  # noqa: N801 - reads as the function it is
-    """Every client takes part in every round."""
+    """Every client participates in every round."""
 
     def __call__(self, roster: Roster, rng: np.random.Generator) -> list[int]:
         """All clients of the roster."""
@@ -50,7 +52,7 @@ class everyone:  # noqa: N801 - reads as the function it is
 
 @dataclass(frozen=True)
 class uniform:  # noqa: N801
-    """``num_clients`` clients, each as likely as any other, without replacement.
+    """``num_clients`` clients, drawn uniformly without replacement.
 
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
@@ -59,15 +61,15 @@ class uniform:  # noqa: N801
 
     def __call__(self, roster: Roster, rng: np.random.Generator) -> list[int]:
         """Draw this round's clients."""
-        _enough(self.num_clients, roster)
+        _expect_enough(self.num_clients, roster)
         return rng.choice(roster.ids, self.num_clients, replace=False).tolist()
 
 
 @dataclass(frozen=True)
 class by_size:  # noqa: N801
-    """``num_clients`` clients without replacement, likelier the more samples they hold.
+    """``num_clients`` clients without replacement, with probabilities by size.
 
-    Use it with ``weighting="equal"``: to draw by size and to weigh by size would count
+    Use it with ``weighting="equal"``: drawing by size and weighting by size would count
     large clients twice (Li et al., MLSys 2020, Algorithm 2).
     """
 
@@ -75,7 +77,7 @@ class by_size:  # noqa: N801
 
     def __call__(self, roster: Roster, rng: np.random.Generator) -> list[int]:
         """Draw this round's clients."""
-        _enough(self.num_clients, roster)
+        _expect_enough(self.num_clients, roster)
         share = roster.sizes / roster.sizes.sum()
         chosen = rng.choice(roster.ids, self.num_clients, replace=False, p=share)
         return chosen.tolist()
@@ -83,19 +85,20 @@ class by_size:  # noqa: N801
 
 @dataclass(frozen=True)
 class availability(Settings):  # noqa: N801
-    """``num_clients`` clients, out of two groups that are not equally often there.
+    """``num_clients`` clients from two groups that are available at different rates.
 
-    A share ``share`` of the clients, drawn once per run, forms group 1. A draw falls
-    into group 1 with probability ``probability``, into the others with the rest; within
-    a group all are equal. A probability of |G1| / K, which is ``share`` where that is a
-    whole number of clients, gives :class:`uniform`.
+    A share ``share`` of the clients, drawn once per run, forms group 1. Each draw picks
+    group 1 with probability ``probability`` and the other group otherwise; within a
+    group all clients are equally likely. A probability of |G1| / K, which is ``share``
+    if that is a whole number of clients, gives ``uniform``.
 
-    The report's repository draws group 1 anew in every round, so that in the long run
-    nobody is favoured (``redraw=True``), and with replacement; its text fixes the
-    group. We follow the text, and draw without replacement: after each draw the rest is
-    scaled up, so that a rare group is taken when the other is used up.
+    The report's code draws a new group 1 in every round (``redraw=True``), so that no
+    client is favoured in the long run, and draws with replacement; its text fixes the
+    group. We follow the text, and draw without replacement: probabilities are
+    renormalised after each draw, so that the rarer group is used when the other one is
+    exhausted.
 
-    Raises ValueError for a value outside 0…1 here, for an empty group in :meth:`check`.
+    Raises ValueError for a value outside 0…1, and in ``check`` for an empty group.
     Source: *Towards Real World Federated Learning*, equation 5.
     """
 
@@ -121,19 +124,19 @@ class availability(Settings):  # noqa: N801
         return np.where(in_group, self.probability / size, rest)
 
     def group(self, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Who is in group 1, bool (K,), drawn with ``rng``."""
+        """Which clients are in group 1, bool (K,), drawn with ``rng``."""
         return np.isin(ids, rng.permutation(ids)[: self._group_size(len(ids))])
 
     def _group_size(self, num_clients: int) -> int:
         return math.floor(round(self.share * num_clients, 9))
 
     def __call__(self, roster: Roster, rng: np.random.Generator) -> list[int]:
-        """Draw this round's clients, and group 1 if it is not there yet."""
-        _enough(self.num_clients, roster)
+        """Draw group 1 and this round's clients."""
+        _expect_enough(self.num_clients, roster)
         self.check(len(roster.ids))
         in_group = self.group(roster.ids, rng if self.redraw else roster.lasting())
         chance = self.probabilities(in_group)
-        # A group of probability 0 comes last instead of never: drawn when all else is.
+        # A group of probability 0 is drawn only when the other one is exhausted.
         possible = roster.ids[chance > 0]
         wanted = min(self.num_clients, len(possible))
         chosen = rng.choice(possible, wanted, replace=False, p=chance[chance > 0])
@@ -143,19 +146,20 @@ class availability(Settings):  # noqa: N801
 
 @dataclass(frozen=True)
 class power_of_choice(Settings):  # noqa: N801
-    """The ``num_clients`` candidates on whose data the model is worst.
+    """The ``num_clients`` candidates with the highest loss of the current model.
 
     ``candidates`` clients are drawn by size and asked for the loss of the current
-    model; the highest losses win, ties by lot. With ``candidates=num_clients`` it is
-    :class:`by_size`, with all clients it takes the worst of all. A loss that is not
-    finite counts as the highest; with one among them, both modes take the top. Use it
-    with ``weighting="equal"``.
+    model; those with the highest losses are selected, and ties are broken at random.
+    With ``candidates=num_clients`` this is ``by_size``; with all clients as candidates
+    it selects the highest losses overall. A loss that is not finite counts as the
+    highest, and both modes then select the highest losses. Use it with
+    ``weighting="equal"``.
 
-    ``mode="proportional"`` is what the report's text says: among the candidates, one
-    draw without replacement with probabilities that grow with the loss. Its code takes
-    the top, as Cho et al. do, and so do we.
+    ``mode="proportional"`` follows the report's text: draw among the candidates without
+    replacement, with probabilities proportional to the loss. The report's code selects
+    the highest losses, as Cho et al. do, and so does our default.
 
-    Raises ValueError when there are fewer candidates than winners.
+    Raises ValueError when there are fewer candidates than ``num_clients``.
     Source: Cho, Wang, Joshi, arXiv:2010.01243, 2020.
     """
 
@@ -180,18 +184,18 @@ class power_of_choice(Settings):  # noqa: N801
             )
 
     def __call__(self, roster: Roster, rng: np.random.Generator) -> list[int]:
-        """Draw candidates, ask them, choose."""
-        asked = by_size(self.candidates)(roster, rng)
-        answers = roster.ask_loss(asked)
-        asked = rng.permutation(asked)  # so that ties are decided by lot
-        losses = np.array([answers[i] for i in asked])
+        """Draw candidates, query their losses, and select from them."""
+        drawn = by_size(self.candidates)(roster, rng)
+        answers = roster.ask_loss(drawn)
+        candidates = rng.permutation(drawn)  # breaks ties at random
+        losses = np.array([answers[i] for i in candidates])
         losses = np.where(np.isfinite(losses), losses, np.inf)
         if self.mode == "proportional" and np.isfinite(losses).all():
-            likely = losses + np.finfo(float).tiny
-            p = likely / likely.sum()
-            return rng.choice(asked, self.num_clients, replace=False, p=p).tolist()
+            positive = losses + np.finfo(float).tiny
+            p = positive / positive.sum()
+            return rng.choice(candidates, self.num_clients, replace=False, p=p).tolist()
         worst = np.argsort(-losses, kind="stable")[: self.num_clients]
-        return asked[worst].tolist()
+        return candidates[worst].tolist()
 
 
 def rehearse(
@@ -201,9 +205,10 @@ def rehearse(
     rounds: int = 1000,
     seed: int = 0,
 ) -> np.ndarray:
-    """How often each client would take part, as a share of ``rounds``, (K,).
+    """Simulate a selection: each client's share of ``rounds``, (K,), without training.
 
-    Nobody trains: ``sizes`` (K,) stay, and so do ``losses`` (K,), all equal by default.
+    sizes:   training samples of the clients, (K,).
+    losses:  constant losses of the clients, (K,); None: all equal.
     """
     sizes = np.asarray(sizes)
     losses = np.ones(len(sizes)) if losses is None else np.asarray(losses)
@@ -223,20 +228,20 @@ def rehearse(
 
 
 def check_selection(select, num_clients: int) -> None:
-    """Raise ValueError when ``select`` cannot be had with ``num_clients`` clients."""
-    asked = getattr(select, "num_clients", 1)
-    if not isinstance(asked, int | np.integer) or not 1 <= asked <= num_clients:
+    """Raise ValueError when ``select`` is not possible with ``num_clients`` clients."""
+    wanted = getattr(select, "num_clients", 1)
+    if not isinstance(wanted, int | np.integer) or not 1 <= wanted <= num_clients:
         raise ValueError(
             f"clients per round must lie in 1…{num_clients}, the number of clients of "
-            f"the federation, found {asked}"
+            f"the federation, found {wanted}"
         )
     if hasattr(select, "check"):
         select.check(num_clients)
 
 
-def _enough(asked: int, roster: Roster) -> None:
-    if asked > len(roster.ids):
+def _expect_enough(num_clients: int, roster: Roster) -> None:
+    if num_clients > len(roster.ids):
         raise ValueError(
-            f"expected at least {asked} clients to choose from, found "
+            f"expected at least {num_clients} clients to select from, found "
             f"{len(roster.ids)}; some left the run, see run.history.events()"
         )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..core.checks import setting
 from ..core.messages import Tensors
-from ..federation.federation import Batch, Samples
+from ..federation.samples import Batch, Samples
 from ..models.style import adain
 from ..training.context import ClientContext
 from .fedavg import FedAvg

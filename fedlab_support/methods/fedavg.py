@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 
 from ..core.checks import Settings, setting
 from ..core.messages import Message, Server, Tensors, weighted_mean
-from ..federation.federation import Batch, Federation
+from ..federation.federation import Federation
+from ..federation.samples import Batch
 from ..training.context import ClientContext
 from ..training.settings import LocalTraining, build_optimiser
 

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from ..core.checks import setting
 from ..core.messages import Tensors, expect_classes
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..training.context import ClientContext
 from .fedavg import FedAvg
 from .shared.samples import draw, gather, others

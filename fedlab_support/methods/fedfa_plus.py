@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..models.layers.histogram import (
     FeatureHistogram,
     expect_shares,

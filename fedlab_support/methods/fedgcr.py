@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from ..core.checks import expect, setting
 from ..core.messages import Message, Server, Tensors
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..models.prompted_vit import INITS, Prompts, TypePrompts
 from ..training.context import ClientContext
 from ..training.optimisers import FusedSGD

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from ..core.checks import expect, setting
 from ..core.messages import Tensors, expect_names
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..models.pretrained import plain_attention
 from ..training.context import ClientContext
 from .fedavg import FedAvg

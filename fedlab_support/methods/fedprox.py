@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.checks import setting
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..training.context import ClientContext
 from .fedavg import FedAvg
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core.checks import expect, setting
 from ..core.messages import Tensors
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..training.context import ClientContext
 from .fedavg import FedAvg
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core.checks import expect, setting
 from ..core.rng import current_layer_noise
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..models.layers.gaussian import GaussianHead
 from ..training.context import ClientContext
 from .fedavg import FedAvg

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ..core.checks import setting
 from ..core.messages import Tensors
 from ..core.metrics import of_another_class
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..training.context import ClientContext
 from .fedavg import FedAvg
 from .shared import styles

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors, expect_classes
 from ..core.metrics import per_class
-from ..federation.federation import Batch, Federation
+from ..federation.federation import Federation
+from ..federation.samples import Batch
 from ..training.context import ClientContext
 from .fedavg import FedAvg
 from .shared.clustering import means_by_group

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors, expect_alike, weighted_mean
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from ..models.layers.amplitude import AmplitudeNorm
 from ..models.stages import insert_entry
 from ..training.context import ClientContext

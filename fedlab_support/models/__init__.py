@@ -1,4 +1,4 @@
-"""Networks that keep the contract ``stages``, ``encode``, ``head``."""
+"""Networks with the interface ``stages``, ``encode``, ``head``."""
 
 from .alexnet import AlexNet, alexnet, small_alexnet
 from .cnn import CNN, report_cnn, small_cnn

@@ -1,4 +1,4 @@
-"""AlexNet with a normalisation behind each layer, and a narrow one for laptops."""
+"""AlexNet with normalisation after each layer, and a narrow version for laptops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .stages import Staged, norm2d, refuse_small
 SHAPES = ((11, 4, 2), (5, 1, 2), (3, 1, 1), (3, 1, 1), (3, 1, 1))
 """Kernel, stride and padding of the five convolutions."""
 POOLED = (True, True, False, False, True)
-"""Which of them pooling follows."""
+"""Which of them are followed by pooling."""
 
 
 def block(channels: tuple[int, int], shape, norm: str, pool: bool) -> nn.Sequential:
@@ -23,13 +23,14 @@ def block(channels: tuple[int, int], shape, norm: str, pool: bool) -> nn.Sequent
 class AlexNet(Staged):
     """Five convolution stages, two hidden layers, one linear head, no dropout.
 
-    A stage hands on what leaves its pooling, or its ReLU where there is none: these
-    are the five places of FedFA's layers. The last map is averaged, or repeated, to 6x6
+    A stage ends with its pooling, or its ReLU if it has none: these are the five
+    positions of FedFA's layers. The last map is averaged, or repeated, to 6x6
     positions.
 
-    - ``image_shape``: (C, H, W), H and W at least 63.
-    - ``widths``: channels of the stages; ``hidden``: D; ``norm``: see
-      :func:`stages.norm2d`, also of the hidden layers.
+    image_shape:  (C, H, W), H and W at least 63.
+    widths:       channels of the stages.
+    hidden:       number of features D.
+    norm:         see ``stages.norm2d``; also used in the hidden layers.
 
     Source: Krizhevsky et al., 2012; normalised as by Li et al. (FedBN), ICLR 2021.
     """
@@ -62,8 +63,8 @@ def alexnet(
 ) -> AlexNet:
     """The AlexNet of FedFA; FedBN's has ``hidden`` = 4096.
 
-    With three colours and ten classes it has 12,974,154 parameters: 49.5 MiB. Source:
-    *Federated Feature Augmentation and Alignment*, section 6.1.
+    With three channels and ten classes it has 12,974,154 parameters, 49.5 MiB.
+    Source: *Federated Feature Augmentation and Alignment*, section 6.1.
     """
     return AlexNet(image_shape, num_classes, hidden=hidden, norm=norm)
 

@@ -1,4 +1,4 @@
-"""The convolutional network of the report, and a narrow one for laptops."""
+"""The convolutional network of the report, and a narrow version for laptops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .stages import Staged, norm2d, refuse_small
 def stage(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
     """5x5 convolution, normalisation, 2x2 max pooling, ReLU: halves height and width.
 
-    Pooling before ReLU gives the same numbers as after it, on a quarter of the values.
+    Pooling before ReLU gives the same result as after it, at a quarter of the cost.
     """
     convolution = nn.Conv2d(channels_in, channels_out, kernel_size=5, padding=2)
     normalised = norm2d(norm, channels_out)
@@ -20,9 +20,11 @@ def stage(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
 class CNN(Staged):
     """Two convolution stages, one hidden layer, one linear head.
 
-    - ``image_shape``: (C, H, W), H and W at least 4; ``num_classes``: M.
-    - ``widths``: channels of the two stages; ``hidden``: D; ``norm``: see
-      :func:`stages.norm2d`.
+    image_shape:  (C, H, W), H and W at least 4.
+    num_classes:  M.
+    widths:       channels of the two stages.
+    hidden:       number of features D.
+    norm:         see ``stages.norm2d``.
     """
 
     def __init__(

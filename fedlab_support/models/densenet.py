@@ -1,4 +1,4 @@
-"""DenseNet-100: every layer sees what all earlier layers of its block have found."""
+"""DenseNet-100: every layer receives the outputs of all earlier layers of its block."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from .stages import Staged, is_small, norm2d, refuse_small
 
 BOTTLENECK = 4
-"""Channels between the two convolutions of a layer, in units of the growth."""
+"""Channels between the two convolutions of a layer, as a multiple of the growth."""
 
 
 def activated(channels: int, norm: str) -> list[nn.Module]:
-    """Normalisation and ReLU, which come before a convolution here."""
+    """Normalisation and ReLU, which precede a convolution in this network."""
     return [norm2d(norm, channels), nn.ReLU()]
 
 
@@ -29,24 +29,24 @@ class DenseLayer(nn.Sequential):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """What came, (B, C, H, W), and behind it the added channels."""
+        """The input (B, C, H, W) concatenated with the new channels."""
         return torch.cat([x, super().forward(x)], dim=1)
 
 
 def dense_block(channels: int, growth: int, depth: int, norm: str) -> nn.Sequential:
     """``depth`` dense layers in a row."""
-    seen = range(channels, channels + depth * growth, growth)
-    return nn.Sequential(*(DenseLayer(num, growth, norm) for num in seen))
+    inputs = range(channels, channels + depth * growth, growth)
+    return nn.Sequential(*(DenseLayer(num, growth, norm) for num in inputs))
 
 
 def transition(channels: int, norm: str) -> nn.Sequential:
-    """Half of the channels, height and width."""
+    """Halve the channels, height and width."""
     convolution = nn.Conv2d(channels, channels // 2, 1, bias=False)
     return nn.Sequential(*activated(channels, norm), convolution, nn.AvgPool2d(2))
 
 
 def stem(image_shape, channels: int, norm: str) -> nn.Sequential:
-    """What comes before the first block, for small or for large pictures."""
+    """The layers before the first block, for small or for large images."""
     if is_small(image_shape):
         return nn.Sequential(nn.Conv2d(image_shape[0], channels, 3, 1, 1, bias=False))
     convolution = nn.Conv2d(image_shape[0], channels, 7, 2, 3, bias=False)
@@ -56,16 +56,17 @@ def stem(image_shape, channels: int, norm: str) -> nn.Sequential:
 
 
 class DenseNet(Staged):
-    """DenseNet-BC: three blocks of dense layers, with transitions that halve between.
+    """DenseNet-BC: three blocks of dense layers, with transitions in between.
 
-    Its five stages are block 1 with the stem, transition 1, block 2, transition 2, and
-    block 3 with the last norm and ReLU: the paper adds up to five layers and does not
-    say where. Pictures of up to 64 pixels begin with a 3x3 convolution at full
-    resolution, larger ones with a 7x7 convolution and pooling. No dropout.
+    The five stages are the stem with block 1, transition 1, block 2, transition 2, and
+    block 3 with the last norm and ReLU; the paper adds up to five layers but does not
+    specify where. For images of up to 64 pixels the first layer is a 3x3 convolution at
+    full resolution, for larger ones a 7x7 convolution and pooling. No dropout.
 
-    - ``image_shape``: (C, H, W), H and W at least 4.
-    - ``depth``: layers per block; ``growth``: channels that a layer adds; ``norm``: see
-      :func:`stages.norm2d`.
+    image_shape:  (C, H, W), H and W at least 4.
+    depth:        layers per block.
+    growth:       channels added by a layer.
+    norm:         see ``stages.norm2d``.
 
     Source: Huang et al., CVPR 2017, section 3.
     """

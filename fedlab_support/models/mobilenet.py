@@ -1,4 +1,4 @@
-"""MobileNetV2 of timm, in stages, with BatchNorm that may be frozen."""
+"""MobileNetV2 from timm, in stages, optionally with frozen BatchNorm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ KINDS = ("batch", "frozen")
 class MobileNet(Staged):
     """Five stages, one per resolution: the stem and seven groups of residual blocks.
 
-    ``net``: the network as timm makes it; ``first``: what acts on the pictures.
+    net:    the timm network.
+    first:  a module applied to the images.
     """
 
     def __init__(self, net: nn.Module, first: nn.Module):
@@ -41,15 +42,17 @@ def mobilenet(
 ) -> MobileNet:
     """MobileNetV2: D = 1280; 3,504,872 parameters for a thousand classes.
 
-    - ``weights``: see :func:`pretrained.timm_network`, as
-      "mobilenetv2_100.fp16.safetensors" in the folder of $FEDLAB_WEIGHTS.
-    - ``norm``: "batch", or "frozen": each BatchNorm stays as it was loaded, in
-      evaluation mode, and does not travel. None is "frozen" with weights. Those of that
-      file need it: their statistics are folded into the convolutions.
-    - ``units``: how pictures were normalised for the weights: "half", that file, or
-      "imagenet", those that timm downloads (:class:`pretrained.Units`).
+    weights:  see ``pretrained.timm_network``; for example
+              "mobilenetv2_100.fp16.safetensors" in the folder $FEDLAB_WEIGHTS.
+    norm:     "batch", or "frozen": each BatchNorm keeps its loaded state, stays in
+              evaluation mode and is not sent. None is "frozen" if there are weights.
+              The file above needs "frozen", since its statistics are folded into the
+              convolutions.
+    units:    normalisation of images for the weights: "half" for the file above,
+              "imagenet" for those that timm downloads (``pretrained.Units``).
 
-    Without weights, pictures of up to 64 pixels begin at full resolution.
+    Without weights, the first stage keeps the full resolution of images of up to 64
+    pixels.
     Source: Sandler et al., CVPR 2018.
     """
     norm = norm or ("batch" if weights is None else "frozen")

@@ -1,4 +1,4 @@
-"""Networks of timm, untrained or with weights by name or from a file."""
+"""Networks from timm, untrained or with weights by name or from a file."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from torch import Tensor, nn
 from ..core.torchvision_compat import import_torchvision
 
 SUFFIXES = {".safetensors", ".pth", ".pt", ".bin"}
-"""Of files with weights; no tag of timm ends in one of them."""
+"""Suffixes of files with weights; no tag of timm ends in one of them."""
 UNITS = {
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
-"""Means and standard deviations by which pictures are made ready for a network."""
+"""Means and standard deviations with which images were normalised in pretraining."""
 
 _UNFIT = (RuntimeError, AttributeError, LookupError, EOFError, SafetensorError)
-"""What a file that is broken, or of another network, may raise."""
+"""Raised for files that are damaged or belong to another network."""
 
 
 class Units(nn.Module):
-    """Pictures as this package hands them out, in the units of pretrained weights.
+    """Convert images of this package to the normalisation of pretrained weights.
 
-    From (c - 0.5) / 0.5, c the colours in [0, 1], to (c - mean) / std of ``UNITS``: all
-    sets of pictures here are of the first kind. A grey picture gets three equal
-    channels. A fixed part of the network, which neither trains nor travels; a layer and
-    not folded into a convolution, whose padding would then be another colour.
+    From (c - 0.5) / 0.5, c the colours in [0, 1], as in all data sets of this package,
+    to (c - mean) / std of ``UNITS``. A grey image gets three equal channels. This is a
+    fixed part of the network, which is neither trained nor sent. It is a layer of its
+    own because folding it into a convolution would change the colour of the padding.
     """
 
     def __init__(self, name: str):
@@ -40,15 +40,15 @@ class Units(nn.Module):
         self.register_buffer("shift", (0.5 - mean) / std, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures (B, 1 or 3, H, W) → (B, 3, H, W)."""
+        """Images (B, 1 or 3, H, W) → (B, 3, H, W)."""
         return x * self.scale + self.shift
 
 
 def entry(image_shape, units: str, weights: str | Path | None) -> nn.Module:
-    """What comes ahead of the first convolution: :class:`Units` if there are weights.
+    """The layer before the first convolution: ``Units`` if there are weights.
 
-    Raises ValueError for unknown units, and for pictures that are neither grey nor in
-    colour.
+    Raises ValueError for unknown units, and for images that do not have 1 or 3
+    channels.
     """
     if units not in UNITS:
         raise ValueError(f"units must be one of {sorted(UNITS)}, found {units!r}")
@@ -56,16 +56,16 @@ def entry(image_shape, units: str, weights: str | Path | None) -> nn.Module:
         return nn.Identity()
     if image_shape[0] not in (1, 3):
         raise ValueError(
-            "weights are for pictures of 1 or 3 channels, found "
+            "weights are for images of 1 or 3 channels, found "
             f"{image_shape[0]}; use weights=None"
         )
     return Units(units)
 
 
 def at_first(image_shape, weights: str | Path | None) -> tuple[list[nn.Module], tuple]:
-    """What precedes a network with weights of ImageNet, and the shape that it sees.
+    """The layers before a network with ImageNet weights, and its input shape.
 
-    Nothing, and ``image_shape``, without weights; raises ValueError as :func:`entry`.
+    Without weights, no layers and ``image_shape``. Raises ValueError as ``entry``.
     """
     first = entry(image_shape, "imagenet", weights)
     if weights is None:
@@ -74,28 +74,28 @@ def at_first(image_shape, weights: str | Path | None) -> tuple[list[nn.Module], 
 
 
 def freeze_norms(model: nn.Module) -> None:
-    """Keep every BatchNorm as it was loaded: it stays in evaluation mode, unsent."""
+    """Freeze every BatchNorm: it stays in evaluation mode and is not sent."""
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.requires_grad_(False)
 
 
 def weights_file(weights: str | Path) -> Path:
-    """The file ``weights``, as it is or in the folder that $FEDLAB_WEIGHTS names."""
+    """The path of the file ``weights``, as given or in the folder $FEDLAB_WEIGHTS."""
     places = (Path(weights), Path(os.environ.get("FEDLAB_WEIGHTS", ".")) / weights)
     for place in places:
         if place.is_file():
             return place
     raise FileNotFoundError(
-        f"expected a file with weights, found nothing at {weights}, there or in the "
-        "folder that $FEDLAB_WEIGHTS names"
+        f"expected a file with weights, found nothing at {weights} or in the folder "
+        "$FEDLAB_WEIGHTS"
     )
 
 
 def read_into(net: nn.Module, name: str, weights: str | Path) -> None:
-    """Load the file ``weights`` into a network called ``name``, all of it or nothing.
+    """Load the file ``weights`` into a network called ``name``; all keys must match.
 
-    Raises ValueError and FileNotFoundError as :func:`timm_network`.
+    Raises ValueError and FileNotFoundError as ``timm_network``.
     """
     path = weights_file(weights)
     import_torchvision()
@@ -110,17 +110,17 @@ def read_into(net: nn.Module, name: str, weights: str | Path) -> None:
 def timm_network(
     name: str, image_shape, num_classes: int, weights: str | Path | None, **settings
 ) -> nn.Module:
-    """The network that timm calls ``name``, for pictures (C, H, W) and M classes.
+    """The network that timm calls ``name``, for images (C, H, W) and M classes.
 
-    - ``weights``: None; a name of timm with its tag, as ``resnet18.tv_in1k``, which is
-      downloaded unless it was before; or the path of such a file (safetensors, or pth
-      of which tensors are read and nothing is run), there or in the folder that
-      $FEDLAB_WEIGHTS names. The head is new unless M is that of the weights; codes of
-      another picture size are resampled.
-    - ``settings``: further arguments of ``timm.create_model``.
+    weights:   None; a timm name with its tag, such as ``resnet18.tv_in1k``, which is
+               downloaded unless it is cached; or the path of a file (safetensors, or
+               pth, loaded as tensors only), given as is or in the folder
+               $FEDLAB_WEIGHTS. The head is new unless M is that of the weights;
+               position embeddings are resampled to the image size.
+    settings:  further arguments of ``timm.create_model``.
 
-    Raises ValueError when the weights are not those of this network, with the first
-    name or shape that differs, and FileNotFoundError when they cannot be had.
+    Raises ValueError, with the first name or shape that differs, when the weights are
+    not those of this network, and FileNotFoundError when they are not available.
     """
     import_torchvision()
     import timm
@@ -134,8 +134,8 @@ def timm_network(
         settings["pretrained_cfg_overlay"] = overlay | file
     elif str(weights).partition(".")[0] != name:
         raise ValueError(
-            f"expected weights of {name}: a name as {name}.<tag> or the path of a file "
-            f"that ends in one of {sorted(SUFFIXES)}, found {str(weights)!r}"
+            f"expected weights of {name}: a name such as {name}.<tag> or the path of a "
+            f"file that ends in one of {sorted(SUFFIXES)}, found {str(weights)!r}"
         )
     else:
         name = str(weights)
@@ -146,10 +146,10 @@ def timm_network(
 
 
 def _trained(timm, name: str, settings: dict) -> nn.Module:
-    """The network with its weights and the head that they have.
+    """The network with its weights, including their head.
 
-    With as many classes as the weights, timm refuses names that differ; with another
-    number it would leave what does not fit as it was drawn.
+    It is created with the weights' number of classes, for which timm raises an error if
+    names differ; otherwise timm would leave parameters that do not fit untrained.
     """
     try:
         return timm.create_model(name, pretrained=True, **settings)
@@ -157,8 +157,8 @@ def _trained(timm, name: str, settings: dict) -> nn.Module:
         raise _unfit(name, error) from error
     except OSError as error:
         raise FileNotFoundError(
-            f"expected the weights {name} on their hub, found: {_short(error)}; fetch "
-            "the file where there is a network, and give its path"
+            f"expected the weights {name} on their hub, found: {_short(error)}; "
+            "download the file on a machine with a network and pass its path"
         ) from error
 
 
@@ -174,9 +174,10 @@ def _short(error: Exception) -> str:
 
 
 def plain_attention(model: nn.Module) -> nn.Module:
-    """The model, whose attention is computed step by step.
+    """Switch off fused attention, in place, and return the model.
 
-    timm's usual one is fused: the same up to rounding, but without second derivatives.
+    The result is the same up to rounding, but only unfused attention has second
+    derivatives.
     """
     for module in model.modules():
         if hasattr(module, "fused_attn"):

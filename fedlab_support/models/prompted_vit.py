@@ -1,4 +1,4 @@
-"""A frozen vision transformer that is steered by a few learned tokens."""
+"""A frozen vision transformer with learned prompt tokens."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ TINY_VIT = Path(__file__).parent / "assets" / "tiny_vit.safetensors"
 DEIT_TINY = "deit_tiny_patch16_224.fp16.safetensors"
 VIT_B16 = "vit_base_patch16_224.augreg2_in21k_ft_in1k"
 TINY = {"patch_size": 4, "embed_dim": 96, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0}
-"""The shape of the transformer that the project trained itself."""
+"""The architecture of the transformer that this project trained itself."""
 _TINY_CLASSES = {"pretrained_cfg_overlay": {"num_classes": 52}}
 
 INITS = ("vpt", "normal")
 
 
 def spread_of(patch: int, width: int) -> float:
-    """v, the range of VPT's first prompts, for patches of P pixels and D features."""
+    """v, the range of VPT's initial prompts, for patches of P pixels and D features."""
     return math.sqrt(6 / (3 * patch**2 + width))
 
 
 class Prompts(nn.Module):
-    """Tokens that are the same for every picture, (L, n, D).
+    """Prompt tokens that are the same for every image, (L, n, D).
 
-    L = 1: they enter ahead of the first layer. Otherwise there is a row of them for
-    each layer, which takes the place of what the layer before made of its own.
-    ``spread``: they are drawn from U(-spread, spread), or with ``init="normal"`` from
-    N(0, spread²).
+    With L = 1 they are inserted before the first layer. Otherwise each layer has its
+    own, which replace the outputs of the previous layer's. They are drawn from
+    U(-spread, spread), or with ``init="normal"`` from N(0, spread²).
     """
 
     def __init__(self, shape: tuple[int, int, int], spread: float, init: str):
@@ -48,9 +47,9 @@ class Prompts(nn.Module):
 
 
 class TypePrompts(Prompts):
-    """Global tokens, each moved by what a small network makes of the own picture.
+    """Global tokens, shifted for each image by the output of a small network.
 
-    ``customise``: GC-Net, from e (B, D) to h (B, D), with 4 D units inside.
+    customise:  GC-Net, from e (B, D) to h (B, D), with 4 D hidden units.
     Source: Cheng et al., AAAI 2024, "Group customization".
     """
 
@@ -61,7 +60,7 @@ class TypePrompts(Prompts):
         self.customise = nn.Sequential(wide, nn.ReLU(), nn.Linear(4 * width, width))
 
     def moved(self, h: Tensor) -> Tensor:
-        """p_j + h of the own picture, (L, B, n, D), for h (B, D)."""
+        """p_j + h for each image, (L, B, n, D), for h (B, D)."""
         return self.tokens[:, None] + h[None, :, None]
 
     def forward(self, e: Tensor) -> Tensor:
@@ -70,11 +69,12 @@ class TypePrompts(Prompts):
 
 
 class PromptedViT(nn.Module):
-    """A frozen transformer, tokens that may be learned, and a linear head on its CLS.
+    """A frozen transformer, learned prompt tokens, and a linear head on its CLS token.
 
-    - ``net``: a VisionTransformer of timm with a CLS token and learned positions; it is
-      never trained and never travels. ``units``: what makes pictures ready for it.
-    - ``head``: linear, from D features to M logits.
+    net:    a timm VisionTransformer with a CLS token and learned positions; it is
+            never trained and never sent.
+    units:  converts images to its normalisation.
+    head:   linear, from D features to M logits.
 
     Without prompts, training is linear probing.
     Source: Jia et al., ECCV 2022, equations 4 to 8.
@@ -99,15 +99,18 @@ class PromptedViT(nn.Module):
         init: str = "vpt",
         kind: type[Prompts] = Prompts,
     ) -> PromptedViT:
-        """Let ``num`` tokens steer the network; 0 adds none.
+        """Add ``num`` prompt tokens to the network, in place; 0 adds none.
 
-        ``init``: 'vpt' draws them from U(-v, v), v² = 6 / (3 P² + D) for patches of P
-        pixels; 'normal' from N(0, 0.02²). Raises ValueError when there are some.
+        deep:  whether each layer gets its own tokens.
+        init:  'vpt' draws them from U(-v, v), v² = 6 / (3 P² + D) for patches of P
+               pixels; 'normal' from N(0, 0.02²).
+        kind:  class of the prompts.
+        Raises ValueError when the network already has prompts.
         """
         if self.prompts is not None:
             raise ValueError(
-                "expected a transformer without prompts, found one that has them; give "
-                "them to the factory or to the method, not to both"
+                "expected a transformer without prompts, found one that has them; set "
+                "prompts in the network's factory or in the method, not in both"
             )
         patch = self.net.patch_embed.patch_size[0]
         spread = spread_of(patch, self.width) if init == "vpt" else 0.02
@@ -118,14 +121,14 @@ class PromptedViT(nn.Module):
 
     @torch.no_grad()
     def look(self, x: Tensor) -> Tensor:
-        """What CLS becomes, e (B, D), for pictures (B, C, H, W) without prompts."""
+        """The CLS output without prompts, e (B, D), for images (B, C, H, W)."""
         return self.steered(x, ())
 
     def steered(self, x: Tensor, tokens: Tensor | tuple) -> Tensor:
-        """What CLS becomes, z (B, D), for pictures (B, C, H, W) and tokens.
+        """The CLS output with prompts, z (B, D), for images (B, C, H, W).
 
-        ``tokens``: (L, n, D), or (L, B, n, D) if each picture has its own. Order: CLS,
-        prompts, patches; prompts have no position code.
+        tokens:  (L, n, D), or (L, B, n, D) if each image has its own. The order is CLS,
+                 prompts, patches; prompts have no position embedding.
         """
         net, num = self.net, len(x)
         patches = net.patch_embed(self.units(x))
@@ -138,29 +141,29 @@ class PromptedViT(nn.Module):
         return net.norm(t[:, 0])
 
     def steered_by(self, state: Tensors, x: Tensor, e: Tensor) -> Tensor:
-        """As :meth:`steered`, by the prompts that ``state`` holds; e (B, D) is of x."""
+        """As ``steered``, with the prompts in ``state``; e (B, D) is ``look(x)``."""
         own = _below("prompts.", state)
         return self.steered(x, functional_call(self.prompts, own, (e,)))
 
     def customised(self, e: Tensor, state: Tensors) -> Tensor:
-        """H (B, D) by the GC-Net that ``state`` holds, or else by the own."""
+        """H (B, D) by the GC-Net in ``state``, or the model's own if there is none."""
         own = _below("prompts.customise.", state)
         return functional_call(self.prompts.customise, own, (e,))
 
     def encode(self, x: Tensor) -> Tensor:
-        """Features (B, D) of pictures (B, C, H, W)."""
+        """Features (B, D) of images (B, C, H, W)."""
         if self.prompts is None:
             return self.look(x)
         e = self.look(x) if isinstance(self.prompts, TypePrompts) else None
         return self.steered(x, self.prompts(e))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits (B, M) of pictures (B, C, H, W)."""
+        """Logits (B, M) of images (B, C, H, W)."""
         return self.head(self.encode(x))
 
 
 def _below(start: str, state: Tensors) -> Tensors:
-    """The weights whose names begin so, by the rest of their names."""
+    """The weights whose names begin with ``start``, with that prefix removed."""
     names = [name for name in state if name.startswith(start)]
     return {name.removeprefix(start): state[name] for name in names}
 
@@ -173,9 +176,9 @@ def tiny_vit(
 ) -> PromptedViT:
     """A transformer that this project trained on drawn letters: D = 96, patches of 4.
 
-    At 28x28 pixels, by ``python -m fedlab_course.making.tiny_vit``, which may
-    make other ``weights``, too; None is one that was never trained. Otherwise as
-    :func:`deit_tiny`.
+    It was trained at 28x28 pixels by ``python -m fedlab_course.making.tiny_vit``, which
+    can also make other ``weights``; None gives an untrained network. Otherwise as
+    ``deit_tiny``.
     """
     settings = TINY | _TINY_CLASSES | {"weights": weights}
     model = _frozen("vit_tiny_patch16_224", image_shape, num_classes, "half", settings)
@@ -190,13 +193,14 @@ def deit_tiny(
 ) -> PromptedViT:
     """DeiT-tiny, trained on ImageNet: D = 192, patches of 16 pixels, 12 layers.
 
-    - ``image_shape``: (C, H, W), C in 1, 3, H and W multiples of the patch; position
-      codes are resampled. ``prompts``: how many tokens, as VPT draws them; for methods
-      that bring none of their own.
-    - ``weights``: see :func:`pretrained.timm_network`; a file may lie in the folder
-      that $FEDLAB_WEIGHTS names.
+    image_shape:  (C, H, W), C 1 or 3, H and W multiples of the patch size; position
+                  embeddings are resampled.
+    prompts:      number of tokens, initialised as in VPT; for methods that do not add
+                  prompts themselves.
+    weights:      see ``pretrained.timm_network``.
 
-    Raises ValueError for another size or other weights, FileNotFoundError without them.
+    Raises ValueError for another size or other weights, and FileNotFoundError if the
+    weights are missing.
     Source: Touvron et al., ICML 2021.
     """
     name, settings = "deit_tiny_patch16_224", {"weights": weights, "patch_size": 16}
@@ -213,8 +217,9 @@ def vit_b16(
 ) -> PromptedViT:
     """ViT-B/16, the papers' network: D = 768, patches of 16 pixels, 12 layers.
 
-    Fetched by name, or read from a file; otherwise as :func:`deit_tiny`. ``units``: a
-    key of ``pretrained.UNITS``, which the weights were trained with.
+    Weights are downloaded by name or read from a file; otherwise as ``deit_tiny``.
+
+    units:  key of ``pretrained.UNITS``: the normalisation of the weights.
     Source: Dosovitskiy et al., ICLR 2021.
     """
     name, settings = "vit_base_patch16_224", {"weights": weights, "patch_size": 16}
@@ -225,12 +230,12 @@ def vit_b16(
 def _frozen(
     name: str, image_shape, num_classes: int, units: str, settings: dict
 ) -> PromptedViT:
-    """The transformer without prompts; ValueError for pictures that do not fit it."""
+    """The transformer without prompts; ValueError for another image shape."""
     channels, *sides = image_shape
     patch = settings["patch_size"]
     if channels not in (1, 3) or any(side % patch or side < patch for side in sides):
         raise ValueError(
-            f"expected pictures of 1 or 3 channels with sides that are multiples of "
+            f"expected images of 1 or 3 channels with sides that are multiples of "
             f"{patch} pixels, found {tuple(image_shape)}; load the data with size="
         )
     sized = {"img_size": tuple(sides)} | settings

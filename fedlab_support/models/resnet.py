@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-50 of timm, in stages."""
+"""ResNet-18 and ResNet-50 from timm, in stages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from .stages import Staged, is_small, norm2d
 
 
 class ResNet(Staged):
-    """A residual network in five stages: what comes before its layers, and four layers.
+    """A residual network in five stages: the stem and four layers.
 
-    ``net``: the network as timm makes it; ``first``: what acts on the pictures.
+    net:    the timm network.
+    first:  modules applied to the images.
     """
 
     def __init__(self, net: nn.Module, first: Sequence[nn.Module] = ()):
@@ -32,10 +33,12 @@ def resnet18(
 ) -> ResNet:
     """ResNet-18: D = 512; 11,689,512 parameters for a thousand classes.
 
-    Pictures of up to 64 pixels begin with a 3x3 convolution and no pooling, unless
-    ``weights`` are loaded, which have a 7x7 one (see :func:`pretrained.timm_network`;
-    they need ``norm`` 'batch', and see pictures in the units of ImageNet). Source: He
-    et al., CVPR 2016.
+    weights:  see ``pretrained.timm_network``; they need ``norm="batch"``, and images
+              are converted to the normalisation of ImageNet.
+
+    For images of up to 64 pixels the stem is a 3x3 convolution without pooling, unless
+    ``weights`` are loaded, whose stem has a 7x7 convolution.
+    Source: He et al., CVPR 2016.
     """
     return _resnet("resnet18", image_shape, num_classes, norm, weights)
 
@@ -46,12 +49,12 @@ def resnet50(
     norm: str = "batch",
     weights: str | Path | None = None,
 ) -> ResNet:
-    """ResNet-50, otherwise as :func:`resnet18`: D = 2048; 25,557,032 parameters."""
+    """ResNet-50, otherwise as ``resnet18``: D = 2048; 25,557,032 parameters."""
     return _resnet("resnet50", image_shape, num_classes, norm, weights)
 
 
 def _resnet(name: str, image_shape, num_classes: int, norm: str, weights) -> ResNet:
-    def normalised(channels: int, **_) -> nn.Module:  # timm names device and type too
+    def normalised(channels: int, **_) -> nn.Module:  # timm also passes device, dtype
         return norm2d(norm, channels)
 
     first, shape = at_first(image_shape, weights)

@@ -1,4 +1,4 @@
-"""SqueezeNet 1.1 of torchvision, in stages: small, and without any BatchNorm."""
+"""SqueezeNet 1.1 from torchvision, in stages: small, and without BatchNorm."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from .pretrained import entry, read_into
 from .stages import Staged, is_small, refuse_small
 
 CUTS = ((0, 2), (2, 5), (5, 8), (8, 13))
-"""Which of torchvision's layers form a stage: each but the first begins by pooling."""
+"""The torchvision layers of each stage; all stages but the first begin with pooling."""
 WIDTHS = (64, 128, 256, 512)
 TRAINED_CLASSES = 1000
 
 
 class SqueezeNet(Staged):
-    """Four stages, one per resolution, of fire modules; features are averaged maps.
+    """Four stages of fire modules, one per resolution; features are averaged maps.
 
-    ``net``: the network as torchvision makes it; ``first``: what acts on the pictures;
-    ``head``: linear. The published network applies its head, and a ReLU, at every
-    position and averages then; averaging first makes the features that methods need.
+    net:    the torchvision network.
+    first:  a module applied to the images.
+    head:   linear.
+
+    The published network applies its head and a ReLU at every position and then
+    averages; averaging first gives the features that methods need.
     """
 
     def __init__(self, net: nn.Module, first: nn.Module, head: nn.Linear):
@@ -41,13 +44,14 @@ def squeezenet(
 ) -> SqueezeNet:
     """SqueezeNet 1.1: D = 512; 1,235,496 parameters for a thousand classes.
 
-    - ``image_shape``: (C, H, W), H and W at least 17. Without weights, pictures of up
-      to 64 pixels begin at full resolution. No dropout.
-    - ``weights``: None, or the path of a file, as "squeezenet1_1.fp16.safetensors" in
-      the folder of $FEDLAB_WEIGHTS; the head is new unless M is 1000.
-    - ``units``: as for :func:`mobilenet.mobilenet`.
+    image_shape:  (C, H, W), H and W at least 17.
+    weights:      None, or the path of a file, such as "squeezenet1_1.fp16.safetensors"
+                  in the folder $FEDLAB_WEIGHTS; the head is new unless M is 1000.
+    units:        as for ``mobilenet.mobilenet``.
 
-    Raises ValueError and FileNotFoundError as :func:`pretrained.timm_network`.
+    Without weights, the first stage keeps the full resolution of images of up to 64
+    pixels. No dropout. Raises ValueError and FileNotFoundError as
+    ``pretrained.timm_network``.
     Source: Iandola et al., arXiv:1602.07360, 2016, and its version 1.1.
     """
     refuse_small(image_shape, 17)

@@ -1,4 +1,4 @@
-"""What all networks share: their contract, norms by name, places for more layers."""
+"""The base class of networks, normalisation by name, and insertion of layers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from torch import Tensor, nn
 
 NORMS = ("none", "batch", "group", "layer")
 LARGEST_SMALL = 64
-"""Pixels of a side up to which residual and dense networks begin at full resolution."""
+"""Height and width up to which the first stage keeps the full resolution."""
 
 
 class Staged(nn.Module):
-    """The contract of every network here.
+    """Base class of the networks: stages, then a neck, then a head.
 
-    - ``stages``: a list of them. Behind each, an ``nn.Sequential`` that hands on
-      (B, C, H, W), C as in ``widths``, a layer may be added (see :func:`insert`).
+    stages:  a list of ``nn.Sequential``, each of which returns (B, C, H, W), C as in
+             ``widths``. A layer may be appended to each (see ``insert``).
     - ``bypasses``, in a U-Net: one ``nn.Sequential`` for each skip connection, empty,
       where a layer may be added.
-    - ``neck``: from what the last stage hands on to features (B, D).
-    - ``head``: from features to the output, (B, M) logits.
+    neck:    from the output of the last stage to features (B, D).
+    head:    from features to logits (B, M).
     """
 
     def __init__(
@@ -34,36 +34,36 @@ class Staged(nn.Module):
         self.stages, self.neck, self.head = stages, neck, head
 
     def encode(self, x: Tensor) -> Tensor:
-        """Features (B, D) of pictures (B, C, H, W)."""
+        """Features (B, D) of images (B, C, H, W)."""
         return self.neck(self.stages(x))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Output of pictures (B, C, H, W): ``head(encode(x))``."""
+        """Output of images (B, C, H, W): ``head(encode(x))``."""
         return self.head(self.encode(x))
 
 
 def refuse_small(image_shape: tuple[int, int, int], least: int) -> None:
-    """Raise ValueError for pictures (C, H, W) with a side below ``least`` pixels."""
+    """Raise ValueError for images (C, H, W) with a side below ``least`` pixels."""
     _, height, width = image_shape
     if min(height, width) < least:
         raise ValueError(
-            f"expected pictures of at least {least}x{least} pixels, found "
-            f"{height}x{width}, of which pooling leaves nothing; enlarge the pictures "
-            "or take a smaller network, as small_cnn"
+            f"expected images of at least {least}x{least} pixels, found "
+            f"{height}x{width}, which pooling reduces to nothing; enlarge the images "
+            "or use a smaller network, such as small_cnn"
         )
 
 
 def is_small(image_shape: tuple[int, int, int]) -> bool:
-    """Whether pictures (C, H, W) are of the size of CIFAR-10 or Tiny-ImageNet."""
+    """Whether images (C, H, W) are as small as those of CIFAR-10 or Tiny ImageNet."""
     return max(image_shape[1:]) <= LARGEST_SMALL
 
 
 def norm2d(kind: str, channels: int, flat: bool = False) -> nn.Module:
-    """A normalisation of values (B, C, H, W), or of (B, C) if ``flat``, by its name.
+    """A normalisation layer for values (B, C, H, W), or (B, C) if ``flat``, by name.
 
-    'batch': each channel over the batch; 'group': eight channels of a sample together,
-    or a few more where eight do not go into C; 'layer': all channels of a sample
-    together; 'none': the values as they are. Raises ValueError for another name.
+    'batch' normalises each channel over the batch, 'group' groups of eight channels of
+    a sample, or a few more if C is not a multiple of eight, 'layer' all channels of a
+    sample; 'none' is the identity. Raises ValueError for another name.
     """
     if kind not in NORMS:
         raise ValueError(f"norm must be one of {NORMS}, found {kind!r}")
@@ -78,15 +78,15 @@ def norm2d(kind: str, channels: int, flat: bool = False) -> nn.Module:
 
 
 def stage_numbers(model: nn.Module, wanted: Iterable[int] | None) -> tuple[int, ...]:
-    """The numbers, from 1, of the stages that ``wanted`` names; None: of all.
+    """Check the stage numbers ``wanted``, counted from 1; None returns all of them.
 
-    Raises ValueError for a stage that the model lacks, or one that is named twice, and
-    for a model without stages.
+    Raises ValueError for a stage that does not exist or is listed twice, and for a
+    model without stages.
     """
     if not hasattr(model, "stages"):
         raise ValueError(
-            "expected a network with stages, behind which layers may be added, found "
-            f"{type(model).__name__}; take a convolutional one, as small_cnn"
+            "expected a network with stages, to which layers can be added, found "
+            f"{type(model).__name__}; use a convolutional one, such as small_cnn"
         )
     known = range(1, len(model.stages) + 1)
     numbers = tuple(known if wanted is None else wanted)
@@ -102,15 +102,15 @@ def stage_numbers(model: nn.Module, wanted: Iterable[int] | None) -> tuple[int, 
 def insert(
     model: nn.Module, number: int, name: str, layer: nn.Module, first: bool = False
 ) -> None:
-    """Let ``layer`` act on what stage ``number``, from 1, hands on; in place.
+    """Append ``layer`` to stage ``number``, counted from 1; in place.
 
-    It lies at ``stages[number - 1].added.<name>``, behind the layers that were added
-    before, or ahead of them if ``first``. Weights of the stage keep their names.
+    It becomes ``stages[number - 1].added.<name>``, after the layers that were added
+    earlier, or before them if ``first``. Weights of the stage keep their names.
     """
     stage = model.stages[stage_numbers(model, (number,))[0] - 1]
     before = dict(stage.added.named_children()) if hasattr(stage, "added") else {}
     if name in before:
-        raise ValueError(f"stage {number} has a layer {name!r} already")
+        raise ValueError(f"stage {number} already has a layer {name!r}")
     order = {name: layer, **before} if first else {**before, name: layer}
     stage.add_module("added", nn.Sequential())
     for key, value in order.items():
@@ -118,31 +118,31 @@ def insert(
 
 
 class _WithEntry:
-    """A network whose ``entry`` acts on the pictures before anything else does."""
+    """Mixin: a network whose ``entry`` acts on the images first."""
 
     def encode(self, x: Tensor) -> Tensor:
-        """Features of pictures (B, C, H, W)."""
+        """Features of images (B, C, H, W)."""
         return super().encode(self.entry(x))
 
 
 def insert_entry(model: nn.Module, name: str, layer: nn.Module) -> None:
-    """Let ``layer`` act on the pictures (B, C, H, W) ahead of all others; in place.
+    """Insert ``layer`` in front of a network, to act on images (B, C, H, W); in place.
 
-    It lies at ``entry.<name>``, behind the layers that were added before; all weights
-    keep their names. For every network whose ``forward(x)`` is ``head(encode(x))``,
-    wherever its stages begin: the model gets a class of its own, a child of the one it
-    had and of the same name, as ``torch.nn.utils.parametrize`` does it.
-    Raises ValueError for a network without ``encode``, or a name that is taken.
+    It becomes ``entry.<name>``, after the layers that were added earlier; all weights
+    keep their names. Works for every network whose ``forward(x)`` is
+    ``head(encode(x))``: the model's class is replaced by a subclass of the same name,
+    as ``torch.nn.utils.parametrize`` does.
+    Raises ValueError for a network without ``encode``, or a name that is in use.
     """
     if not hasattr(model, "encode"):
         raise ValueError(
-            "a layer at the entry needs a network with encode(x) and head, as "
-            f"models.CNN has; found {type(model).__name__}"
+            "a layer at the entry needs a network with encode(x) and head, such as "
+            f"models.CNN, found {type(model).__name__}"
         )
     if not isinstance(model, _WithEntry):
         model.add_module("entry", nn.Sequential())
         kind = type(model)
         model.__class__ = type(kind.__name__, (_WithEntry, kind), {})
     if name in dict(model.entry.named_children()):
-        raise ValueError(f"the entry has a layer {name!r} already")
+        raise ValueError(f"the entry already has a layer {name!r}")
     model.entry.add_module(name, layer)

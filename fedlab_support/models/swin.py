@@ -1,4 +1,4 @@
-"""Swin-T of timm, in stages that hand on channels first."""
+"""Swin-T from timm, in stages with channels-first outputs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ PATCH = 4
 class Swin(Staged):
     """A shifted-window transformer in five stages: the patch embedding, four layers.
 
-    The paper does not say how many places for layers its Swin has; we choose as many as
-    the other networks have. ``net``: the network as timm makes it, (B, H, W, C) inside;
-    ``first``: what acts on the pictures.
+    net:    the timm network, (B, H, W, C) inside.
+    first:  modules applied to the images.
+
+    The paper does not specify how many layers it inserts into Swin; we use as many
+    stages as in the other networks.
     """
 
     def __init__(self, net: nn.Module, first: Sequence[nn.Module] = ()):
@@ -42,21 +44,21 @@ def swin_tiny(
 ) -> Swin:
     """Swin-T: D = 768; 28,288,354 parameters for a thousand classes at 224 pixels.
 
-    - ``image_shape``: (C, H, W), H and W multiples of 4; maps and windows shrink with
-      them. ``weights``: see :func:`pretrained.timm_network`; pictures then come in the
-      units of ImageNet.
-    - ``norm``: 'layer', which here normalises each position over its channels.
-    - ``drop_path``: most frequent omission of a residual branch, in [0, 1); 0 none.
+    image_shape:  (C, H, W), H and W multiples of 4; maps and windows shrink with them.
+    weights:      see ``pretrained.timm_network``; images are then converted to the
+                  normalisation of ImageNet.
+    norm:         'layer', which here normalises each position over its channels.
+    drop_path:    largest probability of dropping a residual branch, in [0, 1).
 
     Raises ValueError for another norm or size. Source: Liu et al., ICCV 2021.
     """
     _, *sides = image_shape
     if norm != "layer":
-        raise ValueError(f"Swin is made of layer norms: norm='layer', found {norm!r}")
+        raise ValueError(f"Swin uses layer norms: expected 'layer', found {norm!r}")
     if any(side % PATCH or side < PATCH for side in sides):
         raise ValueError(
-            f"expected sides that are multiples of {PATCH} pixels, which a patch of "
-            f"Swin has, found {sides[0]}x{sides[1]}; resize the pictures"
+            f"expected sides that are multiples of {PATCH} pixels, Swin's patch size, "
+            f"found {sides[0]}x{sides[1]}; resize the images"
         )
     settings = {"img_size": tuple(sides), "drop_path_rate": drop_path}
     first, shape = at_first(image_shape, weights)

@@ -1,4 +1,4 @@
-"""U-Net, which gives each pixel its class, and a narrow one for laptops."""
+"""U-Net, which classifies each pixel, and a narrow version for laptops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def double(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
 
 
 class Up(nn.Module):
-    """Doubles height and width, and puts a map of the encoder behind the channels."""
+    """Double height and width, and concatenate a map of the encoder."""
 
     def __init__(self, channels_in: int, channels_out: int, norm: str):
         super().__init__()
@@ -33,21 +33,21 @@ class Up(nn.Module):
 
 
 class UNet(Staged):
-    """Encoder, bottleneck, and a decoder that also sees each map of the encoder.
+    """Encoder, bottleneck, and a decoder with skip connections from the encoder.
 
-    Its stages are the poolings behind the encoder's ``blocks``, and the bottleneck: a
-    layer that is added to one acts on the pooled map, and never on a skip connection,
-    which is what the stage received and has a place of its own in ``bypasses``.
-    ``encode`` gives the decoder's last map (B, D, H, W); the head, a 1x1 convolution,
-    turns it into logits (B, M, H, W).
+    The stages are the poolings after the encoder's ``blocks``, and the bottleneck: a
+    layer that is added to a stage acts on the pooled map, not on the skip connection.
+    Layers for skip connections belong in ``bypasses``. ``encode`` returns the decoder's
+    last map (B, D, H, W); the head, a 1x1 convolution, turns it into logits
+    (B, M, H, W).
 
-    - ``image_shape``: (C, H, W); H and W multiples of 16, that is of 2 to the number
-      of poolings. ``num_classes``: M, the background included.
-    - ``widths``: channels of the blocks and the bottleneck; ``norm``: see
-      :func:`stages.norm2d`.
+    image_shape:  (C, H, W); H and W multiples of 16, or 2 to the number of poolings.
+    num_classes:  M, including the background.
+    widths:       channels of the blocks and the bottleneck.
+    norm:         see ``stages.norm2d``.
 
-    ValueError for another H or W, also later. Source: Ronneberger et al., 2015; with
-    norms and widths as in FedFA.
+    Raises ValueError for another H or W, here and in ``encode``.
+    Source: Ronneberger et al., 2015; with norms and widths as in FedFA.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class UNet(Staged):
             raise ValueError(
                 f"expected sides that are multiples of {side} pixels, since the map is "
                 f"halved {len(self.blocks)} times, found {height}x{width}; resize or "
-                "pad the pictures and their masks"
+                "pad the images and their masks"
             )
 
     def encode(self, x: Tensor) -> Tensor:
-        """Features (B, D, H, W) of the pixels of pictures (B, C, H, W)."""
+        """Features (B, D, H, W) of the pixels of images (B, C, H, W)."""
         self._refuse(*x.shape[2:])
         *poolings, bottleneck = self.stages
         skips = []

@@ -27,7 +27,7 @@ from .style import (
 )
 
 BAR = 0.38  # height of a bar; two stand together in a row of height one
-ROOM = (0.45, 0.2)  # inches of the picture that a cell needs to hold a number
+ROOM = (0.45, 0.2)  # width and height in inches that a cell needs to hold a number
 
 
 @drawing
@@ -45,13 +45,14 @@ def grid_heatmap(
 ) -> Picture:
     """Draw a heat map over two settings, with numbers in the cells where they fit.
 
-    table: one row per cell, as `summarise` returns it; a column sd is printed, too,
-           where rows are high enough. A cell without a number is grey, with a dash.
-    metric: names the colour bar; shares become per cent.
-    is_difference: use a map centred at zero that saturates at the largest tenth of the
-           cells, so that a single one does not bleach all others.
-    orders: column x or y → its values, from the origin; by default sorted.
-    size: "single", "double", "slide" or inches.
+    table:          one row per cell, as ``summarise`` returns it; a column sd is
+                    printed too where rows are high enough. A cell without a number is
+                    grey, with a dash.
+    metric:         label of the colour bar; shares become per cent.
+    is_difference:  use a map centred at zero that saturates at the 90th percentile, so
+                    that one outlier does not wash out the other cells.
+    orders:         column x or y → its values, from the origin; by default sorted.
+    size:           "single", "double", "slide" or inches.
     Raises ValueError when a cell occurs twice.
     """
     import seaborn  # slow to import, and it brings pyplot
@@ -76,11 +77,11 @@ def grid_heatmap(
         if cells.empty:  # seaborn cannot draw it
             _name_cells(axis, cells)
             return figure
-        look = _colours(cells, is_difference)
-        look |= {"linewidths": 0.5, "xticklabels": False, "yticklabels": False}
-        look["cbar_kws"] = {"label": unit, "pad": 0.03, "extend": look.pop("extend")}
-        numbers = {"annot": texts, "fmt": "", "annot_kws": {"fontsize": SMALL}}
-        seaborn.heatmap(cells, ax=axis, **look, **numbers)
+        options = _colours(cells, is_difference)
+        bar = {"label": unit, "pad": 0.03, "extend": options.pop("extend")}
+        options |= {"linewidths": 0.5, "xticklabels": False, "yticklabels": False}
+        options |= {"annot": texts, "fmt": "", "annot_kws": {"fontsize": SMALL}}
+        seaborn.heatmap(cells, ax=axis, cbar_kws=bar, **options)
         axis.invert_yaxis()
         if texts is not None:
             for row, column in np.argwhere(cells.isna().to_numpy()):
@@ -91,20 +92,20 @@ def grid_heatmap(
 
 
 def _colours(cells: pd.DataFrame, is_difference: bool) -> dict[str, object]:
-    """The colour map, its range, and the ends at which cells lie beyond it."""
-    known = cells.stack()
-    cmap, norm = "viridis", Normalize(known.min(), known.max())
+    """The colour map, its range, and at which ends cells lie outside the range."""
+    values = cells.stack()
+    cmap, norm = "viridis", Normalize(values.min(), values.max())
     if is_difference:
-        reach = known.abs().quantile(0.9, interpolation="higher")
-        cmap, norm = "RdBu_r", CenteredNorm(halfrange=reach or 1)
-    is_beyond = (known < norm.vmin).any(), (known > norm.vmax).any()
+        limit = values.abs().quantile(0.9, interpolation="higher")
+        cmap, norm = "RdBu_r", CenteredNorm(halfrange=limit or 1)
+    is_beyond = (values < norm.vmin).any(), (values > norm.vmax).any()
     ends = {(True, False): "min", (False, True): "max", (True, True): "both"}
     return {"cmap": cmap, "norm": norm, "extend": ends.get(is_beyond, "neither")}
 
 
 def _texts(cells: pd.DataFrame, table: pd.DataFrame, scale: float) -> pd.DataFrame:
-    """What is printed in each cell. table: by row and column, with sd if known."""
-    texts = (cells.round(1) + 0.0).map("{:.1f}".format)  # no minus before a zero
+    """The text of each cell; ``table`` is indexed by row and column, maybe with sd."""
+    texts = (cells.round(1) + 0.0).map("{:.1f}".format)  # + 0.0 turns -0.0 into 0.0
     texts = texts.replace("-", "\N{MINUS SIGN}", regex=True)
     spreads = table["sd"].mul(scale).to_dict() if "sd" in table else {}
     for (row, column), sd in spreads.items():
@@ -125,7 +126,7 @@ def _seeds_note(table: pd.DataFrame) -> str:
         return ""
     fewest, most = table["num_seeds"].min(), table["num_seeds"].max()
     if most == 1:
-        return "One seed per cell: no spread is known."
+        return "One seed per cell, so no spread."
     seeds = f"{fewest} seeds" if fewest == most else f"{fewest} to {most} seeds"
     return f"Mean ± s.d., {seeds}." if "sd" in table else f"Mean of {seeds}."
 
@@ -141,9 +142,9 @@ def compare_bars(
 ) -> Picture:
     """Draw bars with our number and the paper's for each row.
 
-    table: from `history.compare`, in the unit of the axis: columns `label`, ours, sd,
-           num_seeds, paper, and paper_sd if known. A missing number is labelled so.
-    size:  "single", "double", "slide" or inches.
+    table:  from ``history.compare``, in the unit of the axis: columns ``label``, ours,
+            sd, num_seeds, paper, and paper_sd if known. Missing numbers are labelled.
+    size:   "single", "double", "slide" or inches.
     """
     rows = np.arange(len(table))
     size = inches(size, (DOUBLE[0], 1.2 + 0.55 * len(table)))
@@ -168,12 +169,12 @@ def _bars_note(table: pd.DataFrame) -> str:
 
 
 def _bars(
-    axis: Axes, places: np.ndarray, values: pd.Series, spread: pd.Series, who: str
+    axis: Axes, places: np.ndarray, values: pd.Series, spread: pd.Series, source: str
 ) -> None:
-    """Draw one bar per row, with its name and number at the end."""
-    is_ours = who == "ours"
-    look = {"color": COLOURS["ours"]} if is_ours else {"color": "#B8BEC4"}
-    axis.barh(places, values.fillna(0.0), height=BAR, **look)
+    """Draw one bar per row, with its number and source at the end."""
+    is_ours = source == "ours"
+    colour = COLOURS["ours"] if is_ours else "#B8BEC4"
+    axis.barh(places, values.fillna(0.0), height=BAR, color=colour)
     whiskers = spread.fillna(0.0)
     error = {"fmt": "none", "ecolor": "black", "elinewidth": 0.9, "capsize": 2.5}
     has_spread = (whiskers > 0).to_numpy()
@@ -181,9 +182,9 @@ def _bars(
         values[has_spread], places[has_spread], xerr=whiskers[has_spread], **error
     )
     for place, value, width in zip(places, values, whiskers, strict=True):
-        text = f"{who}: no number" if math.isnan(value) else f"{value:.1f} {who}"
+        text = f"{source}: no number" if math.isnan(value) else f"{value:.1f} {source}"
         if width > 0:
-            text = f"{value:.1f} ± {width:.1f} {who}"
+            text = f"{value:.1f} ± {width:.1f} {source}"
         end = 0.0 if math.isnan(value) else value + width
         axis.annotate(
             text,

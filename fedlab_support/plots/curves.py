@@ -41,19 +41,19 @@ def learning_curves(
     title: str = "",
     size: Size = None,
 ) -> Picture:
-    """Draw one line per value of `by`: mean over seeds, band ± one s.d.
+    """Draw one line per value of ``by``: mean over seeds, band ± one s.d.
 
-    table:  tidy history, possibly with further columns, such as a swept setting.
-    panels: column with one small axis per value; all axes share the range of values,
-            and that of rounds where all end in the same one.
-    ours:   the value of `by` that is drawn in blue; FedAvg is black.
-    size:   "single", "double", "slide" or inches; by default as wide as a page and as
-            high as the panels need.
-    Raises ValueError when nothing is left to draw or an axis gets over five lines.
+    table:   tidy history, possibly with further columns, such as a swept setting.
+    panels:  column with one small axis per value; all axes share the range of values,
+             and that of rounds if all end at the same one.
+    ours:    the value of ``by`` that is drawn in blue; FedAvg is black.
+    size:    "single", "double", "slide" or inches; by default as wide as a page and as
+             high as the panels need.
+    Raises ValueError when no rows are left or an axis would get more than five lines.
     """
     curves = _curves(table, metric, split, by, panels)
-    look = {"panels": panels, "ours": ours, "title": title, "size": size}
-    return draw_curves(curves, metric, by, **look)
+    options = {"panels": panels, "ours": ours, "title": title, "size": size}
+    return draw_curves(curves, metric, by, **options)
 
 
 @drawing
@@ -67,16 +67,16 @@ def draw_curves(
     title: str = "",
     size: Size = None,
 ) -> Picture:
-    """Draw what `learning_curves` has averaged: mean, sd and num_seeds per round.
+    """Draw the averages of ``learning_curves``: mean, sd and num_seeds per round.
 
-    curves: columns `by`, `panels`, round, mean, sd, num_seeds; shares in per cent.
-    The other arguments are those of `learning_curves`.
+    curves:  columns ``by``, ``panels``, round, mean, sd, num_seeds; shares in per cent.
+    The other arguments are those of ``learning_curves``.
     """
     shown = list(curves[panels].unique()) if panels else [None]
     columns = panels_across(len(shown), inches(size)[0])
     rows = -(-len(shown) // columns)
     lines = list(curves[by].unique())
-    look = dict(zip(lines, MARKERS, strict=False))
+    markers = dict(zip(lines, MARKERS, strict=False))
     usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.6 + 2.0 * rows)
     with style():
         colours = colours_for(lines, ours)
@@ -87,7 +87,7 @@ def draw_curves(
         axes = figure.subplots(rows, columns, **share)
         for place, panel in enumerate(shown):
             part = curves[curves[panels] == panel] if panels else curves
-            _draw_lines(axes.flat[place], part, by, colours, look)
+            _draw_lines(axes.flat[place], part, by, colours, markers)
             if panels:
                 axes.flat[place].set_title(panel_title(panels, panel), loc="left")
         name_axes(axes, len(shown), label_of(metric), "Round")
@@ -102,9 +102,9 @@ def _curves(
 ) -> pd.DataFrame:
     """Mean, sd and num_seeds per line and round, scaled for the axis."""
     chosen = table[(table["metric"] == metric) & (table["split"] == split)]
-    for name, everything in (("domain", ALL_DOMAINS), ("client", ALL_CLIENTS)):
-        whole = chosen[name] == everything
-        chosen = chosen[~whole if name in (by, panels) else whole]
+    for name, all_of_them in (("domain", ALL_DOMAINS), ("client", ALL_CLIENTS)):
+        is_all = chosen[name] == all_of_them
+        chosen = chosen[~is_all if name in (by, panels) else is_all]
     if chosen.empty:
         raise ValueError(
             f"expected rows with metric {metric!r} and split {split!r}, found none; "
@@ -119,19 +119,20 @@ def _curves(
 
 
 def seeds_note(table: pd.DataFrame, what: str) -> str:
-    """One sentence under a picture: what is shown, over how many seeds.
+    """The note under a figure: what is shown, over how many seeds.
 
-    table: with a column num_seeds. what: such as "Line: mean, band: ± s.d.".
+    table:  with a column num_seeds.
+    what:   such as "Line: mean, band: ± s.d.".
     """
     counts = sorted(table["num_seeds"].unique())
     if counts == [1]:
-        return "One seed: no spread is known."
+        return "One seed, so no spread."
     seeds = " to ".join(str(count) for count in sorted({counts[0], counts[-1]}))
     return f"{what}, {seeds} seeds."
 
 
 def name_axes(axes: np.ndarray, count: int, values: str, along: str) -> None:
-    """Name `values` beside the rows of `count` panels, `along` below their columns."""
+    """Label the y axes of ``count`` panels ``values`` and their x axes ``along``."""
     for extra in axes.flat[count:]:
         extra.remove()
     for axis in axes[:, 0]:
@@ -142,7 +143,7 @@ def name_axes(axes: np.ndarray, count: int, values: str, along: str) -> None:
 
 
 def panel_title(column: str, value: object) -> str:
-    """Texts speak for themselves; a number needs its column's name."""
+    """The title of a panel: a text as it is, a number with its column's name."""
     return value if isinstance(value, str) else f"{label_of(column)}: {value}"
 
 
@@ -168,9 +169,9 @@ def _draw_lines(
 
 
 def label_ends(figure: Picture, axis: Axes, heading: str) -> None:
-    """Write each line's name at its end; move names apart that would touch.
+    """Write each line's name at its end, and move overlapping names apart.
 
-    Axes may be logarithmic. Lines without a point get no name.
+    Axes may be logarithmic. Lines without points get no name.
     """
     quiet = COLOURS["quiet"]
     above = axis.text(1.08, 1, heading, transform=axis.transAxes, color=quiet)
@@ -198,7 +199,7 @@ def label_ends(figure: Picture, axis: Axes, heading: str) -> None:
         )
         for line in lines
     ]
-    figure.draw_without_rendering()  # now the size of the axis is known
+    figure.draw_without_rendering()  # fixes the layout, and so the size of the axis
     frame = axis.get_window_extent()
     width, height = (inches * 72 / figure.dpi for inches in (frame.width, frame.height))
     beside = 1 + 10 / width
@@ -211,12 +212,12 @@ def label_ends(figure: Picture, axis: Axes, heading: str) -> None:
 
 
 def spread(wanted: Sequence[float], gap: float) -> list[float]:
-    """Move places in [0, 1] apart until neighbours keep `gap`, as little as possible.
+    """Move positions in [0, 1] as little as possible until they are ``gap`` apart.
 
-    Returns the new places in the given order.
+    Returns the new positions in the given order.
     """
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    groups: list[list[int]] = []  # neighbours that touch share one centre
+    groups: list[list[int]] = []  # overlapping neighbours are centred together
 
     def centre(group: list[int]) -> float:
         middle = sum(wanted[i] for i in group) / len(group)

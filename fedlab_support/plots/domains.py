@@ -1,4 +1,4 @@
-"""How well methods do on each domain: dots side by side, with their spread."""
+"""Accuracy of methods on each domain: dots side by side, with their spread."""
 
 from __future__ import annotations
 
@@ -44,15 +44,16 @@ def accuracy_by_domain(
     order: Sequence[object] | None = None,
     size: Size = None,
 ) -> Picture:
-    """Draw mean ± s.d. of every domain, one dot per value of `by`.
+    """Draw mean ± s.d. of every domain, one dot per value of ``by``.
 
-    table: from `history.final` or `summarise`: columns `x`, `by`, mean, sd, num_seeds.
-    unit:  names the axis; shares become per cent where it ends in (%).
-    order: the domains from left to right; by default as they come in the table.
-    size:  "single", "double", "slide" or inches.
-    The axis need not start at zero: dots, unlike bars, do not ask for it.
+    table:  from ``history.final`` or ``summarise``: columns ``x``, ``by``, mean, sd,
+            num_seeds.
+    unit:   label of the axis; shares become per cent where it ends in (%).
+    order:  the domains from left to right; by default as in the table.
+    size:   "single", "double", "slide" or inches.
+    The axis need not start at zero, since these are dots and not bars.
     Raises ValueError for repeated rows, an order that does not fit, or more than five
-    values of `by`.
+    values of ``by``.
     """
     columns_of(table, [x, by, "mean", "sd", "num_seeds"])
     one_row_per(table, [x, by])
@@ -65,17 +66,17 @@ def accuracy_by_domain(
         note = seeds_note(data, "Dot: mean, bar: ± s.d.")
         width, height = inches(size)
         columns = legend_columns(names, width)
-        if isinstance(size, str):  # a name leaves room for a legend of several rows
+        if isinstance(size, str):  # a named size grows with the rows of the legend
             height += 0.17 * (-(-len(names) // columns) - 1)
         figure = new_picture((width, height), title, note)
         axis = figure.subplots()
         gap = min(0.18, ROOM / len(names))
         for place, (name, marker) in enumerate(zip(names, MARKERS, strict=False)):
             dots = data[data[by] == name].set_index(x).reindex(domains)
-            look = {"fmt": marker, "color": colours[name], "label": str(name)}
-            look |= {"capsize": 2.5, "elinewidth": 1.2, "markersize": 5.5}
+            options = {"fmt": marker, "color": colours[name], "label": str(name)}
+            options |= {"capsize": 2.5, "elinewidth": 1.2, "markersize": 5.5}
             places = np.arange(len(domains)) + (place - (len(names) - 1) / 2) * gap
-            axis.errorbar(places, dots["mean"], dots["sd"].fillna(0.0), **look)
+            axis.errorbar(places, dots["mean"], dots["sd"].fillna(0.0), **options)
         _name_domains(axis, domains, width)
         axis.set(xlabel=NAMES.get(x, label_of(x)), ylabel=unit)
         axis.grid(axis="y")
@@ -88,14 +89,14 @@ def _in_order(found: pd.Series, order: Sequence[object] | None) -> list[object]:
     domains = list(found.unique() if order is None else order)
     if set(domains) != set(found) or len(domains) > len(set(domains)):
         raise ValueError(
-            f"expected an order of {list(found.unique())}, found {domains}; every "
-            "domain of the table stands in it once"
+            f"expected an order of {list(found.unique())}, found {domains}; list every "
+            "domain of the table once"
         )
     return domains
 
 
 def _name_domains(axis: Axes, domains: Sequence[object], width: float) -> None:
-    """Names below, and lines between domains."""
+    """Write the names below the axis and draw lines between domains."""
     names_below(axis, domains, 13 * (width - 0.8))
     axis.tick_params(axis="x", length=0)
     axis.set_xlim(-0.5, len(domains) - 0.5)

@@ -1,4 +1,4 @@
-"""Pictures remember who drew them and from what, so that files can draw them again."""
+"""Figures remember the call that drew them, so that they can be redrawn from files."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pandas as pd
 from .style import Picture
 
 DRAWINGS: dict[str, Callable[..., Picture]] = {}
-"""Every function that draws tables, by its name; filled by `drawing`."""
+"""Every function that draws tables, by its name; filled by ``drawing``."""
 
 
 @dataclass(frozen=True)
 class Drawing:
     """One call of a drawing function.
 
-    plot:    its name in DRAWINGS.
-    given:   the tables and arrays that it drew, by argument.
-    options: all other arguments.
+    plot:     name of the function in DRAWINGS.
+    given:    the tables and arrays that it drew, by argument.
+    options:  all other arguments.
     """
 
     plot: str
@@ -31,12 +31,12 @@ class Drawing:
 
 
 def drawing(function: Callable[..., Picture]) -> Callable[..., Picture]:
-    """Let the pictures of a function remember the call that made them.
+    """Decorator: the figures of a function remember the call that made them.
 
-    function: draws all that it shows from its arguments: tables, whose index means
-              nothing, arrays, and options that JSON can hold.
-    A picture's `drawn_by` is the call, and its `data` the first table. When one drawing
-    calls another, the outer one is remembered.
+    function:  draws only from its arguments: tables, whose index is ignored, arrays,
+               and options that JSON can hold.
+    A figure's ``drawn_by`` is the call, and its ``data`` the first table. When one
+    decorated function calls another, the outer call is recorded.
     """
     signature = inspect.signature(function)
 

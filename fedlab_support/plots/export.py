@@ -36,15 +36,15 @@ def save_figure(
 ) -> Path:
     """Write a figure as PNG, PDF and SVG together with its data and parameters.
 
-    name:        lower case, such as accuracy_by_round; the files are name.png, .pdf,
-                 .svg and .csv. The folder is created.
-    data:        what was plotted; by default the figure's own table.
-    parameters:  the settings behind the figure.
-    description: the alternative text, one sentence; also written into PNG and SVG.
-    The folder's figures.json gets an entry with all this and the call that drew the
-    figure, for `redraw`; further tables and images of the call go to files
-    name_argument. Returns the path of the PNG. Raises ValueError when the folder cannot
-    be written or its figures.json is damaged.
+    name:         lower case, such as accuracy_by_round; the files are name.png, .pdf,
+                  .svg and .csv. The folder is created.
+    data:         what was plotted; by default the figure's own table.
+    parameters:   the settings behind the figure.
+    description:  the alternative text, one sentence; also written into PNG and SVG.
+    The folder's figures.json gets an entry with all this and with the call that drew
+    the figure, so that it can be redrawn; further tables and images of the call go to
+    files called name_argument. Returns the path of the PNG. Raises ValueError when the
+    folder cannot be written or its figures.json is damaged.
     """
     target = _target(name, folder)
     data = data if data is not None else getattr(figure, "data", None)
@@ -67,10 +67,10 @@ def save_figure(
 def write_pictures(
     figure: Figure, target: Path, formats: Sequence[str] = FORMATS
 ) -> bool:
-    """Write a figure as `target`.png and so on; return whether a file changed.
+    """Write a figure as ``target``.png and so on; return whether a file changed.
 
-    No file holds a time or a path of this machine. Raises ValueError when the folder
-    cannot be written.
+    The files contain no date and no path. Raises ValueError when the folder cannot be
+    written.
     """
     folder, description = _writable(target.parent), getattr(figure, "description", "")
     text = {"Title": target.name, "Description": description}
@@ -104,18 +104,17 @@ def save_table(
     caption: str = "",
     label: str = "",
 ) -> Path:
-    """Write a table as CSV, and for a text as Markdown or LaTeX.
+    """Write a table as CSV, and on request as Markdown or LaTeX.
 
-    formats: one or more of "csv" (every digit), "md" and "tex" (rounded).
-    caption, label: of a LaTeX `table`; without both the file holds only the `tabular`.
-                    It needs the package booktabs.
+    formats:         one or more of "csv" (every digit), "md" and "tex" (rounded).
+    caption, label:  of a LaTeX ``table``; without both the file holds only the
+                     ``tabular``. It needs the package booktabs.
     Returns the path of the first file. Raises ValueError for another format or a folder
     that cannot be written.
     """
     if isinstance(formats, str) or not formats or set(formats) - set(TABLE_FORMATS):
         raise ValueError(
-            f"expected a list of formats out of {list(TABLE_FORMATS)}, found "
-            f"{formats!r}"
+            f"expected a list with some of {list(TABLE_FORMATS)}, found {formats!r}"
         )
     target = _target(name, folder)
     texts = {"md": as_markdown, "tex": partial(as_latex, caption=caption, label=label)}
@@ -157,5 +156,5 @@ def _versions() -> dict[str, str]:
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            continue  # figures need no torch, and the course may run uninstalled
+            continue  # torch is optional for figures; the course may not be installed
     return versions

@@ -1,4 +1,4 @@
-"""What clients hold: who has which classes, and what the images look like."""
+"""The data of clients: their classes, and what the images look like."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from matplotlib.colors import PowerNorm
 from .drawing import drawing
 from .style import COLOURS, DOUBLE, NORMAL, SMALL, Picture, new_picture, style
 
-LABEL_INCHES = 0.145  # what one line of small text needs
+LABEL_INCHES = 0.145  # height of a line of small text
 CAPTION = {"fontsize": SMALL, "ha": "center", "va": "bottom"}
 ROW_LABEL = {"fontsize": NORMAL, "ha": "right", "va": "center"}
-BUBBLES_UP_TO = 20  # classes; beyond that, fields without gaps read better
+BUBBLES_UP_TO = 20  # classes; beyond that, a heat map without gaps reads better
 
 
 def clients_by_classes(
@@ -25,9 +25,9 @@ def clients_by_classes(
 ) -> Picture:
     """Show a partition: one column per client, one row per class.
 
-    counts: (K, M) integers, examples of each class on each client. Few clients and
-    classes become bubbles whose area is the count, many become coloured fields.
-    Above stands how many examples each client holds.
+    counts:  (K, M) integers, examples of each class on each client. Few clients and
+             classes are drawn as bubbles whose area is the count, many as a heat map.
+    The bars above show how many examples each client holds.
     Raises ValueError when the names do not fit the counts.
     """
     counts = np.asarray(counts)
@@ -42,7 +42,7 @@ def clients_by_classes(
 
 @drawing
 def draw_classes(table: pd.DataFrame, title: str = "") -> Picture:
-    """Draw a row per client: its name in the first column, then one per class."""
+    """Draw counts; rows are clients: name in the first column, then one per class."""
     counts, class_names = table.iloc[:, 1:].to_numpy(), list(table.columns[1:])
     num_clients, num_classes = counts.shape
     note = f"{num_clients} clients, {num_classes} classes, {counts.sum():,} examples."
@@ -54,7 +54,7 @@ def draw_classes(table: pd.DataFrame, title: str = "") -> Picture:
         top, main = figure.subplots(2, 1, sharex=True, height_ratios=(0.55, field))
         colours = ScalarMappable(PowerNorm(0.5, 0, max(1, counts.max())), "viridis_r")
         is_small = num_classes <= BUBBLES_UP_TO and num_clients <= 2 * BUBBLES_UP_TO
-        (_bubbles if is_small else _fields)(main, counts, colours)
+        (_bubbles if is_small else _heatmap)(main, counts, colours)
         _name_classes(main, class_names, field)
         _client_sizes(top, counts.sum(axis=1))
         bar = figure.colorbar(
@@ -65,28 +65,28 @@ def draw_classes(table: pd.DataFrame, title: str = "") -> Picture:
 
 
 def _bubbles(axis: Axes, counts: np.ndarray, colours: ScalarMappable) -> None:
-    """Area is proportional to the count; the largest just fits its cell."""
+    """Draw bubbles with area proportional to the count; the largest fits its cell."""
     num_clients, num_classes = counts.shape
     cell = min(5.4 / num_clients, min(4.6, max(1.9, 0.21 * num_classes)) / num_classes)
     client, label = np.nonzero(counts)
     amounts = counts[client, label]
     areas = (cell * 72 * 0.98) ** 2 * amounts / max(1, counts.max())
-    areas = np.maximum(areas, 2.5)  # one example must be seen
+    areas = np.maximum(areas, 2.5)  # keep a single example visible
     shades = colours.to_rgba(amounts)
     axis.scatter(client, label, s=areas, c=shades, linewidths=0, clip_on=False)
     axis.set_ylim(-0.7, num_classes - 0.3)
     axis.grid(axis="both")
 
 
-def _fields(axis: Axes, counts: np.ndarray, colours: ScalarMappable) -> None:
+def _heatmap(axis: Axes, counts: np.ndarray, colours: ScalarMappable) -> None:
     shown = np.ma.masked_equal(counts.T, 0)
-    look = {"cmap": colours.cmap, "norm": colours.norm, "interpolation": "nearest"}
-    axis.imshow(shown, aspect="auto", origin="lower", **look)
+    options = {"cmap": colours.cmap, "norm": colours.norm, "interpolation": "nearest"}
+    axis.imshow(shown, aspect="auto", origin="lower", **options)
     axis.spines[["top", "right"]].set_visible(True)
 
 
 def _name_classes(axis: Axes, names: Sequence[str], inches: float) -> None:
-    """Name every class if there is room, else every n-th."""
+    """Label every class if there is room, else every n-th."""
     every = math.ceil(len(names) * LABEL_INCHES / inches)
     places = range(0, len(names), every)
     axis.set_yticks(places, [str(names[i]) for i in places])
@@ -96,7 +96,7 @@ def _name_classes(axis: Axes, names: Sequence[str], inches: float) -> None:
 
 
 def _client_sizes(axis: Axes, sizes: np.ndarray) -> None:
-    """How many examples each client holds, from zero."""
+    """Draw the number of examples of each client as bars."""
     num_clients = len(sizes)
     axis.bar(range(num_clients), sizes, width=0.75, color=COLOURS["quiet"])
     axis.set_xlim(-0.6, num_clients - 0.4)
@@ -119,10 +119,10 @@ def contact_sheet(
 ) -> Picture:
     """Lay images out in rows.
 
-    images:     (N, C, H, W) uint8, one or three channels.
-    titles:     one per column (above the sheet) or one per image (above each).
-    row_labels: one per row, left of it.
-    width:      inches; the height follows.
+    images:      (N, C, H, W) uint8, one or three channels.
+    titles:      one per column (above the sheet) or one per image (above each).
+    row_labels:  one per row, left of it.
+    width:       inches; the height follows.
     Raises ValueError for other shapes or types, or labels that do not fit.
     """
     images = _checked(images, columns, titles, row_labels)

@@ -1,4 +1,4 @@
-"""A run while it goes on: its curve, its domains, and who took part."""
+"""The progress of a run: learning curve, domains and participation."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ BEFORE = {"color": COLOURS["quiet"], "zorder": 2, "linestyle": "--", "linewidth"
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """What a picture needs to know of a run, so far.
+    """The state of a run that a figure needs.
 
-    table: tidy history. times_chosen: of every client. name: what the run is called.
+    name:          of the run.
+    table:         tidy history.
+    times_chosen:  of every client.
     """
 
     name: str
@@ -31,15 +33,15 @@ class Progress:
 
     @property
     def metric(self) -> str:
-        """What the test split is measured in besides the loss."""
+        """The metric of the test split, besides the loss."""
         return next(m for m in self.table["metric"] if m not in ("loss", "seconds"))
 
     def curve(self) -> pd.DataFrame:
-        """Columns round and value: all test samples together."""
+        """Columns round and value, over all test samples."""
         return self._measured(True)[["round", "value"]]
 
     def domains(self) -> pd.Series:
-        """The last measurement on every domain, in the order of the data."""
+        """The last value on each domain, in the order of the data."""
         each = self._measured(False)
         return each[each["round"] == each["round"].max()].set_index("domain")["value"]
 
@@ -53,16 +55,18 @@ class Progress:
 def progress_picture(
     now: Progress | None, before: Progress | None = None, rounds: int = 20
 ) -> Picture:
-    """Draw curve, domains and participation of a run, and quietly of the one before.
+    """Draw curve, domains and participation of a run, with the previous run in grey.
 
-    now:    None draws empty axes.
-    rounds: how far the axis of rounds reaches at least.
+    now:     None draws empty axes.
+    rounds:  minimum length of the axis of rounds.
     """
     with style():
         title = "Press Start to train" if now is None else _finding(now)
-        note = "" if now is None else "One seed: no spread is known."
+        note = "" if now is None else "One seed, so no spread."
         if before is not None:
-            note += f" Blue: this run; grey and dashed: the run before, {before.name}."
+            note += (
+                f" Blue: this run; grey and dashed: the previous run, {before.name}."
+            )
         figure = new_picture(SIZE, title, note)
         figure.data = None if now is None else now.curve()
         axes = figure.subplots(1, 3, width_ratios=(1.5, 1, 1.1))
@@ -91,13 +95,13 @@ def _draw_curves(
             rounds = max(rounds, int(x.max()))
     metric = "accuracy" if now is None else now.metric
     axis.set(xlabel="Round", ylabel=label_of(metric), xlim=(0, rounds), ylim=(0, 100))
-    axis.set_title("All test pictures", loc="left")
+    axis.set_title("All test images", loc="left")
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axis.grid(axis="y")
 
 
 def _draw_domains(axis: Axes, now: Progress | None, before: Progress | None) -> None:
-    """One row per domain; of many, those that are served worst."""
+    """One row per domain; if there are many, those with the lowest scores."""
     values = pd.Series(dtype=float) if now is None else now.domains()
     title = "Domain by domain"
     if len(values) > MOST_DOMAINS:
@@ -106,7 +110,7 @@ def _draw_domains(axis: Axes, now: Progress | None, before: Progress | None) -> 
     metric = "accuracy" if now is None else now.metric
     rows = np.arange(len(values))
     if before is not None and len(values):
-        old = before.domains().reindex(values.index)  # other data: nothing to compare
+        old = before.domains().reindex(values.index)  # NaN where the data differ
         axis.plot(
             100 * old, rows, "D", **BEFORE | {"fillstyle": "none", "linestyle": ""}
         )
@@ -122,7 +126,7 @@ def _draw_domains(axis: Axes, now: Progress | None, before: Progress | None) -> 
 def _draw_participation(
     axis: Axes, now: Progress | None, before: Progress | None
 ) -> None:
-    """Bars for this run, an outline for the one before."""
+    """Bars for this run, an outline for the previous one."""
     most = clients = 1
     for run, look in ((now, NOW | {"fill": True}), (before, BEFORE)):
         if run is not None:
@@ -131,8 +135,8 @@ def _draw_participation(
             most = max(most, *run.times_chosen)
             clients = max(clients, len(run.times_chosen))
     axis.set(xlim=(-0.5, clients - 0.5), ylim=(0, 1.05 * most))
-    axis.set(xlabel="Client", ylabel="Times in the cohort")
-    axis.set_title("Who took part", loc="left")
+    axis.set(xlabel="Client", ylabel="Rounds")
+    axis.set_title("Participation", loc="left")
     for each in (axis.xaxis, axis.yaxis):
         each.set_major_locator(MaxNLocator(5, integer=True))
     if now is None and before is None:

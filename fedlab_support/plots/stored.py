@@ -36,8 +36,8 @@ def write_call(call: Drawing, target: Path, data: pd.DataFrame) -> dict[str, obj
     """Write the tables and arrays of a call; return the rest of it as plain JSON.
 
     target: folder and name of the figure, without an ending.
-    data:   already in `target`.csv, as a rule the call's first table. The other tables
-            and arrays go to files named `target`_argument.
+    data:   the table in ``target``.csv, usually the call's first. The other tables and
+            arrays go to files named ``target``_argument.
     Arrays of floats would be too long as text: "not_stored" lists their names instead.
     """
     if floats := [n for n, v in call.given.items() if _is_long(v)]:
@@ -56,14 +56,14 @@ def write_call(call: Drawing, target: Path, data: pd.DataFrame) -> dict[str, obj
 
 
 def _is_long(value: pd.DataFrame | np.ndarray) -> bool:
-    """Whether a value is neither a table nor an array of whole numbers in 0…255."""
+    """Whether a value is neither a table nor an array of integers in 0…255."""
     if isinstance(value, pd.DataFrame):
         return False
     return value.dtype.kind not in "biu" or value.min() < 0 or value.max() > 255
 
 
 def _write(table: pd.DataFrame, path: Path) -> dict[str, object]:
-    """Write a table and note the types that a CSV loses, such as 007 as text."""
+    """Write a table and record the types that a CSV loses, such as 007 as text."""
     write_table(table, path)
     texts = {c: "str" for c in table if pd.api.types.is_string_dtype(table[c])}
     kinds = texts | dict.fromkeys(table.select_dtypes("float32"), "float32")
@@ -71,14 +71,14 @@ def _write(table: pd.DataFrame, path: Path) -> dict[str, object]:
 
 
 def _write_pixels(array: np.ndarray, path: Path) -> dict[str, object]:
-    """Write all planes of a stack of images or masks, one below the other, in grey."""
+    """Write a stack of images or masks as one grey image, plane below plane."""
     planes = array.reshape(-1, array.shape[-1]).astype(np.uint8)
     Image.fromarray(planes).save(path, optimize=True)
     return {"file": path.name, "shape": list(array.shape)}
 
 
 def read_records(folder: Path) -> dict[str, dict[str, object]]:
-    """What `save_figure` recorded of each figure in a folder, by name.
+    """The records that ``save_figure`` wrote for the figures of a folder, by name.
 
     Raises ValueError when the file of records is damaged.
     """
@@ -95,7 +95,7 @@ def read_records(folder: Path) -> dict[str, dict[str, object]]:
 
 
 def read_record(target: Path) -> dict[str, object]:
-    """What `save_figure` recorded of the figure `target`, a path without an ending.
+    """The record of the figure ``target``, a path without an ending.
 
     Raises ValueError when there is no such record.
     """
@@ -106,10 +106,10 @@ def read_record(target: Path) -> dict[str, object]:
 
 
 def write_record(target: Path, record: dict[str, object]) -> None:
-    """Add the record of one figure to those of its folder, or replace it.
+    """Add or replace the record of one figure in its folder.
 
-    The file appears whole, and writers in several processes wait for each other.
-    Raises ValueError when the file that is there is damaged.
+    The file is replaced atomically, and writers in several processes take turns.
+    Raises ValueError when the existing file is damaged.
     """
     with _alone_in(target.parent), replacing(target.parent / RECORDS) as part:
         records = read_records(target.parent) | {target.name: record}
@@ -120,7 +120,7 @@ def write_record(target: Path, record: dict[str, object]) -> None:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other writer is in a folder; without file locks, do not wait."""
+    """Lock a folder against other writers, where the system has file locks."""
     if fcntl is None:
         yield
         return
@@ -136,9 +136,9 @@ def _alone_in(folder: Path) -> Iterator[None]:
 def draw_again(target: Path, **options: object) -> Picture:
     """Draw a figure from its files.
 
-    target:  folder and name of the figure, without an ending.
-    options: arguments other than the stored ones, such as `size` or `title`.
-    Raises ValueError, with the cure, for files that are missing or damaged, for a plot
+    target:   folder and name of the figure, without an ending.
+    options:  arguments that replace the stored ones, such as ``size`` or ``title``.
+    Raises ValueError, with a remedy, for files that are missing or damaged, for a plot
     function that no longer exists, and for a figure that no such function drew.
     """
     record = read_record(target)
@@ -147,7 +147,7 @@ def draw_again(target: Path, **options: object) -> Picture:
         raise ValueError(f"{target.name} cannot be drawn from files: {reason}")
     if call["plot"] not in DRAWINGS:
         raise ValueError(
-            f"{target.name}: expected a plot out of {sorted(DRAWINGS)}, found "
+            f"{target.name}: expected a plot in {sorted(DRAWINGS)}, found "
             f"{call['plot']!r}; if it was renamed, {_cure(target)}"
         )
     try:

@@ -1,4 +1,4 @@
-"""The course's look: colours by role, sizes in inches, one kind of figure."""
+"""The style of all figures: colours by role, sizes in inches, one class of figure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DOUBLE = (6.9, 2.8)  # inches: the width of a page
 SLIDE = (10.0, 5.6)  # inches: a projected slide
 SIZES = {"single": SINGLE, "double": DOUBLE, "slide": SLIDE}
 SMALL, NORMAL, LARGE = 8.0, 9.0, 10.0  # font sizes in points
-SCREEN_DPI = 110  # how large a figure stands in a notebook
+SCREEN_DPI = 110  # sets the size of a figure in a notebook
 
 Size = str | tuple[float, float] | None
-"""A name of SIZES, width and height in inches, or what is usual for a picture."""
+"""A name in SIZES, (width, height) in inches, or None for the default."""
 
 COLOURS = {
     "baseline": "#000000",
@@ -82,19 +82,19 @@ _one_at_a_time = threading.RLock()  # matplotlib's settings belong to the proces
 
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """Apply the course's look inside a `with` block and nowhere else."""
+    """Apply the style inside a ``with`` block and nowhere else."""
     with _one_at_a_time, matplotlib.rc_context():
         matplotlib.rcParams.update(matplotlib.rcParamsDefault | SETTINGS)
         yield
 
 
 def inches(size: Size, usual: tuple[float, float] = DOUBLE) -> tuple[float, float]:
-    """Width and height of a picture.
+    """Width and height of a figure.
 
-    size:  a name of SIZES, both in inches, or None for the usual ones.
-    usual: of this picture on a page's width; where its height follows from the rows, a
-           name changes the width only.
-    Raises ValueError for another name.
+    size:   a name in SIZES, (width, height) in inches, or None for ``usual``.
+    usual:  the default size. Where its height depends on the number of rows, a name
+            changes the width only.
+    Raises ValueError for an unknown name.
     """
     if size is None:
         return usual
@@ -102,19 +102,19 @@ def inches(size: Size, usual: tuple[float, float] = DOUBLE) -> tuple[float, floa
         return tuple(size)
     if size not in SIZES:
         raise ValueError(
-            f"expected a size out of {list(SIZES)} or (width, height) in inches, "
+            f"expected a size in {list(SIZES)} or (width, height) in inches, "
             f"found {size!r}"
         )
     return SIZES[size] if usual == DOUBLE else (SIZES[size][0], usual[1])
 
 
 def panels_across(count: int, width: float, least: float = 2.1) -> int:
-    """How many of `count` panels, each at least `least` inches wide, fit in a row."""
+    """How many of ``count`` panels fit in a row if each is ``least`` inches wide."""
     return max(1, min(count, int(width / least)))
 
 
 def legend_columns(names: Sequence[object], width: float) -> int:
-    """How many columns a legend with these names can have in `width` inches."""
+    """The number of columns of a legend with these names in ``width`` inches."""
     room, needed = 12.4 * width, [len(str(name)) + 5 for name in names]
     return len(names) if sum(needed) < room else max(1, int(room / max(needed)))
 
@@ -124,8 +124,9 @@ def names_below(
 ) -> None:
     """Write names below an axis, one per unit, wrapped between words.
 
-    letters: how many fit side by side; with a word that is too long, all are turned.
-    first:   position of the first name.
+    letters:  how many letters fit side by side; if a word is too long, all names are
+              rotated.
+    first:    position of the first name.
     """
     room = max(4, int(letters / max(1, len(names))))
     texts, turned = [str(name) for name in names], {}
@@ -138,11 +139,11 @@ def names_below(
 
 
 class Picture(Figure):
-    """A figure that shows itself in a notebook and remembers what it plotted.
+    """A figure that displays itself in a notebook and remembers what it plotted.
 
-    data: the plotted table, which `save_figure` writes beside the picture.
-    drawn_by: the call that drew it, a `Drawing`, which `save_figure` writes, too.
-    description: alternative text, one sentence.
+    data:         the plotted table, which ``save_figure`` writes beside the figure.
+    drawn_by:     the call that drew it, a ``Drawing``, also written by ``save_figure``.
+    description:  alternative text, one sentence.
     """
 
     data: pd.DataFrame | None = None
@@ -156,7 +157,7 @@ class Picture(Figure):
 
 
 def new_picture(size: tuple[float, float], title: str, note: str = "") -> Picture:
-    """An empty picture with its title above and a quiet note below, both wrapped."""
+    """An empty figure with a title above and a grey note below, both wrapped."""
     figure = Picture(figsize=size, layout="constrained")
     if title:
         text = textwrap.fill(title, int(size[0] * 12) - 3)
@@ -168,7 +169,7 @@ def new_picture(size: tuple[float, float], title: str, note: str = "") -> Pictur
 
 
 def png(figure: Figure, dpi: float = 2 * SCREEN_DPI) -> bytes:
-    """Draw a figure as a PNG; the default is sharp on dense screens."""
+    """Render a figure as PNG, by default sharp on high-resolution screens."""
     buffer = io.BytesIO()
     with style():
         figure.savefig(buffer, format="png", dpi=dpi)
@@ -178,10 +179,10 @@ def png(figure: Figure, dpi: float = 2 * SCREEN_DPI) -> bytes:
 def colours_for(
     names: Sequence[object], ours: object = None, baseline: object = "FedAvg"
 ) -> dict[object, str]:
-    """Colour lines by role: baseline black, `ours` blue, others in order.
+    """Colour lines by role: baseline black, ``ours`` blue, others in order.
 
-    Without `ours` the first name that is not the baseline is blue.
-    Raises ValueError for more than five names: use small multiples then.
+    Without ``ours`` the first name that is not the baseline is blue.
+    Raises ValueError for more than five names, which need small multiples.
     """
     if len(names) > 5:
         raise ValueError(
@@ -210,7 +211,7 @@ def scale_of(metric: str) -> float:
 def one_row_per(
     table: pd.DataFrame, columns: Sequence[str], cure: str = "summarise first"
 ) -> None:
-    """Raise ValueError, with the cure, when the columns do not tell all rows apart."""
+    """Raise ValueError, with the remedy, unless the columns identify each row."""
     if table.duplicated(list(columns)).any():
         names = f"{', '.join(columns[:-1])} and {columns[-1]}"
         raise ValueError(f"expected one row per {names}, found several; {cure}")

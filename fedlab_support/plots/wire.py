@@ -1,4 +1,4 @@
-"""What crosses the wire in one round, drawn to scale."""
+"""The traffic of one round, drawn to scale."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = {  # name on the wire: colour, hatch
 SHOWN = 10  # clients
 WIDTH = DOUBLE[0]  # the drawing is in inches
 SERVER_Y, CLIENT_Y, LEGEND_Y = 2.45, 0.85, 0.12
-THINNEST = 0.018  # inches: a strip of eight bytes must be seen
+THINNEST = 0.018  # inches, so that a strip of eight bytes is visible
 
 
 def wire_picture(
@@ -29,10 +29,10 @@ def wire_picture(
 ) -> Picture:
     """Draw one round: server above, clients below, ribbons as wide as their bytes.
 
-    wire:  the table of one run, from `History.wire`.
-    round: the round to draw; by default the last one.
-    Returns the picture; its data are the rows drawn. Beyond ten clients the first ten
-    are shown and the note says so.
+    wire:   the table of one run, from ``History.wire``.
+    round:  the round to draw; by default the last one.
+    Returns the figure; its data are the rows drawn. Of more than ten clients only the
+    first ten are shown, with a note.
     Raises ValueError for several runs or a round without traffic.
     """
     return draw_wire(_one_round(wire, round), title)
@@ -43,7 +43,7 @@ def draw_wire(chosen: pd.DataFrame, title: str = "") -> Picture:
     """Draw the rows of one round of one run."""
     clients = sorted(chosen["client"].unique())
     parts = _in_order(chosen["part"])
-    note = "Width of a ribbon: bytes. Parts too thin to see are drawn as a thin line."
+    note = "Width of a ribbon: bytes. Parts too small to see are drawn as a thin line."
     if len(clients) > SHOWN:
         note += f" The first {SHOWN} of {len(clients)} clients are shown."
     with style():
@@ -87,14 +87,15 @@ def _one_round(wire: pd.DataFrame, round: int | None) -> pd.DataFrame:
 def _server(axis: Axes, rows: pd.DataFrame) -> None:
     _box(axis, 0.05, SERVER_Y, WIDTH - 0.3, 0.42, "#24323D")
     total = rows.groupby("direction")["bytes"].sum()
-    sent, got = (size_text(total.get(way, 0)) for way in ("down", "up"))
+    sent, received = (size_text(total.get(way, 0)) for way in ("down", "up"))
     middle = SERVER_Y + 0.21
     bold = {"color": "white", "va": "center", "fontsize": NORMAL}
     axis.text(0.2, middle, "Server", weight="bold", **bold)
     axis.text(
         (WIDTH - 0.2) / 2, middle, f"round {rows['round'].iloc[0]}", ha="center", **bold
     )
-    axis.text(WIDTH - 0.4, middle, f"sends {sent}, receives {got}", ha="right", **bold)
+    traffic = f"sends {sent}, receives {received}"
+    axis.text(WIDTH - 0.4, middle, traffic, ha="right", **bold)
 
 
 def _client(axis: Axes, rows: pd.DataFrame, centre: float, width: float) -> None:
@@ -106,7 +107,7 @@ def _client(axis: Axes, rows: pd.DataFrame, centre: float, width: float) -> None
 
 
 def _ribbon(axis: Axes, rows: pd.DataFrame, middle: float, scale: float) -> None:
-    """Strips side by side, one per part, with one arrow head and the total."""
+    """Draw strips side by side, one per part, with one arrow head and the total."""
     if rows.empty:
         return
     is_down = rows["direction"].iloc[0] == "down"
@@ -137,7 +138,7 @@ def _ribbon(axis: Axes, rows: pd.DataFrame, middle: float, scale: float) -> None
 
 
 def _in_order(parts: pd.Series) -> list[str]:
-    """The parts that occur: those known here first, in their order."""
+    """The parts that occur, in the order of PARTS, unknown ones last."""
     found = dict.fromkeys(parts)
     return sorted(found, key=lambda p: list(PARTS).index(p) if p in PARTS else 99)
 
@@ -148,7 +149,7 @@ def _look(part: str) -> dict[str, object]:
 
 
 def _legend(axis: Axes, rows: pd.DataFrame, parts: list[str]) -> None:
-    """Name each part under the clients, with its total over all clients."""
+    """Label each part below the clients, with its total over all clients."""
     totals = rows.groupby("part")["bytes"].sum()
     step = (WIDTH - 0.2) / max(3, len(parts))
     for place, part in enumerate(parts):
@@ -168,7 +169,7 @@ def _box(
 
 
 def size_text(num_bytes: float) -> str:
-    """Bytes in words: 8 B, 103.4 kB, 26.41 MB (powers of 1,000)."""
+    """Bytes as text: 8 B, 103.4 kB, 26.41 MB (powers of 1,000)."""
     if num_bytes < 1_000:
         return f"{num_bytes:.0f} B"
     if num_bytes < 1_000_000:

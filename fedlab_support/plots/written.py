@@ -1,4 +1,4 @@
-"""Tables as text, for pages and for papers."""
+"""Tables as Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUMBER = r"\s*[-−]?\d[\d,.]*( ?± ?[\d,.]+)?( ?%)?\s*"
 
 
 def as_markdown(table: pd.DataFrame) -> str:
-    """A table in Markdown: numbers to the right, floats with four digits that count."""
+    """A table in Markdown: numbers right-aligned, floats to four significant digits."""
     sides = ["---:" if is_right else "---" for is_right in _to_the_right(table)]
     lines = [list(table.columns), *table.itertuples(index=False)]
     cells = [[_cell(entry).replace("|", "\\|") for entry in line] for line in lines]
@@ -24,10 +24,10 @@ def as_markdown(table: pd.DataFrame) -> str:
 
 
 def as_latex(table: pd.DataFrame, caption: str = "", label: str = "") -> str:
-    """A table for LaTeX with the rules of booktabs, numbers as in `as_markdown`.
+    """A table for LaTeX with the rules of booktabs, numbers as in ``as_markdown``.
 
-    caption, label: make it float; the caption is LaTeX already, the table is not: its
-                    special characters are escaped.
+    caption, label:  make it a floating ``table``. The caption is LaTeX code; the table
+                     is plain text, whose special characters are escaped.
     """
     sides = "".join("r" if is_right else "l" for is_right in _to_the_right(table))
     styler = table.reset_index(drop=True).map(_cell).style.hide(axis="index")
@@ -44,12 +44,12 @@ def _cell(entry: object) -> str:
 
 
 def _signs(text: object) -> str:
-    """Signs that the fonts of LaTeX lack, in mathematics."""
+    """Replace characters that LaTeX fonts lack by mathematics."""
     return "".join(IN_LATEX.get(sign, sign) for sign in str(text))
 
 
 def _to_the_right(table: pd.DataFrame) -> list[bool]:
-    """Which columns hold numbers, or texts such as 81.2 ± 0.4 throughout."""
+    """Which columns hold only numbers, or texts such as 81.2 ± 0.4."""
     is_full = len(table) > 0
     return [
         pd.api.types.is_numeric_dtype(column) or (is_full and _are_numbers(column))

@@ -10,7 +10,8 @@ from ..core.history import PERSONAL
 from ..core.messages import Tensors
 from ..core.metrics import Scores, per_group, task
 from ..engines import Engine, Question
-from ..federation.federation import Federation, Samples
+from ..federation.federation import Federation
+from ..federation.samples import Samples
 
 Row = tuple[str, str, float, str, int]
 """split, metric, value, domain ("" for all), client (-1 for all)."""

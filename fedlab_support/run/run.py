@@ -30,7 +30,8 @@ from ..core.naming import name_of
 from ..core.rng import numpy_stream, sequence
 from ..engines import Engine, Failure, Faults, Job, Question, open_engine
 from ..engines.local import one_intra_op_thread
-from ..federation.federation import Federation, Samples
+from ..federation.federation import Federation
+from ..federation.samples import Samples
 from ..federation.selection import Roster, check_selection, everyone
 from ..methods import FedAvg
 from ..models.layers.noise import own_noise, refuse_global_noise
@@ -141,7 +142,7 @@ class Run:
             model = self.method.adapt(model)
             if self.training.augment is not None:
                 model = self.training.augment.adapt(model)
-            example = self.federation.store.pictures(torch.tensor([0, 0])).cpu()
+            example = self.federation.store.inputs(torch.tensor([0, 0])).cpu()
             refuse_global_noise(own_noise(model), example)
         return model.to(memory_format=torch.channels_last)
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from ..core.messages import Broadcast, Tensors, refuse_nan
 from ..core.metrics import Task
 from ..core.rng import Stream
-from ..federation.federation import Batch, Client, Samples
+from ..federation.federation import Client
+from ..federation.samples import Batch, Samples
 from .settings import LocalTraining
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core.messages import Message, copies
 from ..core.rng import Stream, layer_noise, numpy_stream
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from .context import ClientContext, PrivateState
 from .learner import Learner
 from .settings import LocalTraining

@@ -1,4 +1,4 @@
-"""Optimisers of local training that torch does not have, or not fast enough."""
+"""Optimisers for local training that torch lacks, or has only in a slower form."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from torch.nn.utils import get_total_norm
 
 
 class FusedSGD:
-    """``torch.optim.SGD(…, fused=True)`` to the last bit: its kernel and nothing else.
+    """The kernel of ``torch.optim.SGD(…, fused=True)``, with bitwise equal results.
 
-    What torch does around the kernel (profiling, hooks, sorting by device) costs more
-    than a step of a small network, and a client takes few steps with each optimiser.
+    The overhead of torch's class (profiling, hooks, sorting by device) exceeds the cost
+    of a step of a small network, and a client takes few steps with each optimiser.
 
-    ``groups``: dictionaries with ``params``, and ``lr``, ``momentum``, ``weight_decay``
-    where they differ from the settings; parameters of one device and type in each.
+    groups:  dictionaries with ``params``, and ``lr``, ``momentum``, ``weight_decay``
+             where they differ from the settings; parameters of one device and type in
+             each.
     """
 
     def __init__(self, groups: Iterable[dict], lr: float, momentum: float = 0.0):
@@ -26,7 +27,7 @@ class FusedSGD:
         self.state: dict[nn.Parameter, dict[str, Tensor]] = defaultdict(dict)
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """One step on the gradients that ``closure`` leaves; its loss comes back."""
+        """Take a step with the gradients that ``closure`` computes; return its loss."""
         loss = None if closure is None else closure()
         with torch.no_grad():
             for group in self.param_groups:
@@ -35,11 +36,11 @@ class FusedSGD:
                 old = [p for p in params if p in self.state] if new else params
                 for some, is_first in ((old, False), (new, True)):
                     if some:
-                        self._move(some, group, is_first)
+                        self._update(some, group, is_first)
         return loss
 
-    def _move(self, params: list[nn.Parameter], group: dict, is_first: bool) -> None:
-        """Move some parameters by the kernel."""
+    def _update(self, params: list[nn.Parameter], group: dict, is_first: bool) -> None:
+        """Apply the kernel to some parameters."""
         # v <- m v + (g + d w), from v = g + d w at first;  w <- w - eta v
         for p in params if is_first else ():
             buffer = {"momentum_buffer": torch.empty_like(p)}
@@ -59,19 +60,19 @@ class FusedSGD:
 
 
 SMALLEST_NORM = 1e-12
-"""Added to the length of a gradient: where it is 0, nobody climbs."""
+"""Added to the norm of a gradient, to avoid a division by zero."""
 
 
 class SAM:
-    """Steps of ``base`` by the gradient at the worst weights nearby.
+    """Sharpness-aware steps: ``base`` steps with the gradient at perturbed weights.
 
-    - ``base``: any optimiser; it sees that gradient at the weights as they were.
-    - ``rho``: how far the climb goes, ≥ 0; at 0 each step is that of ``base``.
-    - ``unit``: T(w), for a parameter what counts as one step of the climb, of its
-      shape; None: 1 everywhere.
+    base:  any optimiser; it applies that gradient to the original weights.
+    rho:   norm of the perturbation, ≥ 0; at 0 each step is that of ``base``.
+    unit:  T(w), the scale of the perturbation for a parameter, of its shape; None: 1
+           everywhere.
 
-    A parameter without a gradient stays where it is. The loss that comes back is that
-    of the weights as they were.
+    A parameter without a gradient is not perturbed. The returned loss is that of the
+    original weights.
     Source: Foret et al., ICLR 2021, equation 2; with a unit Kwon et al., ICML 2021.
     """
 
@@ -85,24 +86,24 @@ class SAM:
         self.param_groups, self.state = base.param_groups, base.state
 
     def step(self, closure: Callable[[], Tensor]) -> Tensor:
-        """One step; ``closure`` leaves gradients and is called twice."""
+        """Take a step; ``closure`` computes the gradients and is called twice."""
         loss = closure()
         every = [p for group in self.param_groups for p in group["params"]]
         params = [p for p in every if p.grad is not None]
         start = [p.detach().clone() for p in params]
-        self._climb(params)
+        self._perturb(params)
         closure()
-        with torch.no_grad():  # what was saved: to subtract the climb would round
+        with torch.no_grad():  # exact, unlike subtracting the perturbation
             for p, value in zip(params, start, strict=True):
                 p.copy_(value)
         self.base.step()
         return loss
 
     @torch.no_grad()
-    def _climb(self, params: list[nn.Parameter]) -> None:
+    def _perturb(self, params: list[nn.Parameter]) -> None:
         # w <- w + rho T² g / (||T g|| + eps), the norm over all parameters at once
         units = [1.0 if self.unit is None else self.unit(p) for p in params]
-        ways = [unit * p.grad for p, unit in zip(params, units, strict=True)]
-        length = get_total_norm(ways) + SMALLEST_NORM
-        for p, way, unit in zip(params, ways, units, strict=True):
-            p.add_(unit * way * (self.rho / length))
+        scaled = [unit * p.grad for p, unit in zip(params, units, strict=True)]
+        norm = get_total_norm(scaled) + SMALLEST_NORM
+        for p, gradient, unit in zip(params, scaled, units, strict=True):
+            p.add_(unit * gradient * (self.rho / norm))

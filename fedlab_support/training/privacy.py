@@ -1,4 +1,4 @@
-"""Differential privacy of what a client says: clip its step, add noise, count."""
+"""Differential privacy of uploads: clip the step, add noise, compute epsilon."""
 
 from __future__ import annotations
 
@@ -12,62 +12,66 @@ import torch
 from ..core.checks import Settings, setting
 from ..core.messages import Message, Server, Tensors
 
-TELLING = ("client_setup", "before_training", "after_training", "aggregation_weights")
-"""Hooks with which a method says, or weighs by, more than a client's weights."""
+DISCLOSING = (
+    *("client_setup", "before_training", "after_training"),
+    "aggregation_weights",
+)
+"""Hooks with which a method uploads, or weights clients by, more than their weights."""
 
 
 @dataclass(frozen=True)
 class Privacy(Settings):
-    """Every message's step is clipped to length ``clip`` and gets Gaussian noise.
+    """Clip the step in every message to norm ``clip`` and add Gaussian noise to it.
 
-    What is protected is a client's whole data set, in each of its messages, before it
-    leaves the client; :meth:`epsilon` counts how well. Not protected: who took part and
-    when; ``message.metrics`` and all that :class:`Run` measures, which are the
-    simulator's own; and the sizes a selection like ``by_size`` looks at. The noise is
-    drawn from the run's seed, so that a run can be repeated: who knows the seed can
-    take it off again, and a real federation draws it in secret.
+    This protects a client's whole data set, in each of its messages, before they leave
+    the client; ``epsilon`` quantifies the protection. Not protected are which clients
+    participate and when; ``message.metrics`` and everything that ``Run`` measures,
+    which belong to the simulator; and client sizes, which a selection such as
+    ``by_size`` uses. The noise is drawn from the run's seed, so that runs are
+    reproducible: anyone who knows the seed can remove it, so a real federation must
+    draw it secretly.
 
-    With a ``clip`` that no step reaches and ``noise=0`` messages are as without it, to
-    double precision, but for ``num_examples``.
+    With a ``clip`` that no step reaches and ``noise=0``, messages are the same as
+    without it, up to double precision, apart from ``num_examples``.
 
     Source: McMahan et al., *Learning Differentially Private Recurrent Language Models*,
     ICLR 2018, Algorithm 1; there the server adds the noise, here each client does.
     """
 
-    clip: float = setting(1.0, above=0)  # largest Euclidean length of a client's step
-    noise: float = setting(  # the noise's standard deviation / clip; 0: no noise
-        1.0, at_least=0
-    )
+    clip: float = setting(1.0, above=0)  # largest Euclidean norm of a client's step
+    noise: float = setting(1.0, at_least=0)  # standard deviation / clip; 0: no noise
 
     def check(self, method, model, server: Server) -> None:
-        """Raise ValueError when clients would say more than their noisy step.
+        """Raise ValueError when clients would upload more than their noisy step.
 
         model, server: as before round 1.
         """
         name = type(method).__name__
-        silent = (
+        harmless = (
             ("before_training", "after_training")
             if method.upload_spec(model) == {}
             else ()
         )
-        asked = [hook for hook in TELLING if hook not in silent]
-        telling = [hook for hook in asked if method.overrides(hook)]
-        if telling:
+        hooks = [hook for hook in DISCLOSING if hook not in harmless]
+        disclosing = [hook for hook in hooks if method.overrides(hook)]
+        if disclosing:
             raise ValueError(
-                f"privacy covers a client's weights and no more, but {name} overrides "
-                f"{', '.join(telling)}; take a method that only changes local training"
+                f"privacy only covers a client's weights, but {name} overrides "
+                f"{', '.join(disclosing)}; use a method that only changes local "
+                "training"
             )
         if method.weighting != "equal":
             raise ValueError(
-                "with privacy every client must count the same, or one of them could "
-                f"be most of the average; found {method.weighting!r}, say "
+                "with privacy every client must have the same weight, so that none "
+                f"dominates the average, found {method.weighting!r}; use "
                 f"{name}(weighting='equal')"
             )
         if buffers := sorted(server.weights.keys() - server.parameters):
             raise ValueError(
-                f"with privacy only parameters may travel, found {buffers}: noise "
-                "makes running variances negative, and counters tell how many batches "
-                "a client has; take norm='group', or a method that keeps them private"
+                f"with privacy only parameters may be sent, found {buffers}: noise "
+                "makes running variances negative, and counters reveal a client's "
+                "number of batches; use norm='group', or a method that keeps them "
+                "private"
             )
 
     def protect(
@@ -75,21 +79,22 @@ class Privacy(Settings):
     ) -> Message:
         """The message as it may leave the client.
 
-        ``received``: the weights v that training began with; ``rng``: a CPU stream.
-        All tensors of a step count as one vector. ``num_examples`` becomes 1. Raises
-        FloatingPointError when the step is not finite, ValueError when there is a
-        report: nothing may leave then.
+        received:  the weights v that training began with.
+        rng:       a CPU stream. All tensors of a step count as one vector.
+                   ``num_examples`` becomes 1.
+        Raises FloatingPointError when the step is not finite, ValueError when there is
+        a report: nothing may leave then.
         """
         if message.upload:
             raise ValueError(
-                "privacy covers a client's weights and no more, found a report of "
-                f"{sorted(message.upload)}; correct the method's report_form"
+                "privacy only covers a client's weights, found an upload of "
+                f"{sorted(message.upload)}; correct the method's upload_spec"
             )
         steps = {n: message.weights[n].double() - v for n, v in received.items()}
         length = math.sqrt(sum(step.square().sum().item() for step in steps.values()))
         if not math.isfinite(length):
             raise FloatingPointError(
-                f"the step's length became {length}; lower the learning rate"
+                f"the step's norm became {length}; lower the learning rate"
             )
         weights = {}
         for name, step in steps.items():
@@ -109,26 +114,26 @@ class Privacy(Settings):
     ) -> float:
         """The epsilon of (epsilon, delta)-differential privacy spent in ``rounds``.
 
-        Two observers, two answers:
+        It depends on the observer:
 
-        - *The server* reads each message and knows whose it is. Leave the last two
-          arguments at 1; ``rounds`` are those in which the client took part
-          (``run.times_chosen``).
-        - *Who sees only the averaged models* finds a client among m =
-          ``clients_per_round`` out of K = ``num_clients``: the noises of m messages add
-          up to noise · clip · √m, and a client is in the sum with probability m / K.
-          That holds if the server uses nothing but the plain average (FedAvgM does) and
-          all m answer: who is absent takes their noise along.
+        - *The server* reads each message and knows its sender. Leave the last two
+          arguments at 1; ``rounds`` is the number of rounds in which the client
+          participated (``run.times_chosen``).
+        - *An observer of the averaged models only* has to find a client among m =
+          ``clients_per_round`` of K = ``num_clients``: the noise of m messages adds up
+          to noise · clip · √m, and a client is in the sum with probability m / K. This
+          holds if the server uses only the plain average (as FedAvgM does) and all m
+          clients reply, since the noise of a missing client is missing too.
 
-        Neighbours are federations in which one client's step is there, or is zero while
-        its noise stays (*zero-out*). Against a step *replaced* by another one, which
-        may lie 2 · clip away, the server's answer is that of ``noise / 2``. The
-        accountant assumes that each client throws its own coin (Poisson sampling).
-        ``uniform(m)`` draws exactly m without replacement: for m < K the number is then
-        the customary estimate and no proof.
+        In neighbouring federations one client's step is present, or is zero while its
+        noise stays (*zero-out*). If its step is *replaced* by another one instead, up
+        to 2 · clip away, the server's epsilon is that of ``noise / 2``. The accountant
+        assumes that clients are sampled independently (Poisson sampling), whereas
+        ``uniform(m)`` draws exactly m without replacement: for m < K the result is then
+        the customary estimate without a proof.
 
-        It is an upper bound, inf without noise. Raises ValueError for arguments out of
-        range, ImportError without Opacus.
+        The result is an upper bound, inf without noise. Raises ValueError for arguments
+        out of range, and ImportError without Opacus.
         Source: Mironov, Talwar, Zhang, arXiv:1908.10530, 2019; the conversion to
         epsilon is Theorem 21 of Balle et al., AISTATS 2020.
         """
@@ -147,10 +152,10 @@ class Privacy(Settings):
         clients_per_round: int = 1,
         num_clients: int = 1,
     ) -> float:
-        """The least ``noise`` with which :meth:`epsilon` stays within ``epsilon``.
+        """The least ``noise`` with which ``epsilon`` stays within ``epsilon``.
 
-        It is found to a thousandth of the budget. Raises as :meth:`epsilon` does, and
-        ValueError for a budget too small to be counted.
+        It is accurate to a thousandth of the budget. Raises as ``epsilon`` does, and
+        ValueError for a budget that is too small for the accountant.
         """
         _check_exposure(rounds, delta, clients_per_round, num_clients)
         if not 0 < epsilon < math.inf:
@@ -175,30 +180,30 @@ def _check_exposure(rounds, delta, clients_per_round, num_clients) -> None:
         )
     if not 0 < delta < 1:
         raise ValueError(
-            f"delta must lie between 0 and 1, well below 1 / clients; found {delta}"
+            f"delta must lie between 0 and 1, well below 1 / clients, found {delta}"
         )
 
 
 def _opacus():
-    """Opacus' accountants, imported when they are needed: that takes seconds."""
+    """Opacus' accountants, imported on demand since that takes seconds."""
     try:
         import opacus.accountants
         import opacus.accountants.utils
     except ImportError as error:
         raise ImportError(
-            "counting a privacy budget needs Opacus: "
+            "computing a privacy budget needs Opacus: "
             "pip install 'fedlab_support[privacy]'"
         ) from error
     return opacus.accountants
 
 
 def _orders() -> list[float]:
-    """Rényi orders to try: higher ones than Opacus' own for small budgets."""
+    """Rényi orders to try: Opacus' defaults, and higher ones for small budgets."""
     return [*_opacus().RDPAccountant.DEFAULT_ALPHAS, 128, 256, 512]
 
 
 def _quietly(count: Callable, **arguments) -> float:
-    """Call without the hint that more orders would give a tighter bound."""
+    """Call ``count`` without its warning that more orders give a tighter bound."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
         return float(count(**arguments))

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Adam, AdamW, Optimizer
 
 from ..core.checks import Settings, setting
-from ..federation.federation import Batch
+from ..federation.samples import Batch
 from .optimisers import FusedSGD
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from fedlab_support.core.rng import numpy_stream
 from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.data import DomainData
 from fedlab_support.engines.local import one_intra_op_thread_here
-from fedlab_support.federation.federation import Store
+from fedlab_support.federation.samples import Store
 
 
 class MLP(nn.Module):
@@ -111,7 +111,7 @@ class Job:
     def floats(self) -> tuple[Tensor, Tensor]:
         """All pictures as the network takes them, and their labels."""
         store = Store(self.data)
-        x = store.pictures(torch.arange(len(self.data)))
+        x = store.inputs(torch.arange(len(self.data)))
         return x.contiguous(), store.labels
 
     def initial(self) -> nn.Module:

@@ -1,8 +1,8 @@
-"""Who holds which samples: pure functions from labels, owners or domains to clients.
+"""Partitions: pure functions that assign samples to clients.
 
-Each function returns one array of positions per client. Every sample that is dealt
-lands in exactly one array, and an impossible request raises ValueError. What is dealt
-is ``among``: by default everything that is not set aside for testing.
+Each function returns one array of positions per client and raises ValueError for an
+impossible request. It partitions the samples ``among``, by default all that are not
+test samples, and assigns each of them to exactly one client.
 
 ``rng`` is a NumPy generator or an integer seed.
 """

@@ -1,4 +1,4 @@
-"""Rules that look at one column: labels, owners or domains; and what all share."""
+"""Partitions by labels, owners or domains, and helpers for all partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Parts = list[np.ndarray]
 
 
 def leave_out(data: DomainData, domains: str | Iterable[str] = ()) -> np.ndarray:
-    """Positions of the samples that may be trained on without touching ``domains``.
+    """Positions of the training samples outside ``domains``.
 
     Raises ValueError when a domain does not exist.
     """
@@ -27,26 +27,26 @@ def domain_ids(data: DomainData, domains: str | Iterable[str]) -> list[int]:
     for name in names:
         if name not in data.domain_names:
             raise ValueError(
-                f"{data.name} has the domains {list(data.domain_names)}, found "
-                f"{name!r}; pick one of them"
+                f"expected a domain of {data.name}, one of {list(data.domain_names)}, "
+                f"found {name!r}"
             )
     return [data.domain_names.index(name) for name in names]
 
 
 def iid(data: DomainData, clients: int, rng, among=None) -> Parts:
-    """Shuffle and cut into ``clients`` parts whose sizes differ by at most one."""
+    """Shuffle and split into ``clients`` parts whose sizes differ by at most one."""
     among = dealt(data, among, clients)
     return np.array_split(np.random.default_rng(rng).permutation(among), clients)
 
 
 def dirichlet(data: DomainData, clients: int, alpha: float, rng, among=None) -> Parts:
-    """Deal each class to the clients in shares drawn from Dirichlet(alpha).
+    """Distribute each class over the clients in shares drawn from Dirichlet(alpha).
 
-    alpha > 0: 0.1 leaves most clients with a few classes, 100 is close to iid. Shares
-    are drawn anew, at most 100 times, until every client has a sample.
+    alpha:  > 0; 0.1 leaves most clients with a few classes, 100 is close to iid.
 
-    Source: Hsu, Qi, Brown, arXiv:1909.06335, 2019, section 3; here the shares of a
-    class over clients are drawn, as in most later code, so client sizes differ too.
+    Shares are redrawn up to 100 times until every client has a sample. Source: Hsu, Qi,
+    Brown, arXiv:1909.06335, 2019, section 3; we draw the shares of a class over
+    clients, as in most later code, so client sizes differ too.
     """
     if not 0 < alpha < float("inf"):
         raise ValueError(
@@ -73,10 +73,10 @@ def dirichlet(data: DomainData, clients: int, alpha: float, rng, among=None) -> 
 
 
 def shards(data: DomainData, clients: int, per_client: int, rng, among=None) -> Parts:
-    """Sort by class, cut into equal shards, and deal ``per_client`` shards to each.
+    """Sort by class, split into equal shards, and give each client ``per_client``.
 
-    Source: McMahan et al., AISTATS 2017, section 3 (their "pathological" split has
-    two shards per client).
+    Source: McMahan et al., AISTATS 2017, section 3 (their "pathological" split has two
+    shards per client).
     """
     if per_client < 1:
         raise ValueError(f"per_client must be at least 1, found {per_client}")
@@ -94,7 +94,7 @@ def by_owner(data: DomainData, among=None) -> Parts:
 
 
 def by_domain(data: DomainData, clients_per_domain: int, rng, among=None) -> Parts:
-    """Each domain's samples, shuffled and cut into ``clients_per_domain`` clients."""
+    """Each domain's samples, shuffled and split over ``clients_per_domain`` clients."""
     if clients_per_domain < 1:
         raise ValueError(f"clients_per_domain must be ≥ 1, found {clients_per_domain}")
     rng = np.random.default_rng(rng)
@@ -112,18 +112,18 @@ def grouped(column: np.ndarray, among: np.ndarray) -> Parts:
 
 
 def dealt(data: DomainData, among, num_parts: int) -> np.ndarray:
-    """What is dealt, checked against the number of parts it must fill."""
+    """The samples to partition; ValueError unless they can fill ``num_parts``."""
     among = leave_out(data) if among is None else np.asarray(among)
     if among.dtype == bool or len(np.unique(among)) < len(among):
         raise ValueError(
-            "among must hold different positions of samples, found a mask or a "
-            "position twice; np.flatnonzero(mask) turns a mask into positions"
+            "among must hold distinct positions of samples, found a mask or a repeated "
+            "position; np.flatnonzero(mask) turns a mask into positions"
         )
     if not isinstance(num_parts, int | np.integer) or num_parts < 1:
         raise ValueError(f"expected at least 1 client, found {num_parts}")
     if num_parts > len(among):
         raise ValueError(
-            f"expected at most {len(among)} parts, one per sample that may be trained "
-            f"on in {data.name}, found {num_parts}; ask for fewer clients"
+            f"expected at most {len(among)} parts, one per training sample of "
+            f"{data.name}, found {num_parts}; ask for fewer clients"
         )
     return among

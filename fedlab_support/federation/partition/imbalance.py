@@ -20,7 +20,7 @@ RATIOS = {
 """(Types, imbalance) → ratio of neighbours in the series, as the authors ran it."""
 
 BALANCED_CLIENTS, BALANCED_STEP = 2, 3.0
-"""Clients of each type, and the ratio of their sizes, where nothing is imbalanced."""
+"""Clients of each type and the ratio of their sizes when ``imbalance`` is 1."""
 
 
 def client_types(
@@ -34,26 +34,27 @@ def client_types(
     inside: float | None = None,
     equal_sizes: bool = False,
 ) -> Parts:
-    """Clients of one domain each, whose number falls from domain to domain.
+    """Clients with one domain each, and fewer clients from domain to domain.
 
-    - ``imbalance``: clients of the first domain over those of the last, ≥ 1; 1 gives
-      two clients of each.
-    - ``order``: names of domains, majority first; None: all, in the data set's order.
-    - ``share``: of what is available, in (0, 1]. The authors deal 0.6, or 0.3.
-    - ``inside``: a domain's largest client over its smallest, ≥ 1; None: as the series
-      of counts would go on. The authors have ``imbalance`` here on PACS.
-    - ``equal_sizes``: every client has as many samples as any other, so that nothing
-      but the counts is imbalanced.
+    imbalance:    number of clients of the first domain over that of the last, ≥ 1; 1
+                  gives two clients per domain.
+    order:        names of domains, majority first; None: all, in the data set's order.
+    share:        share of the available samples to use, in (0, 1]. The authors use 0.6
+                  or 0.3.
+    inside:       size of a domain's largest client over its smallest, ≥ 1; None: the
+                  ratio of the series of counts. The authors use ``imbalance`` on PACS.
+    equal_sizes:  all clients have the same size, so that only the counts are
+                  imbalanced.
 
-    As in the authors' code imbalance goes further than in the paper: each domain has at
-    most 1/ratio of the samples of the one before it, and clients of a domain grow by a
-    constant ratio. Samples that do not fit are left out. Clients are sorted by domain,
-    then by size.
+    As in the authors' code, imbalance goes further than in the paper: each domain has
+    at most 1/ratio of the samples of the previous one, and the sizes of a domain's
+    clients grow by a constant ratio. Samples that do not fit are left out. Clients are
+    sorted by domain, then by size.
 
     Raises ValueError for a single domain, or a client without a sample.
 
-    Source: Cheng et al., AAAI 2024 (FedGCR), "Experiment settings", and their code; the
-    balanced split, 1 : 3 for two clients, is the code's.
+    Source: Cheng et al., AAAI 2024 (FedGCR), "Experiment settings", and their code,
+    which defines the balanced split (1 : 3 for two clients).
     """
     _check_shares(share, inside)
     among, names = dealt(data, among, 1), order
@@ -105,10 +106,11 @@ def ratio(num_types: int, imbalance: float) -> float:
 def type_sizes(
     available, imbalance: float, share: float = 1.0, inside: float | None = None
 ) -> list[np.ndarray]:
-    """Samples of each client of each type, ascending in a type.
+    """Sizes of the clients of each type, ascending within a type.
 
-    ``available``: samples of the T types, majority first; the rest as
-    :func:`client_types`.
+    available:  samples of the T types, majority first.
+
+    The other arguments are those of ``client_types``.
     """
     _check_shares(share, inside)
     num, step = type_counts(len(available), imbalance), BALANCED_STEP
@@ -129,7 +131,7 @@ def _step(num: int, step: float, inside: float | None) -> float:
 
 
 def _growing(pool: int, num: int, step: float) -> np.ndarray:
-    """``pool`` samples for ``num`` clients, each with ``step`` times the one before."""
+    """Split ``pool`` samples over ``num`` clients, each ``step`` times the previous."""
     # n_j = pool r^j / Σ_k r^k, rounded down
     weights = step ** np.arange(num)
     return np.floor(pool * weights / weights.sum()).astype(np.int64)

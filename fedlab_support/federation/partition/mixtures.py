@@ -1,4 +1,4 @@
-"""Domains dealt to any number of clients, from apart to evenly mixed."""
+"""Domains distributed over any number of clients, from separate to evenly mixed."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from .dealing import Parts, dealt, grouped
 def heterogeneous(
     data: DomainData, clients: int, lam: float, rng=8989, among=None, strict=False
 ) -> Parts:
-    """Deal every domain to the clients: apart at ``lam`` 0, evenly mixed at 1.
+    """Distribute the domains over clients: separate at ``lam`` 0, evenly mixed at 1.
 
-    - ``lam``: in [0, 1]. At 0 each domain has clients of its own, the more the larger
-      it is; where there are more domains than clients, each lies whole with one client.
-      At 1 every client has the mixture of the whole set; between, both in proportion.
-    - ``strict``: samples that do not divide go to the domain's own clients first. By
-      default they go to clients 0, 1, …, as in the authors' code: at ``lam`` 0 the
-      first clients may then hold one sample of each other domain.
+    lam:     in [0, 1]. At 0 each domain has its own clients, more for larger domains;
+             with more domains than clients, each domain belongs to one client. At 1
+             every client has the mixture of the whole set; values in between
+             interpolate.
+    strict:  remainders go to the domain's own clients first. By default they go to
+             clients 0, 1, …, as in the authors' code, so that at ``lam`` 0 the first
+             clients may hold one sample of each other domain.
 
-    Clients are sorted by their main domain, and a client's samples by domain. A client
-    is left with an empty array where a domain has fewer samples than clients;
-    Federation.build refuses it and says how to go on. Raises ValueError for another
-    ``lam`` and for more clients than samples.
+    Clients are sorted by their main domain, and a client's samples by domain. If a
+    domain has fewer samples than clients, a client gets an empty array, which
+    ``Federation.build`` refuses. Raises ValueError for another ``lam`` and for more
+    clients than samples.
 
-    Source: Bai et al., ICLR 2024 (arXiv:2307.04942). The text of FISC turns ``lam``
-    round, its appendix and code do not.
+    Source: Bai et al., ICLR 2024 (arXiv:2307.04942). The text of FISC reverses ``lam``;
+    its appendix and code do not.
     """
     among = dealt(data, among, clients)
     if not 0 <= lam <= 1:
         raise ValueError(
-            f"lam must lie in [0, 1], found {lam}; 0 keeps the domains apart and 1 "
-            "gives every client the same mixture"
+            f"lam must lie in [0, 1], found {lam}; 0 separates the domains and 1 gives "
+            "every client the same mixture"
         )
     members, rng = grouped(data.domain, among), np.random.default_rng(rng)
     counts = mixture([len(each) for each in members], clients, lam, strict)
@@ -46,12 +47,12 @@ def heterogeneous(
 def mixture(sizes, clients: int, lam: float, strict: bool = False) -> np.ndarray:
     """Samples of each domain that each client gets, int (N, D).
 
-    ``sizes``: of the D domains, int; an empty one has no clients.
+    sizes:  of the D domains, int; an empty domain has no clients.
     """
     sizes = np.asarray(sizes)
     has_own = np.count_nonzero(sizes) <= clients
     apart = (_own_clients if has_own else _whole_domains)(sizes, clients)
-    # Q = n ((1 - λ) apart + λ / N), rounded down; what floats lose is given back
+    # Q = n ((1 - λ) apart + λ / N), rounded down; 1e-9 makes up for rounding errors
     wanted = sizes * ((1 - lam) * apart + lam / clients)
     counts = np.floor(wanted + 1e-9).astype(np.int64)
     place = np.arange(clients)[:, None]
@@ -70,7 +71,7 @@ def _own_clients(sizes: np.ndarray, clients: int) -> np.ndarray:
 
 
 def _whole_domains(sizes: np.ndarray, clients: int) -> np.ndarray:
-    """Each domain, from the largest on, lies with who has least: shares (N, D)."""
+    """Each domain, largest first, goes to the smallest client: shares (N, D)."""
     shares, load = np.zeros((clients, len(sizes))), np.zeros(clients, np.int64)
     for domain in sizes.argsort(kind="stable")[::-1]:
         least = load.argmin()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from torch import Tensor, nn
 
-from ...federation.federation import Batch
+from ...federation.samples import Batch
 from ...models.layers.mixing import PairLayer, Pairs
 from ...models.stages import insert, stage_numbers
 from ...training.context import ClientContext

@@ -10,7 +10,7 @@ import numpy as np
 from torch import nn
 
 from ...core.checks import expect, setting
-from ...federation.federation import Batch
+from ...federation.samples import Batch
 from ...models.layers.mixing import FeatureMixing, Pairs
 from ...training.context import ClientContext
 from ...training.settings import Augmentation

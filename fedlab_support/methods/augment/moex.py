@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from ...core.checks import setting
-from ...federation.federation import Batch
+from ...federation.samples import Batch
 from ...models.layers.mixing import MOMENTS, MomentExchange, Pairs
 from ...training.context import ClientContext
 from ...training.settings import Augmentation

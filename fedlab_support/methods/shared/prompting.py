@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ...federation.federation import Batch
+from ...federation.samples import Batch
 from ...models.prompted_vit import PromptedViT, Prompts
 from ...training.context import ClientContext
 from ...training.settings import LocalTraining, build_optimiser

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...core.messages import Tensors, expect_names
-from ...federation.federation import Batch, Samples
+from ...federation.samples import Batch, Samples
 from ...models.style.adain import pooled, style_network
 from ...training.context import ClientContext
 from .clustering import MOST_POINTS, cluster_means, finch

@@ -1,4 +1,4 @@
-"""One amplitude for all pictures: a layer ahead of the network."""
+"""A layer in front of the network that gives all images the same amplitude."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch.fft import fft2, ifft2
 
 
 class AmplitudeNorm(nn.Module):
-    """Gives pictures one common Fourier amplitude and leaves each its phase.
+    """Replace the Fourier amplitude of images by a common one and keep their phase.
 
-    - ``image_shape``: (C, H, W) of the pictures.
-    - ``whole``: True: at all frequencies; False: at frequency 0 only, which shifts each
-      channel to one common brightness, up to its sign.
+    image_shape:  (C, H, W) of the images.
+    whole:        True: at all frequencies; False: at frequency 0 only, which shifts
+                  each channel to one common brightness, up to its sign.
 
-    ``amplitude`` is the common one, (C, H, W), or (C, 1, 1) of frequency 0. Until
-    :meth:`observe` or :meth:`fix` was called, pictures stay as they are.
+    ``amplitude`` is the common one, (C, H, W), or (C, 1, 1) of frequency 0. Images are
+    not changed before the first call of ``observe`` or ``fix``.
     """
 
     def __init__(self, image_shape: tuple[int, int, int], whole: bool):
@@ -28,14 +28,15 @@ class AmplitudeNorm(nn.Module):
         self.register_buffer("is_fixed", torch.tensor(False))
 
     def spectrum(self, x: Tensor) -> Tensor:
-        """Of pictures (B, C, H, W), complex; only frequency 0 unless ``whole``."""
+        """The complex spectrum of images (B, C, H, W), or its frequency 0 only."""
         return fft2(x) if self.whole else x.sum((-2, -1), keepdim=True) + 0j
 
     @torch.no_grad()
     def observe(self, x: Tensor, decay: float) -> None:
-        """Let the amplitude follow a batch, which counts ``decay``; the first sets it.
+        """Update the moving average of the amplitude with a batch of weight ``decay``.
 
-        The mean frequency is by far the largest: sums are in double precision.
+        The first batch sets it. Sums are in double precision, since frequency 0 is much
+        larger than the others.
         """
         mean = self.spectrum(x).abs().mean(0, dtype=torch.float64)
         # A <- (1 - nu) A + nu mean |F x|
@@ -45,12 +46,12 @@ class AmplitudeNorm(nn.Module):
 
     @torch.no_grad()
     def fix(self, amplitude: Tensor) -> None:
-        """Use this amplitude, and follow no batch any more."""
+        """Set the amplitude, and stop following batches."""
         self.amplitude.copy_(amplitude)
         self.is_fixed.fill_(True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures (B, C, H, W), as they are or with the common amplitude."""
+        """Images (B, C, H, W), unchanged or with the common amplitude."""
         spectrum = self.spectrum(x)
         common = self.amplitude.to(x).expand(spectrum.shape)
         # only the change is transformed back: F^-1(A e^(j phi) - F x)

@@ -1,4 +1,4 @@
-"""A layer that moves the mean and the deviation of features, channel by channel."""
+"""A layer that perturbs the mean and deviation of features, channel by channel."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from torch import Tensor, nn
 from ...core.rng import current_layer_noise
 
 EPSILON = 1e-6
-"""Added to every variance before its root is taken."""
+"""Added to every variance before taking its square root."""
 
 RANDOM_DEVIATION = 0.5
-"""Of the noise that looks at no statistics."""
+"""Standard deviation of noise that does not depend on statistics."""
 
 
 def modulation(variances: Tensor) -> Tensor:
-    """How much more than others a channel differs between clients: gamma, sums to C.
+    """The relative variance of each channel between clients: gamma, with sum C.
 
-    ``variances``: V ≥ 0, (…, C). Source: Zhou, Konukoglu, ICLR 2023, section 3.2.
+    variances:  V ≥ 0, (…, C).
+    Source: Zhou, Konukoglu, ICLR 2023, section 3.2.
     """
     # q = 1 / (1 + 1 / V);  gamma = C q / sum_j q_j
     q = (variances + EPSILON) / (1 + variances + EPSILON)
@@ -25,25 +26,25 @@ def modulation(variances: Tensor) -> Tensor:
 
 
 FUSIONS = ("adaptive", "direct", "client", "random")
-"""What the noise may be scaled by; see :class:`FeatureAugmentation`."""
+"""Scales of the noise; see ``FeatureAugmentation``."""
 
 
 class FeatureAugmentation(nn.Module):
-    """Gaussian noise on the mean and deviation of each picture's channels.
+    """Gaussian noise on the mean and deviation of each image's channels.
 
     In training a batch (B, C, H, W) is changed with probability ``p``; 0 draws nothing.
     Statistics are pairs (2, C), first of the means, then of the deviations:
 
-    - ``moments``: their mean over past batches, each counting 1 - ``alpha``.
-    - ``variances``: how much clients differ in them, as the server says; 1 at first.
+    moments:    moving average over batches, with weight 1 - ``alpha`` for each.
+    variances:  variances between clients, received from the server; initially 1.
 
-    ``fusion``: what the noise is scaled by: the batch's own variance times gamma + 1
-    ("adaptive") or V + 1 ("direct"), alone ("client"), or nothing ("random"). One
-    picture, or one pixel, has no variance: such a batch stays as it is. Raises
-    ValueError for p or alpha outside [0, 1] and for an unknown fusion.
+    The noise is scaled according to ``fusion``: by the batch's own variance times
+    gamma + 1 ("adaptive") or V + 1 ("direct"), by that variance alone ("client"), or by
+    a constant ("random"). A batch of one image or one pixel has no variance and is not
+    changed. Raises ValueError for p or alpha outside [0, 1] and for an unknown fusion.
 
     Source: Zhou, Konukoglu, ICLR 2023, section 3; code at 57e9582, whose variances of
-    pixels and pictures are unbiased: we follow it there.
+    pixels and images are unbiased: we follow it there.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class FeatureAugmentation(nn.Module):
         self.forget()
 
     def forget(self) -> None:
-        """Moments as if no batch had come: mean 0, deviation 1."""
+        """Reset the moments to mean 0 and deviation 1."""
         self.moments[0], self.moments[1] = 0, 1
 
     def forward(self, x: Tensor) -> Tensor:

@@ -20,10 +20,11 @@ def amplitude(spectrum: Tensor) -> Tensor:
 
 
 def compose(spectrum: Tensor, amplitudes: Tensor, size: tuple[int, int]) -> Tensor:
-    """Real values (…, H, W) with the phase of ``spectrum`` and these amplitudes.
+    """Real values (…, H, W) with the phase of ``spectrum`` and the given amplitudes.
 
-    ``spectrum``, ``amplitudes``: (…, H, W//2 + 1), as ``rfft2`` has them; ``size``:
-    (H, W). Real parts within 1e-5 of 0 count as 1e-5.
+    spectrum, amplitudes:  (…, H, W//2 + 1), as returned by ``rfft2``. Real parts within
+        1e-5 of 0 are set to 1e-5.
+    size:  (H, W).
     """
     real, imag = spectrum.real, spectrum.imag
     real = torch.where(real.abs() < FLOOR, FLOOR, real)
@@ -39,9 +40,11 @@ def _per_channel(values: Tensor) -> Tensor:
 class SCNorm(nn.Module):
     """Adjusts style: mixes the amplitudes of features with their normalised ones.
 
-    ``channels``: C of the features (B, C, H, W). Learned: an affine map per channel,
-    and two logits, at first 0 for equal shares. Federated averaging averages the
-    logits, not the shares. Computed in float32; maps of one position stay.
+    channels:  C of the features (B, C, H, W).
+
+    It learns an affine map per channel and two logits, initially 0 for equal shares.
+    Federated averaging averages the logits, not the shares. Computed in float32; maps
+    of one position are not changed.
 
     Source: Lee, Bae, Kim, CVPR 2023 (DAC-SC).
     """
@@ -70,10 +73,11 @@ class SCNorm(nn.Module):
 class CCNorm(nn.BatchNorm2d):
     """Adjusts content: amplitudes of batch normalisation, phase less q1 · the mean.
 
-    ``norm``: the layer it stands for, whose parameters and buffers it takes over. The
-    temperature makes of two equal logits a half, and of all others a switch that does
-    not learn: 1 is batch normalisation, 0 keeps the phase (PCNorm). Float32; maps of
-    one position are batch-normalised.
+    norm:  the layer it replaces, whose parameters and buffers it takes over.
+
+    With its low temperature the softmax is 1/2 for equal logits and otherwise a switch
+    that does not learn: 1 is batch normalisation, 0 keeps the phase (PCNorm). Computed
+    in float32; maps of one position are batch-normalised.
 
     Source: Lee, Bae, Kim, CVPR 2023 (DAC-SC).
     """

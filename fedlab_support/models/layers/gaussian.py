@@ -1,4 +1,4 @@
-"""A head that sees a distribution of features instead of a point."""
+"""A head on a Gaussian distribution of features instead of a point."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 SMALLEST = 1e-6
-"""Least standard deviation whose logarithm is taken."""
+"""Lower bound of a standard deviation before taking its logarithm."""
 
 
 class GaussianHead(nn.Module):
-    """Turns features (B, F) into a Gaussian over D features, and those into logits.
+    """Turn features (B, F) into a Gaussian over D features, and those into logits.
 
-    - ``num_features``: D. None has no layer of its own: the two halves of the input
-      are mean and deviation, and the classifier takes the undivided input. ValueError
-      when that cannot be halved.
-    - ``reference_mean``, ``reference_scale`` (M, D): one Gaussian per class, of mean
-      m_y and deviation softplus(rho_y). ``stretch``: c, which scales mean and deviation
-      before they are compared with the reference.
+    num_features:     D. None adds no layer: the two halves of the input are mean and
+                      deviation, and the classifier takes the whole input.
+    reference_mean:   m_y, (M, D), the mean of the Gaussian of each class.
+    reference_scale:  rho_y, (M, D), whose softplus is its deviation.
+    stretch:          c, which scales mean and deviation before the comparison with the
+                      reference.
+
+    Raises ValueError for an odd F without ``num_features``.
 
     Source: Nguyen, Torr, Lim, NeurIPS 2022; code at ba8d894.
     """
@@ -28,8 +30,8 @@ class GaussianHead(nn.Module):
         self.split, width, depth = nn.Identity(), in_features, in_features // 2
         if num_features is None and in_features % 2:
             raise ValueError(
-                "expected an even number of features, which have two halves, found "
-                f"{in_features}; take an encoder of even width"
+                "expected an even number of features, to split in two halves, found "
+                f"{in_features}; use an encoder of even width"
             )
         if num_features is not None:
             self.split = nn.Linear(in_features, 2 * num_features)
@@ -45,12 +47,12 @@ class GaussianHead(nn.Module):
         return mu, F.softplus(s)
 
     def sample(self, mu: Tensor, sigma: Tensor, num: int, rng: torch.Generator):
-        """``num`` draws z = mu + eps sigma per picture, (num, B, D)."""
+        """``num`` draws z = mu + eps sigma per image, (num, B, D)."""
         eps = torch.randn((num, *mu.shape), generator=rng).to(mu)
         return torch.addcmul(mu, eps, sigma)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Logits (B, M) without noise: of the mean, or of the undivided input."""
+        """Logits (B, M) without noise: of the mean, or of the whole input."""
         return self.classifier(self.split(features)[:, : self.classifier.in_features])
 
     def cmi(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Soft histograms of features, and how far two of them are apart."""
+"""Soft histograms of features, and the divergence between two of them."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from torch.nn import functional as F
 from .tap import Tap
 
 NARROWEST = 1e-8
-"""A channel whose values span no more than this is constant: it is not stretched."""
+"""A channel with a smaller range of values is constant and is not rescaled."""
 
 SMALLEST_SHARE = 1e-8
-"""Added to a share before its logarithm is taken."""
+"""Added to a share before taking its logarithm."""
 
 MOST_VALUES = 2**20
-"""Memberships that are worked out at once: what fits a core's cache."""
+"""Number of memberships computed at once, which fit a core's cache."""
 
 
 def extent(z: Tensor) -> Tensor:
-    """Least and largest value of each channel of ``z`` (C, n), as (2, C), detached."""
+    """Minimum and maximum of each channel of ``z`` (C, n), as (2, C), detached."""
     return torch.stack(z.detach().aminmax(dim=1))
 
 
 def soft_bins(z: Tensor, bins: int, temperature: float) -> Tensor:
-    """How much each value belongs to each of L = ``bins`` bins: (C, n) → (C, L, n).
+    """The membership of each value in each of L = ``bins`` bins: (C, n) → (C, L, n).
 
     The memberships of a value sum to 1; as ``temperature`` → 0 it is in one bin only.
-    The L - 1 cuts between bins go from 0 to 1 in equal steps, so the outermost bins
-    hold what lies outside; two bins are cut at 0.5. Raises ValueError for fewer.
+    The L - 1 cuts between bins are equally spaced from 0 to 1, so values outside fall
+    into the first or last bin; two bins are cut at 0.5. Raises ValueError for fewer.
 
     Source: Yang, Morillo, Hospedales, arXiv:1806.06988, equation 1.
     """
     if bins < 2:
         raise ValueError(f"a histogram has at least 2 bins, found {bins}")
-    slopes = torch.arange(1, bins + 1, dtype=torch.float64)[:, None]
+    weights = torch.arange(1, bins + 1, dtype=torch.float64)[:, None]
     # rho_j = (j - 1) / (L - 2);  w = 1…L;  beta_l = -sum_{j<l} rho_j
-    cuts = (slopes[:-1] - 1) / (bins - 2) if bins > 2 else slopes[:-1] / 2
+    cuts = (weights[:-1] - 1) / (bins - 2) if bins > 2 else weights[:-1] / 2
     offsets = -F.pad(cuts, (0, 0, 1, 0)).cumsum(0)
     # softmax((w z + beta) / tau)
-    w, beta = torch.stack([slopes, offsets]).div(temperature).to(z)
+    w, beta = torch.stack([weights, offsets]).div(temperature).to(z)
     return torch.addcmul(beta, z[:, None], w).softmax(1)
 
 
@@ -48,8 +48,8 @@ def soft_histogram(
 ) -> Tensor:
     """The share of each channel's values in each bin: (C, n) → (C, L), rows sum to 1.
 
-    ``extent``: the values, (2, C), that become 0 and 1; no gradient flows into them. A
-    channel without width counts as 0 throughout.
+    extent:  the values, (2, C), that are mapped to 0 and 1, without gradient. A
+             constant channel is mapped to 0.
 
     Source: Zhou, Yuan, Wang, Konukoglu, *Federated Feature Augmentation and Alignment*,
     section 3.3.
@@ -72,7 +72,7 @@ def symmetric_kl(p: Tensor, q: Tensor) -> Tensor:
 
 
 def expect_shares(pi: Tensor, bins: int) -> None:
-    """Raise ValueError unless ``pi`` is (C, bins), in each row shares that sum to 1."""
+    """Raise ValueError unless ``pi`` is (C, bins) with rows of shares that sum to 1."""
     is_table = pi.ndim == 2 and pi.shape[1] == bins and bool((pi >= 0).all())
     if not (is_table and ((pi.sum(1) - 1).abs() < 1e-3).all()):
         raise ValueError(
@@ -82,22 +82,22 @@ def expect_shares(pi: Tensor, bins: int) -> None:
 
 
 class FeatureHistogram(Tap):
-    """Hands on features (B, C, H, W) and makes soft histograms of them for who listens.
+    """The identity on features (B, C, H, W), with soft histograms of recorded ones.
 
-    - ``bins``, ``temperature``: of :func:`soft_histogram`.
-    - ``pool``: a picture gives one value per channel, the mean of its pixels, instead
-      of one per pixel.
+    bins, temperature:  of ``soft_histogram``.
+    pool:               use one value per image and channel, the mean of its pixels,
+                        instead of one per pixel.
     """
 
     def __init__(self, bins: int = 8, temperature: float = 0.01, pool: bool = False):
         super().__init__()
         self.bins, self.temperature, self.pool = bins, temperature, pool
 
-    def values(self, heard: list[Tensor]) -> Tensor:
+    def values(self, recorded: list[Tensor]) -> Tensor:
         """All values of each channel, float (C, n), in batches of features."""
         if self.pool:
-            heard = [features.mean((2, 3), keepdim=True) for features in heard]
-        return torch.cat([x.float().transpose(0, 1).flatten(1) for x in heard], 1)
+            recorded = [features.mean((2, 3), keepdim=True) for features in recorded]
+        return torch.cat([x.float().transpose(0, 1).flatten(1) for x in recorded], 1)
 
     def shares(self, z: Tensor, extent: Tensor) -> Tensor:
         """The histogram (C, L) of values (C, n) between ``extent`` (2, C)."""
@@ -105,7 +105,7 @@ class FeatureHistogram(Tap):
 
     @staticmethod
     def as_shares(values: Tensor) -> Tensor:
-        """Rows (C, L), cut at 0, that sum to 1 again; evenly where nothing is left."""
+        """Clip rows (C, L) at 0 and normalise them to sum 1; uniform if all are 0."""
         kept = values.relu() + SMALLEST_SHARE
         return kept / kept.sum(1, keepdim=True)
 

@@ -1,4 +1,4 @@
-"""Layers that mix the samples of a batch, by pairs that are drawn once per step."""
+"""Layers that mix the samples of a batch in pairs, which are drawn once per step."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MOMENTS = {"pono": (1,), "in": (2, 3), "ln": (1, 2, 3)}
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Who is mixed with whom in one step.
+    """The pairs of samples that are mixed in one step.
 
-    - ``order``: int64 (B,), a permutation: the partner of each sample.
-    - ``share``: float (B,), in [0, 1]: what a sample itself counts, its partner the
-      rest.
+    order:  int64 (B,), a permutation: the partner of each sample.
+    share:  float (B,), in [0, 1]: the weight of the sample itself; its partner has the
+            rest.
 
-    A pass may show the batch in several forms, one after another: each is mixed in
-    itself, by the same pairs. ValueError for another number of samples.
+    An input may contain several versions of the batch, one after another: each is mixed
+    by the same pairs. Raises ValueError for any other number of samples.
     """
 
     order: Tensor
@@ -36,7 +36,7 @@ class Pairs:
         return cls(order.to(x.device), torch.from_numpy(shares).to(x.device))
 
     def partners(self, values: Tensor) -> Tensor:
-        """For each of ``values`` (B, …) that of its partner."""
+        """The partner's entry for each entry of ``values`` (B, …)."""
         size, starts = len(self.order), self._starts(values)
         return values[(self.order + size * starts).flatten()]
 
@@ -48,13 +48,13 @@ class Pairs:
         return mixed.to(values.dtype)
 
     def _starts(self, values: Tensor) -> Tensor:
-        """0, 1, … for each form of the batch in ``values``, (number of forms, 1)."""
+        """0, 1, … for each version of the batch in ``values``, (versions, 1)."""
         times, rest = divmod(len(values), len(self.order))
         if rest:
             raise ValueError(
                 f"expected the batch of {len(self.order)} samples, once or several "
-                f"times, so that each finds its partner; found {len(values)} samples. "
-                "Show the network whole batches, or train without this augmentation"
+                f"times, so that each has its partner, found {len(values)} samples; "
+                "pass whole batches to the network or train without this augmentation"
             )
         return torch.arange(times, device=self.order.device)[:, None]
 
@@ -68,7 +68,7 @@ def moments(h: Tensor, over: tuple[int, ...], eps: float) -> tuple[Tensor, Tenso
 def positive_moments(
     h: Tensor, over: tuple[int, ...], eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Mean and sqrt(variance + eps), biased, of what is above 0; 0 where nothing is."""
+    """Mean and sqrt(variance + eps), biased, of positive values; 0 without any."""
     count = (h > 0).sum(over, keepdim=True).clamp(min=1)
     mean = h.relu().sum(over, keepdim=True) / count
     second = h.relu().square().sum(over, keepdim=True) / count
@@ -76,7 +76,7 @@ def positive_moments(
 
 
 def wide(h: Tensor) -> Tensor:
-    """Float32 at least, in which moments and frequencies are safe."""
+    """Convert to at least float32, which moments and spectra need."""
     return h.to(torch.promote_types(h.dtype, torch.float32))
 
 
@@ -94,7 +94,7 @@ class PairLayer(nn.Module):
         return self.mixed(wide(h), self.pairs).to(h.dtype)
 
     def mixed(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """What becomes of ``h`` by ``pairs``."""
+        """``h`` mixed by ``pairs``."""
         raise NotImplementedError
 
 
@@ -123,8 +123,8 @@ class StyleMixing(PairLayer):
 class MomentExchange(PairLayer):
     """Gives features (B, C, H, W) the moments of the partner's.
 
-    ``kind``: a key of ``MOMENTS``. Raises ValueError for features that have one value
-    per mean.
+    kind:  a key of ``MOMENTS``.
+    Raises ValueError for features that have one value per mean.
     """
 
     EPS = 1e-5
@@ -135,7 +135,7 @@ class MomentExchange(PairLayer):
         self.moments = positive_moments if positive_only else moments
 
     def forward(self, h: Tensor) -> Tensor:
-        """Refuses the features in any mode, so before the first training, too."""
+        """Check the features in every mode, so that errors occur before training."""
         if math.prod(h.shape[axis] for axis in self.over) < 2:
             raise ValueError(
                 "a deviation needs two values, found one in features "

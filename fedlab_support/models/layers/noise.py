@@ -1,4 +1,4 @@
-"""Layers that draw noise, from the visit's own stream instead of a global generator."""
+"""Noise layers, which draw from the client's stream and not from a global generator."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ...core.rng import current_layer_noise, layer_noise
 
 
 class Dropout(nn.Module):
-    """Sets each value to 0 with probability ``p`` in training; 0 does nothing.
+    """Set each value to 0 with probability ``p`` in training.
 
-    With ``whole_samples`` the same draw holds for all values of a sample, which is
-    what residual networks call drop-path. Raises ValueError for p outside [0, 1].
+    With ``whole_samples`` all values of a sample are dropped together, which is called
+    drop-path in residual networks. Raises ValueError for p outside [0, 1].
     """
 
     def __init__(self, p: float, whole_samples: bool = False):
@@ -51,16 +51,16 @@ def own_noise(model: nn.Module) -> nn.Module:
 
 
 def refuse_global_noise(model: nn.Module, example: Tensor) -> None:
-    """Show a copy of the model one batch in training mode and watch who draws.
+    """Raise ValueError if a layer draws from PyTorch's global generator in training.
 
-    ``example``: a batch that the model takes. Raises ValueError, naming the layer, when
-    it draws from PyTorch's global generator: with threads, results would then depend
-    on the workers.
+    example:  a batch, on which a copy of the model is run.
+
+    With threads, results would then depend on the workers. The message names the layer.
     """
     with torch.random.fork_rng(devices=[]):
         if culprit := _first_global_draw(copy.deepcopy(model).train(), example):
             raise ValueError(
-                f"the model must draw noise from its visit's stream, found that "
+                f"the model must draw noise from the client's stream, found that "
                 f"{culprit} draws from PyTorch's global generator in training; use "
                 "fedlab_support.models.Dropout there, or set its probability to 0"
             )

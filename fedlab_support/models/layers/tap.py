@@ -1,4 +1,4 @@
-"""A place to look at what passes between two stages of a network."""
+"""A layer that records the features between two stages of a network."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from torch import Tensor, nn
 
 
 class Tap(nn.Module):
-    """Hands on what it gets; whoever listens sees it, with its gradient.
+    """The identity; inside a ``listening`` block it records its inputs with gradients.
 
-    A layer and not a hook: a compiled network forgets hooks that come and go.
+    This is a layer instead of a hook because compiled networks ignore hooks that are
+    added later.
     """
 
     def __init__(self):
         super().__init__()
-        self._heard: list[Tensor] | None = None  # None: nobody listens, nothing is kept
+        self._recorded: list[Tensor] | None = None  # None outside listening()
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` itself."""
-        if self._heard is not None:
-            self._heard.append(x)
+        if self._recorded is not None:
+            self._recorded.append(x)
         return x
 
     @contextmanager
     def listening(self) -> Iterator[list[Tensor]]:
-        """What passes inside the block, one tensor per call of the network."""
-        self._heard = heard = []
+        """The inputs recorded inside the block, one tensor per call of the network."""
+        self._recorded = recorded = []
         try:
-            yield heard
+            yield recorded
         finally:
-            self._heard = None
+            self._recorded = None

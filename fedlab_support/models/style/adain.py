@@ -1,7 +1,7 @@
-"""AdaIN: pictures in another style, by networks that are shipped or lie in files.
+"""AdaIN style transfer, by networks that are shipped or read from files.
 
-What a style is stands in ``style_statistics``, what a network does with one in
-``style_network``; their names are here too.
+Styles are defined in ``statistics``, networks in ``network``; this module re-exports
+their public names.
 
 Source: Huang and Belongie, ICCV 2017.
 """
@@ -37,10 +37,11 @@ SMALL = Path(__file__).parents[1] / "assets" / "style_small.safetensors"
 class Family:
     """Networks whose files have the same keys: encoder and mirrored decoder.
 
-    - ``mark``: a key that only they have. ``widths``, ``has_stem``: see `mirrored`.
-    - ``levels``: names of the convolutions, from the first; the decoder has the same
-      in reverse. None: positions in the sequence.
-    - ``prefixes``: with which their keys begin.
+    mark:              a key that only this family has.
+    widths, has_stem:  see ``mirrored``.
+    levels:            names of the convolutions in order; the decoder uses them in
+                       reverse. None: positions in the sequence.
+    prefixes:          prefixes of their keys.
     """
 
     mark: str
@@ -106,11 +107,12 @@ FAMILIES = (
 def style_network(source: str | Path = "small") -> StyleNetwork:
     """A frozen style network: the shipped pair, or one from a safetensors file.
 
-    source: "small", 64 channels, trained by ``fedlab_course.making.style``; or
-    a file, there or in the folder that $FEDLAB_WEIGHTS names, with the keys of the
-    normalised VGG-19 and its decoder (up to relu3_1 or relu4_1), of its 16 times
-    smaller copy (level 4), or of MicroAST. Raises FileNotFoundError where no file is,
-    and ValueError for another file, naming the first key that does not fit.
+    source:  "small", 64 channels, trained by ``fedlab_course.making.style``; or a file,
+             as given or in the folder $FEDLAB_WEIGHTS, with the keys of the normalised
+             VGG-19 and its decoder (up to relu3_1 or relu4_1), of its 16 times smaller
+             copy (level 4), or of MicroAST.
+    Raises FileNotFoundError when there is no file, and ValueError, naming the first key
+    that does not fit, for another file.
     """
     path = SMALL if source == "small" else weights_file(source)
     stored = _read(path)
@@ -137,7 +139,7 @@ def _read(path: Path) -> Tensors:
 
 
 def _check(file: str, stored: Tensors, names: dict, state: Tensors, prefixes) -> None:
-    """Raise ValueError for the first key that is absent, unfit or too many."""
+    """Raise ValueError for the first key that is missing, of another shape or extra."""
     for name, key in names.items():
         wanted = tuple(state[name].shape)
         found = tuple(stored[key].shape) if key in stored else "none"

@@ -1,4 +1,4 @@
-"""MicroAST: a style network with two encoders, whose styles are told at two depths."""
+"""MicroAST: a style network with two encoders and styles measured at two depths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH = 64  # channels of either depth
 
 
 class Padded(nn.Module):
-    """A convolution behind reflection padding, the size of the picture kept."""
+    """A convolution with reflection padding, which keeps the size of the image."""
 
     def __init__(self, channels: tuple[int, int], size: int, stride=1, groups=1):
         super().__init__()
@@ -62,7 +62,7 @@ class Encoder(nn.Module):
 
 
 class Modulator(nn.Module):
-    """What a style does to the filters of the decoder."""
+    """The scaling of the decoder's filters by a style."""
 
     def __init__(self):
         super().__init__()
@@ -70,7 +70,7 @@ class Modulator(nn.Module):
             self.add_module(name, nn.Sequential(Padded((WIDTH, WIDTH), 3, 1, WIDTH)))
 
     def forward(self, depth: int, mean: Tensor) -> list[Tensor]:
-        """Scale and keep of a :class:`Residual` from means (…, 64) of a map.
+        """Scale and keep of a ``Residual`` from means (…, 64) of a map.
 
         The authors average a depthwise convolution of the whole map; up to its border,
         where padding reflects, that is this convolution of a map of means.
@@ -78,10 +78,10 @@ class Modulator(nn.Module):
         layers = (
             getattr(self, f"{kind}{depth}")[0].conv_layer for kind in ("weight", "bias")
         )
-        return [_seen_whole(layer, mean)[..., None, None] for layer in layers]
+        return [_applied_to_mean(layer, mean)[..., None, None] for layer in layers]
 
 
-def _seen_whole(layer: nn.Conv2d, mean: Tensor) -> Tensor:
+def _applied_to_mean(layer: nn.Conv2d, mean: Tensor) -> Tensor:
     return layer.weight.sum((1, 2, 3)) * mean + layer.bias
 
 
@@ -105,13 +105,13 @@ class Decoder(nn.Module):
 
 
 class MicroAST(StyleNetwork):
-    """Two AdaIN in the decoder, and filters that follow the style.
+    """Two AdaIN in the decoder, and filters that depend on the style.
 
-    ``encode`` gives what a style is measured on: the shallow and the deep map of the
-    style encoder, 128 channels. The content goes through an encoder of its own, so
-    features alone cannot be decoded. The decoder knows only features that took on a
-    style, so a strength below 1 means a style between the picture's own and the other;
-    in the authors' code it mixes features, and at 0 no picture comes out.
+    Styles are measured on the result of ``encode``: the shallow and the deep map of the
+    style encoder, 128 channels. The content has an encoder of its own, so features
+    alone cannot be decoded. The decoder was trained only on features with a transferred
+    style, so a strength below 1 interpolates between the image's own style and the
+    other; the authors' code mixes features instead, which fails at strength 0.
 
     Source: Wang et al., AAAI 2023, section 3; code at EndyWon/MicroAST 5a6c905.
     """
@@ -126,14 +126,14 @@ class MicroAST(StyleNetwork):
         return torch.cat(self.style_encoder(self.checked(colours)), dim=1)
 
     def decode(self, features: Tensor, size: Sequence[int]) -> Tensor:
-        """Refused: ValueError says so."""
+        """Not supported: raises ValueError."""
         raise ValueError(
-            "MicroAST cannot decode features without their picture; use transfer(...), "
+            "MicroAST cannot decode features without their image; use transfer(...), "
             "or a network with one encoder, as style_network('small')"
         )
 
     def transfer(self, colours: Tensor, style: Tensor, strength: float = 1.0) -> Tensor:
-        """Colours in another style; see :meth:`StyleNetwork.transfer`."""
+        """Colours in another style; see ``StyleNetwork.transfer``."""
         own = torch.stack(per_image(self.encode(colours)), 1).flatten(2)
         taken = own.lerp(style.to(own).expand_as(own), checked_share(strength))
         _, x = self.content_encoder(self.checked(colours))

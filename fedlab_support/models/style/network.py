@@ -1,4 +1,4 @@
-"""Encoder and decoder that give pictures another style, frozen."""
+"""A frozen encoder and decoder for style transfer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ POOL = 0  # among the widths of an encoder: halve height and width here
 
 
 class StyleNetwork(nn.Module):
-    """A frozen encoder and decoder: never trained, never sent, always evaluating.
+    """A frozen encoder and decoder, never trained or sent, always in evaluation mode.
 
-    ``channels``: C, of features and styles; ``stride``: pixels of a picture per place
-    of its features. Gradients reach the pictures, should somebody ask for them.
+    channels:  C, of features and styles.
+    stride:    pixels of an image per position of its features.
+
+    Images may require gradients.
     """
 
     def __init__(self, parts: dict[str, nn.Module], channels: int, stride: int):
@@ -28,7 +30,7 @@ class StyleNetwork(nn.Module):
         self.requires_grad_(False).train(False)
 
     def train(self, mode: bool = True) -> StyleNetwork:
-        """Stay in evaluation mode, whatever is asked for."""
+        """Stay in evaluation mode."""
         return super().train(False)
 
     def encode(self, colours: Tensor) -> Tensor:
@@ -46,8 +48,8 @@ class StyleNetwork(nn.Module):
     def transfer(self, colours: Tensor, style: Tensor, strength: float = 1.0) -> Tensor:
         """Colours in another style, of the same shape; grey ones stay grey.
 
-        - ``style``: (2, C), or (B, 2, C) with one for each picture.
-        - ``strength``: from 0, encoded and decoded only, to 1.
+        style:     (2, C), or (B, 2, C) with one for each image.
+        strength:  from 0, encoded and decoded only, to 1.
         """
         features = self.encode(colours)
         # t = α AdaIN(F, S) + (1 - α) F
@@ -55,14 +57,14 @@ class StyleNetwork(nn.Module):
         return fitted_like(colours, self.decoder(mixed))
 
     def checked(self, colours: Tensor) -> Tensor:
-        """The colours with three channels, after a look at them."""
+        """The colours expanded to three channels, after checking them."""
         if colours.ndim != 4 or colours.shape[1] not in (1, 3):
             raise ValueError(
                 f"expected colours (B, 1 or 3, H, W), found {tuple(colours.shape)}"
             )
         if min(colours.shape[2:]) <= self.stride:
             raise ValueError(
-                f"expected pictures of more than {self.stride} pixels a side, found "
+                f"expected images of more than {self.stride} pixels a side, found "
                 f"{colours.shape[2]}x{colours.shape[3]}; load the data with size="
             )
         if not ((colours >= -1e-3) & (colours <= 1 + 1e-3)).all():

@@ -1,4 +1,4 @@
-"""Means and deviations of features: what a style is, and how features take one on.
+"""Styles, which are means and deviations of features, and AdaIN.
 
 A **style** is one tensor (2, C): row 0 the mean of every channel, row 1 its deviation.
 
@@ -18,14 +18,14 @@ EPSILON = 1e-5
 
 
 def per_image(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of every channel of every picture, (B, C, 1, 1) each.
+    """Mean and deviation of every channel of every image, (B, C, 1, 1) each.
 
     features: (B, C, h, w). Raises ValueError where h · w is below 2.
     """
     if features[0, 0].numel() < 2:
         raise ValueError(
             "the deviation of a channel needs two places, found features of shape "
-            f"{tuple(features.shape)}; enlarge the pictures"
+            f"{tuple(features.shape)}; enlarge the images"
         )
     # σ = √(Σ (F - μ)² / (hw - 1) + ε)
     variance, mean = torch.var_mean(features, (2, 3), keepdim=True)
@@ -33,14 +33,14 @@ def per_image(features: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def style_of_each(features: Tensor) -> Tensor:
-    """The style of every picture, (B, 2, C), from features (B, C, h, w)."""
+    """The style of every image, (B, 2, C), from features (B, C, h, w)."""
     return torch.stack(per_image(features), 1).flatten(2)
 
 
 def adain(features: Tensor, style: Tensor) -> Tensor:
     """Features (B, C, h, w) with the means and deviations of a style.
 
-    style: (2, C), or (B, 2, C) with one for each picture. Raises ValueError for a style
+    style: (2, C), or (B, 2, C) with one for each image. Raises ValueError for a style
     of another number of channels.
     """
     if style.shape[-2:] != (2, features.shape[1]):
@@ -55,11 +55,11 @@ def adain(features: Tensor, style: Tensor) -> Tensor:
 
 
 def pooled(batches: Iterable[Tensor]) -> Tensor:
-    """The style (2, C) of all pictures together, as those of one client.
+    """The style (2, C) of all images together, as those of one client.
 
-    batches: features (B, C, h, w), any sizes. Population variance over pictures and
+    batches: features (B, C, h, w), any sizes. Population variance over images and
     places, summed up in float64: neither the division into batches nor their sequence
-    matters. Raises ValueError without a picture.
+    matters. Raises ValueError without an image.
 
     Source: Chen et al., WACV 2023, section 3.2.
     """
@@ -70,8 +70,8 @@ def pooled(batches: Iterable[Tensor]) -> Tensor:
         count += values.shape[1]
     if not count:
         raise ValueError(
-            "expected features of at least one picture, found none; a client without "
-            "pictures has no style"
+            "expected features of at least one image, found none; a client without "
+            "images has no style"
         )
     mean, square = sums / count
     # σ = √(E[F²] - μ² + ε); rounding may leave the difference below 0

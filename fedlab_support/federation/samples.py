@@ -1,0 +1,188 @@
+"""Samples of a data set on a device, and how they are batched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data import DomainData
+
+
+class Batch(NamedTuple):
+    """A batch of samples for the model.
+
+    x:      float (B, C, H, W), normalised, on the device.
+    y:      int64 (B,), or masks (B, H, W); after mixing labels, probabilities of the M
+            classes, float (B, M) or (B, M, H, W).
+    index:  int64 (B,), positions in the client's own data: the key for caches.
+    epoch:  number of the epoch, from 0.
+    """
+
+    x: Tensor
+    y: Tensor
+    index: Tensor
+    epoch: int
+
+
+MOST_VALUES = 1_000_000
+"""Maximum number of pixel values, 4 bytes each, that are normalised in one go."""
+
+READY_VALUES = 4_000_000
+"""A data set with at most this many values is normalised once and kept."""
+
+
+class Store:
+    """The images and labels of a data set on a device, as uint8, shared by clients."""
+
+    def __init__(self, data: DomainData, device: str | torch.device = "cpu"):
+        self.data, self.device = data, torch.device(device)
+        self.images = torch.from_numpy(data.images).to(self.device)
+        labels = torch.from_numpy(data.labels).to(self.device)
+        self.labels = labels if data.has_masks else labels.long()
+        std = torch.tensor(data.std, device=self.device).view(1, -1, 1, 1)
+        mean = torch.tensor(data.mean, device=self.device).view(1, -1, 1, 1)
+        self.scale, self.shift = 1 / (255 * std), mean / std
+
+    def __reduce__(self):
+        # pickle only the data, so that the images are not transferred twice
+        return Store, (self.data, self.device)
+
+    @cached_property
+    def _ready(self) -> Tensor | None:
+        """All images normalised, (N, H, W, C); None for a large data set."""
+        if self.images.numel() > READY_VALUES:
+            return None
+        return self._normalised(self.images).permute(0, 2, 3, 1)
+
+    def inputs(self, rows: Tensor) -> Tensor:
+        """Normalised images, float32 (B, C, H, W), channels last."""
+        if self._ready is None:
+            return self._normalised(self.images.index_select(0, rows))
+        return self._ready.index_select(0, rows).permute(0, 3, 1, 2)
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        x = images.to(torch.float32, memory_format=torch.channels_last)
+        return x.mul_(self.scale).sub_(self.shift)
+
+    def targets(self, rows: Tensor) -> Tensor:
+        """Classes (B,) or masks (B, H, W), int64."""
+        return self.labels.index_select(0, rows).long()
+
+    def clip(self, x: Tensor) -> Tensor:
+        """Normalised images (B, C, H, W) clipped to the range of uint8 images."""
+        return x.clamp(-self.shift, 255 * self.scale - self.shift)
+
+    def shown(self, x: Tensor) -> Tensor:
+        """Normalised images (B, C, H, W) as colours, clipped to 0…1."""
+        return ((x + self.shift) / (255 * self.scale)).clamp(0, 1)
+
+    def normalised(self, colours: Tensor) -> Tensor:
+        """Colours in 0…1, (B, C, H, W), as normalised images."""
+        return colours * (255 * self.scale) - self.shift
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Some samples of a data set, stored as positions without copying."""
+
+    store: Store
+    rows: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"Samples({len(self):,} of {self.store.data.name!r})"
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Classes, int (N,), or masks, uint8 (N, H, W)."""
+        return self.store.data.labels[self.rows]
+
+    @property
+    def targets(self) -> Tensor:
+        """Classes (N,) or masks (N, H, W), int64, on the device."""
+        return self.store.targets(torch.from_numpy(self.rows).to(self.store.device))
+
+    @property
+    def domain(self) -> np.ndarray:
+        """Domains, int (N,)."""
+        return self.store.data.domain[self.rows]
+
+    @property
+    def owner(self) -> np.ndarray:
+        """Owners, int (N,)."""
+        return self.store.data.owner[self.rows]
+
+    def batch(self, index: np.ndarray, epoch: int = 0) -> Batch:
+        """The samples at positions ``index`` (B,) of this client's data as a batch."""
+        rows = torch.from_numpy(self.rows[index]).to(self.store.device)
+        x, y = self.store.inputs(rows), self.store.targets(rows)
+        return Batch(x, y, torch.from_numpy(index).to(self.store.device), epoch)
+
+    def whole(self) -> Batch:
+        """All samples as one batch, in order."""
+        return self.batch(np.arange(len(self)))
+
+    def batches(
+        self,
+        size: int,
+        epochs: int = 1,
+        order: np.random.Generator | None = None,
+        smallest: int = 1,
+    ) -> Iterator[Batch]:
+        """All samples in batches; see ``positions`` for the arguments."""
+        plan = positions(len(self), size, epochs, order, smallest)
+        values = size * math.prod(self.store.data.image_shape)
+        while block := list(islice(plan, max(1, MOST_VALUES // values))):
+            # many small batches are gathered in one go and then split
+            x, y, index, _ = self.batch(np.concatenate([each for each, _ in block]))
+            cuts = [len(each) for each, _ in block]
+            parts = zip(
+                *(part.split_with_sizes(cuts) for part in (x, y, index)), strict=True
+            )
+            for part, (_, epoch) in zip(parts, block, strict=True):
+                yield Batch(*part, epoch)
+
+    def mixed(self, order: np.random.Generator, size: int = 32) -> Iterator[Batch]:
+        """All samples in batches of one domain each, of ``size`` to 2 ``size`` - 1.
+
+        order:  shuffles the samples of a domain.
+        size:   a domain with fewer samples is one batch.
+        """
+        domain = self.domain
+        for d in np.unique(domain):
+            mine = order.permutation(np.flatnonzero(domain == d))
+            for index in np.array_split(mine, max(1, len(mine) // size)):
+                yield self.batch(index)
+
+
+def positions(
+    num: int,
+    size: int,
+    epochs: int = 1,
+    order: np.random.Generator | None = None,
+    smallest: int = 1,
+) -> Iterator[tuple[np.ndarray, int]]:
+    """Split ``num`` samples into batches; also used in training.
+
+    size:      maximum number of samples of a batch.
+    epochs:    passes over the samples.
+    order:     shuffles each epoch; None keeps the samples in order.
+    smallest:  the last batch of an epoch is dropped if it has fewer samples.
+    Yields positions, int (B,), and the number of the epoch, from 0.
+    """
+    for epoch in range(epochs):
+        position = np.arange(num) if order is None else order.permutation(num)
+        for start in range(0, num, size):
+            index = position[start : start + size]
+            if len(index) >= smallest:
+                yield index, epoch
