@@ -408,7 +408,7 @@ def test_an_empty_part_is_refused_before_anyone_is_asked():
     nodes = Nodes(method="fedavg")
     run = nodes.run()
     asked = len(nodes.sent)
-    empty = flower.Question(run.server.weights, run.federation.held_out, 1, "val")
+    empty = flower.Evaluation(run.server.weights, run.federation.held_out, 1, "val")
     with pytest.raises(ValueError, match="an empty part"):
         run.engine.evaluate([empty], 0)
     assert len(nodes.sent) == asked

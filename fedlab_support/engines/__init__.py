@@ -1,20 +1,21 @@
 """How a cohort is visited."""
 
-from .contract import Answer, Engine, Failure, Job, Question
+from .contract import Engine, Evaluation, Failure, Job, TrainingResult
 from .faults import Faults, FaultyEngine
 from .local import LocalEngine
-from .stacked import StackedEngine, pays, refusal
+from .stackable import is_faster, refusal
+from .stacked import StackedEngine
 
 __all__ = [
-    "Answer",
     "Engine",
+    "Evaluation",
     "Failure",
     "Faults",
     "FaultyEngine",
     "Job",
     "LocalEngine",
-    "Question",
     "StackedEngine",
+    "TrainingResult",
     "open_engine",
 ]
 
@@ -36,7 +37,7 @@ def open_engine(
                 "Flower, which builds the run from a recipe, see LocalFlower"
             )
         if engine == "auto":
-            engine = "stacked" if pays(job) and not refusal(job) else "local"
+            engine = "stacked" if is_faster(job) and not refusal(job) else "local"
         engine = known[engine](workers)
     if faults is not None:
         engine = FaultyEngine(engine, faults)

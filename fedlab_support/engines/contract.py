@@ -30,7 +30,7 @@ class Failure:
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class Evaluation:
     """Weights to be measured on samples.
 
     ``client`` names whose samples these are, and ``part`` which of them ("train" or
@@ -94,8 +94,8 @@ class Job:
         return self.privacy.protect(message, received.weights, noise)
 
 
-SetupUpload = tuple[Tensors, PrivateState] | Failure
-Answer = tuple[Message, PrivateState] | Failure
+SetupResult = tuple[Tensors, PrivateState] | Failure
+TrainingResult = tuple[Message, PrivateState] | Failure
 """What a client says, and what is kept for it (nothing, where it keeps that itself)."""
 
 
@@ -116,13 +116,13 @@ class Engine(Protocol):
 
     def client_setup(
         self, client_ids: Sequence[int], broadcast: Broadcast
-    ) -> dict[int, SetupUpload]:
+    ) -> dict[int, SetupResult]:
         """What each client says once, before round 1."""
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
-    ) -> dict[int, Answer]:
+    ) -> dict[int, TrainingResult]:
         """One visit to every client that has a broadcast."""
 
-    def evaluate(self, questions: Sequence[Question], round: int) -> list[Scores]:
-        """Loss and score of every sample, for each question."""
+    def evaluate(self, requests: Sequence[Evaluation], round: int) -> list[Scores]:
+        """Loss and score of every sample, for each request."""

@@ -12,7 +12,7 @@ from ..core.checks import expect
 from ..core.messages import Broadcast, Message
 from ..core.rng import numpy_stream
 from ..training.local import PrivateState
-from .contract import Answer, Engine, Failure, Job
+from .contract import Engine, Failure, Job, TrainingResult
 
 REASONS = {
     "drop": "dropped out (a fault on purpose)",
@@ -89,7 +89,7 @@ class FaultyEngine:
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
-    ) -> dict[int, Answer]:
+    ) -> dict[int, TrainingResult]:
         """Visit who is there; spoil what the faulty ones say."""
         seed, faults = self.seed, self.faults
         drawn = {i: faults.draw(seed, b.round, i) for i, b in broadcasts.items()}

@@ -26,7 +26,7 @@ from ..core.metrics import Scores, task
 from ..core.rng import Stream, layer_noise, numpy_stream
 from ..federation.federation import Federation, Samples
 from ..training.local import Learner, PrivateState, train_client
-from .contract import Answer, Failure, Job, Question, SetupUpload
+from .contract import Evaluation, Failure, Job, SetupResult, TrainingResult
 
 EVALUATION_VALUES, EVALUATION_BATCH = 125 * 28 * 28, 2000
 """Values of pictures per batch on a CPU, what fits a core's cache; most samples."""
@@ -103,7 +103,7 @@ class LocalEngine:
 
     def client_setup(
         self, client_ids: Sequence[int], broadcast: Broadcast
-    ) -> dict[int, SetupUpload]:
+    ) -> dict[int, SetupResult]:
         """What each client says once, before round 1, and what it keeps.
 
         Nothing needs to travel down for this: every client can build the initial
@@ -125,7 +125,7 @@ class LocalEngine:
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
-    ) -> dict[int, Answer]:
+    ) -> dict[int, TrainingResult]:
         """Visit every client that has a broadcast; large clients start first."""
 
         def train(learner: Learner, client_id: int):
@@ -143,32 +143,32 @@ class LocalEngine:
         with tf32(self.job):
             return self._each(train, self.job.large_first(broadcasts))
 
-    def evaluate(self, questions: Sequence[Question], round: int) -> list[Scores]:
-        """Loss and score of every sample, for each question.
+    def evaluate(self, requests: Sequence[Evaluation], round: int) -> list[Scores]:
+        """Loss and score of every sample, for each request.
 
         Raises ValueError when there is no sample to evaluate, and whatever the method's
         ``predict`` raises.
         """
-        if not all(len(question.samples) for question in questions):
+        if not all(len(request.samples) for request in requests):
             raise ValueError("expected samples to evaluate, found an empty part")
         size = evaluation_batch(self.job.federation)
-        is_shared = len(questions) == 1 and self.job.method.predicts_alone
+        is_shared = len(requests) == 1 and self.job.method.predicts_alone
         pieces = []
-        for number, question in enumerate(questions):
+        for number, request in enumerate(requests):
             shares = self.workers if is_shared else 1
-            share = -(-len(question.samples) // (size * shares)) * size
-            for start in range(0, len(question.samples), share):
+            share = -(-len(request.samples) // (size * shares)) * size
+            for start in range(0, len(request.samples), share):
                 pieces.append((number, start, start + share))
 
         def evaluate(learner: Learner, piece: tuple[int, int, int]) -> Scores:
             number, start, stop = piece
-            samples = questions[number].samples
-            self.job.load(learner, questions[number].weights)
+            samples = requests[number].samples
+            self.job.load(learner, requests[number].weights)
             part = Samples(samples.store, samples.rows[start:stop])
             return self._scores(learner.eval(), part, size, round, start // size)
 
         found = self._each(evaluate, pieces, forgiving=False)
-        parts: list[list[Scores]] = [[] for _ in questions]
+        parts: list[list[Scores]] = [[] for _ in requests]
         for number, start, stop in pieces:
             parts[number].append(found[number, start, stop])
         return [

@@ -9,7 +9,7 @@ import numpy as np
 from ..core.history import PERSONAL
 from ..core.messages import Tensors
 from ..core.metrics import Scores, per_group, task
-from ..engines import Engine, Question
+from ..engines import Engine, Evaluation
 from ..federation.federation import Federation, Samples
 
 Row = tuple[str, str, float, str, int]
@@ -37,7 +37,7 @@ def measure(
     for split in ("test", "held_out"):
         samples: Samples = getattr(federation, split)
         if len(samples):
-            (scores,) = engine.evaluate([Question(state_of(None), samples)], round)
+            (scores,) = engine.evaluate([Evaluation(state_of(None), samples)], round)
             for what, value in scores.means(metric):
                 yield split, what, value, "", -1
             names = federation.data.domain_names
@@ -51,8 +51,8 @@ def measure(
     place = np.searchsorted(client_ids, owners).clip(max=len(client_ids) - 1)
     clients = [federation.client(i) for i in owners[client_ids[place] == owners]]
     if clients and (is_personal or not engine.holds_clients):
-        questions = [
-            Question(
+        requests = [
+            Evaluation(
                 state_of(client.id if is_personal else None),
                 client.val,
                 client.id,
@@ -61,11 +61,11 @@ def measure(
             )
             for client in clients
         ]
-        found = engine.evaluate(questions, round)
+        found = engine.evaluate(requests, round)
     elif clients:
         rows = [client.val.rows for client in clients]
         whole = Samples(federation.store, np.concatenate(rows))
-        (scores,) = engine.evaluate([Question(state_of(None), whole)], round)
+        (scores,) = engine.evaluate([Evaluation(state_of(None), whole)], round)
         found = _split(scores, [len(row) for row in rows])
     else:
         found = []
@@ -85,8 +85,8 @@ def _at_home(
         for domain in np.unique(test.domain).tolist()
         if federation.homes.get(domain) in present
     }
-    questions = [Question(state_of(federation.homes[d]), homes[d]) for d in homes]
-    found = engine.evaluate(questions, round) if questions else []
+    requests = [Evaluation(state_of(federation.homes[d]), homes[d]) for d in homes]
+    found = engine.evaluate(requests, round) if requests else []
     for domain, scores in zip(homes, found, strict=True):
         value = scores.score.mean(dtype=np.float64)
         yield "test", metric, value, names[domain], -1

@@ -56,7 +56,7 @@ from safetensors.torch import save_file
 from ...core.messages import Broadcast, Message
 from ...core.metrics import Scores
 from ...training.local import PrivateState
-from ..contract import Answer, Failure, Job, Question, SetupUpload
+from ..contract import Evaluation, Failure, Job, SetupResult, TrainingResult
 from ..local import LocalEngine
 from .post import Lost, Post
 from .records import (
@@ -69,7 +69,7 @@ from .records import (
     build,
     identity,
     pack,
-    question,
+    request_for,
     unpack,
 )
 
@@ -106,21 +106,21 @@ class FlowerEngine:
 
     def client_setup(
         self, client_ids: Sequence[int], broadcast: Broadcast
-    ) -> dict[int, SetupUpload]:
+    ) -> dict[int, SetupResult]:
         """What each client says once; its node keeps the private state."""
 
-        def read(reply: RecordDict, i: int) -> SetupUpload:
+        def read(reply: RecordDict, i: int) -> SetupResult:
             """What client ``i`` said."""
             return unpack(reply, f"{i}.said", self.device), PrivateState()
 
         contents = {
-            node: question(clients=ids) for node, ids in self._by_node(client_ids)
+            node: request_for(clients=ids) for node, ids in self._by_node(client_ids)
         }
         return self._visit("query.client_setup", contents, broadcast.round, read)
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
-    ) -> dict[int, Answer]:
+    ) -> dict[int, TrainingResult]:
         """One visit to every client that has a broadcast, all nodes at once.
 
         ``private``: what the server told a client by `setup_reply`; it travels until a
@@ -138,7 +138,7 @@ class FlowerEngine:
             return {}
         contents, (round,) = {}, {b.round for b in broadcasts.values()}
         for node, ids in self._by_node(broadcasts):
-            contents[node] = content = question(clients=ids, round=round)
+            contents[node] = content = request_for(clients=ids, round=round)
             for i in ids:
                 content[f"{i}.weights"] = once(broadcasts[i].weights)
                 content[f"{i}.shared"] = once(broadcasts[i].shared)
@@ -150,33 +150,33 @@ class FlowerEngine:
                 self.welcomed.setdefault(i, round)
         return answers
 
-    def evaluate(self, questions: Sequence[Question], round: int) -> list[Scores]:
+    def evaluate(self, requests: Sequence[Evaluation], round: int) -> list[Scores]:
         """Loss and score of every sample, where the samples are.
 
         A client that does not answer has NaN for each sample, and a warning says why.
         Raises ValueError when there is no sample to evaluate.
         """
-        if not all(len(each.samples) for each in questions):
+        if not all(len(each.samples) for each in requests):
             raise ValueError("expected samples to evaluate, found an empty part")
-        here = [n for n, each in enumerate(questions) if each.client is None]
-        answers = self.own.evaluate([questions[n] for n in here], round) if here else []
+        here = [n for n, each in enumerate(requests) if each.client is None]
+        answers = self.own.evaluate([requests[n] for n in here], round) if here else []
         found = dict(zip(here, answers, strict=True))
         numbers: dict[int, list[int]] = {}
-        for n, each in enumerate(questions):
+        for n, each in enumerate(requests):
             if each.client is not None:
                 numbers.setdefault(self.home[each.client], []).append(n)
         contents = {
-            node: self._questions([questions[n] for n in asked], round)
+            node: self._request_content([requests[n] for n in asked], round)
             for node, asked in numbers.items()
         }
         replies = self._ask("evaluate", contents, round)
         for node, asked in numbers.items():
             for position, n in enumerate(asked):
-                found[n] = _scores(replies[node], position, questions[n])
-        return [found[n] for n in range(len(questions))]
+                found[n] = _scores(replies[node], position, requests[n])
+        return [found[n] for n in range(len(requests))]
 
-    def _questions(self, asked: Sequence[Question], round: int) -> RecordDict:
-        content = question(
+    def _request_content(self, asked: Sequence[Evaluation], round: int) -> RecordDict:
+        content = request_for(
             clients=[each.client for each in asked],
             parts=[each.part for each in asked],
             is_personal=[each.is_personal for each in asked],
@@ -186,7 +186,7 @@ class FlowerEngine:
             content[f"{position}.weights"] = pack(each.weights)
         return content
 
-    def _message(self, reply: RecordDict, i: int) -> Answer:
+    def _message(self, reply: RecordDict, i: int) -> TrainingResult:
         said = Message(
             client=i,
             num_examples=int(reply[f"{i}.size"]["num_examples"]),
@@ -230,7 +230,7 @@ class FlowerEngine:
         end = time.monotonic() + self.patience
         while missing and time.monotonic() < end:
             new = set(self.grid.get_node_ids()) - asked
-            post.send("query", {node: question() for node in new}, 0)
+            post.send("query", {node: request_for() for node in new}, 0)
             asked |= new
             for node, reply in post.replies().items():
                 for i in self._held(node, reply):
@@ -266,7 +266,7 @@ class FlowerEngine:
         return list(reply[ASK]["clients"])
 
 
-def _answer(reply: RecordDict | Failure, i: int, read: Callable) -> Answer:
+def _answer(reply: RecordDict | Failure, i: int, read: Callable) -> TrainingResult:
     """What one client says in a reply that nobody has checked yet."""
     if isinstance(reply, Failure):
         return reply
@@ -278,7 +278,7 @@ def _answer(reply: RecordDict | Failure, i: int, read: Callable) -> Answer:
         return Failure(f"an answer without sense: {type(error).__name__}: {error}")
 
 
-def _scores(reply: RecordDict | Failure, position: int, asked: Question) -> Scores:
+def _scores(reply: RecordDict | Failure, position: int, asked: Evaluation) -> Scores:
     """The scores of one question; NaN, and a warning, where there are none."""
 
     def read(reply: RecordDict, position: int) -> Scores:

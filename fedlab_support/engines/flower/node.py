@@ -8,7 +8,7 @@ import torch
 
 from ...core.messages import Broadcast
 from ...training.local import PrivateState, trained_names
-from ..contract import Failure, Question
+from ..contract import Evaluation, Failure
 from ..local import LocalEngine
 from .records import (
     ASK,
@@ -21,7 +21,7 @@ from .records import (
     build,
     identity,
     pack,
-    question,
+    request_for,
     unpack,
 )
 
@@ -147,15 +147,15 @@ class Node:
     def evaluate(self) -> RecordDict:
         """Loss and score of every sample of the parts that were asked for."""
         client, part = self.job.federation.client, self.ask["parts"]
-        round, asked, questions = self.ask["round"], self.ask["clients"], []
+        round, asked, requests = self.ask["round"], self.ask["clients"], []
         for n, i in enumerate(asked):
             weights = self._tensors(n, "weights")
             if self.ask["is_personal"][n]:
                 latest = self.shelf.latest(i, before=round + 1)
                 weights |= self.shelf.get(i, latest, self.device).weights
-            questions.append(Question(weights, getattr(client(i), part[n])))
+            requests.append(Evaluation(weights, getattr(client(i), part[n])))
         reply = RecordDict()
-        for n, scores in enumerate(self.engine.evaluate(questions, round)):
+        for n, scores in enumerate(self.engine.evaluate(requests, round)):
             arrays = {"loss": scores.loss, "score": scores.score}
             values = {name: torch.from_numpy(array) for name, array in arrays.items()}
             reply[f"{n}.scores"] = pack(values)
@@ -200,7 +200,7 @@ def _introduce_node(message: Envelope, context: Context) -> Envelope:
     """Who lives here, and what run was built."""
     node = Node(message, context)
     held = clients_of(context.node_config, len(node.job.federation))
-    return Envelope(question(clients=held, **identity(node.job)), reply_to=message)
+    return Envelope(request_for(clients=held, **identity(node.job)), reply_to=message)
 
 
 @client_app.query("client_setup")

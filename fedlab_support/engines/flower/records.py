@@ -50,7 +50,7 @@ __all__ = [
     "build",
     "identity",
     "pack",
-    "question",
+    "request_for",
     "unpack",
 ]
 
@@ -80,7 +80,7 @@ def unpack(content: RecordDict, name: str, device: str | torch.device) -> Tensor
     }
 
 
-def question(**values: int | str | list) -> RecordDict:
+def request_for(**values: int | str | list) -> RecordDict:
     """The content of a message that asks for something; tensors may be added."""
     return RecordDict({ASK: ConfigRecord(values)})
 
