@@ -1,4 +1,4 @@
-"""How a cohort is visited."""
+"""Engines: how the clients of a round are trained and evaluated."""
 
 from .contract import Engine, Evaluation, Failure, Job, TrainingResult
 from .faults import Faults, FaultyEngine
@@ -23,11 +23,14 @@ __all__ = [
 def open_engine(
     engine: str | Engine, job: Job, workers: int | None, faults: Faults | None
 ) -> Engine:
-    """The engine of that name (or itself), opened for the job.
+    """Open an engine for a job.
 
-    engine: "local": worker threads that train one client at a time each;
-            "stacked": all clients at once, ValueError with the reason if they cannot;
-            "auto": stacked where that is possible and pays, else local.
+    engine:   "local": worker threads, each training one client at a time;
+              "stacked": all clients at once; ValueError gives the reason if impossible;
+              "auto": stacked where that is possible and faster, else local;
+              or an engine.
+    workers:  threads; one per core for "local" and one for "stacked" if None.
+    faults:   clients that fail on purpose.
     """
     if isinstance(engine, str):
         known = {"local": LocalEngine, "stacked": StackedEngine}
