@@ -504,7 +504,7 @@ def test_the_outcome_is_written(tmp_path):
 
 
 def test_failures_are_values():
-    assert flower._answer(Failure("gone"), 0, None) == Failure("gone")
+    assert flower._read(Failure("gone"), 0, None) == Failure("gone")
 
 
 @pytest.mark.slow

@@ -198,7 +198,7 @@ def test_settings_survive_as_toml(value):
 def test_a_killed_python_leaves_nothing_running(stand_ins, tmp_path):
     code = f"""
 import time
-from fedlab_support.engines import flower_local
+from fedlab_support.engines.flower import one_machine as flower_local
 flower_local.sysconfig.get_path = lambda what: {str(tmp_path)!r}
 with flower_local.LocalFlower(nodes=2) as flower:
     print(flower.folder, flush=True)

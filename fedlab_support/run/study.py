@@ -1,4 +1,4 @@
-"""Many runs, one table: finished runs are kept on disk, so a study can be stopped."""
+"""Studies: many runs in one table, kept on disk so that a study can be continued."""
 
 from __future__ import annotations
 
