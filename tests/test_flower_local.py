@@ -307,7 +307,7 @@ def test_three_supernodes_find_the_same_weights_and_say_when_they_are_gone():
             node = psutil.Process(flower.processes[f"node{number}"].pid)
             for process in [*node.children(recursive=True), node]:
                 process.kill()
-        missing = r"2 s clients \[0, 1, 2, 3, 4\] have none; 0 SuperNodes answered"
+        missing = r"2 s clients \[0, 1, 2, 3, 4\] have none; 0 SuperNodes replied"
         with pytest.raises(RuntimeError, match=missing):
             flower.run(RECIPE, settings, patience=2)
 
