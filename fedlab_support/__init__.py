@@ -10,7 +10,7 @@ from .core import history, metrics
 from .core.messages import weighted_mean
 from .data import available, load, rotated
 from .engines import Faults
-from .engines.flower.on_one_machine import LocalFlower
+from .engines.flower.one_machine import LocalFlower
 from .federation.federation import Federation
 from .federation.partition import (
     by_domain,

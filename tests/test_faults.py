@@ -562,8 +562,8 @@ ELSEWHERE = SPARSE | {"1.weight": torch.ones(4, 64, device="meta")}
 @pytest.mark.parametrize(
     ("garbage", "said"),
     [
-        ({"upload": None}, "a report must be a dictionary of named tensors"),
-        ({"upload": {"x": 1.0}}, "a report must hold named tensors, found float"),
+        ({"upload": None}, "an upload must be a dictionary of named tensors"),
+        ({"upload": {"x": 1.0}}, "an upload must hold named tensors, found float"),
         ({"weights": [1]}, "weights must be a dictionary of named tensors, found list"),
         ({"metrics": {"loss": 1.0, "other": None}}, "TypeError"),
         ({"weights": SPARSE}, "'1.weight' must be .* found torch.sparse_coo"),

@@ -21,8 +21,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedlab_support.engines.contract import Failure
 from fedlab_support.engines.flower import engine as flower
 from fedlab_support.engines.flower import node as flower_node
-from fedlab_support.engines.flower import on_one_machine as flower_local
-from fedlab_support.engines.flower import post as flower_post
+from fedlab_support.engines.flower import one_machine as flower_local
+from fedlab_support.engines.flower import requests as flower_requests
 from fedlab_support.engines.flower.records import (
     Envelope,
     build,
@@ -95,7 +95,7 @@ def through_the_wire(letter):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(flower_post, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(flower_requests, "POLL_SECONDS", 0.01)
     one = {0}  # tiny tensors are slower on several threads
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: one, raising=False)
     for name in ("_task_id", "_run_id", "_node_id"):  # what Flower sets in an app
@@ -202,8 +202,8 @@ def test_private_state_is_on_the_node_and_nowhere_else():
     nodes = Nodes()
     run, local = fitted(nodes.run()), fitted(tiny("local"))
     for i, kept in local.private.items():
-        shelf = flower_node.Shelf(nodes.contexts[100 + i % 3].state)
-        on_node = shelf.get(i, 3, "cpu")
+        states = flower_node.PrivateStates(nodes.contexts[100 + i % 3].state)
+        on_node = states.get(i, 3, "cpu")
         assert equal(on_node.weights, kept.weights)
         assert equal(on_node.memory, kept.memory)
         assert run.private[i].weights == {}
@@ -232,7 +232,7 @@ def test_a_welcome_travels_until_a_visit_has_succeeded():
 
     nodes = Nodes(spoil=spoil, method="counts_on_its_welcome")
     run = nodes.run()
-    with pytest.warns(UserWarning, match=r"no answer in 0\.5 s"):
+    with pytest.warns(UserWarning, match=r"no reply in 0\.5 s"):
         fitted(run)
     told = {
         (letter.metadata.group_id, name)
@@ -242,10 +242,12 @@ def test_a_welcome_travels_until_a_visit_has_succeeded():
     }
     first = {("1", f"{i}.setup_reply") for i in range(5)}
     assert told == first | {("2", "0.setup_reply"), ("2", "3.setup_reply")}
-    shelf = flower_node.Shelf(nodes.contexts[100].state)
-    memory = shelf.get(3, 3, "cpu").memory
+    states = flower_node.PrivateStates(nodes.contexts[100].state)
+    memory = states.get(3, 3, "cpu").memory
     assert memory["visits"] == 3, "the node did make the visit that went unheard"
-    assert memory["total"] == run.federation.sizes.sum() + 3, "it was welcomed once"
+    assert memory["total"] == run.federation.sizes.sum() + 3, (
+        "the setup reply was added once"
+    )
 
 
 # ---- state by round -----------------------------------------------------------------
@@ -266,25 +268,27 @@ def test_a_round_that_is_asked_for_again_gives_the_same_answers():
             assert equal(message.upload, second[i][0].upload)
 
 
-def test_the_shelf_keeps_the_state_before_and_after_the_last_visit():
+def test_the_states_keeps_the_state_before_and_after_the_last_visit():
     def state(number):
         return PrivateState({"w": torch.tensor(number)}, {"m": torch.tensor([number])})
 
-    shelf = flower_node.Shelf(RecordDict())
-    assert shelf.latest(7, before=3) == flower_node.NEVER
-    shelf.keep(7, 3, state(3))
-    assert shelf.latest(7, before=3) == flower_node.NEVER, "round 3 again: from scratch"
-    assert not shelf.get(7, flower_node.NEVER, "cpu").memory
-    shelf.keep(7, 5, state(5))
-    shelf.keep(71, 4, state(4))
-    assert (shelf.latest(7, before=5), shelf.latest(7, before=6)) == (3, 5)
-    assert shelf.get(7, 5, "cpu").weights["w"] == 5
-    assert shelf.get(7, 3, "cpu").memory["m"] == 3
+    states = flower_node.PrivateStates(RecordDict())
+    assert states.latest(7, before=3) == flower_node.NEVER
+    states.keep(7, 3, state(3))
+    assert states.latest(7, before=3) == flower_node.NEVER, (
+        "round 3 again: from scratch"
+    )
+    assert not states.get(7, flower_node.NEVER, "cpu").memory
+    states.keep(7, 5, state(5))
+    states.keep(71, 4, state(4))
+    assert (states.latest(7, before=5), states.latest(7, before=6)) == (3, 5)
+    assert states.get(7, 5, "cpu").weights["w"] == 5
+    assert states.get(7, 3, "cpu").memory["m"] == 3
     with pytest.raises(ValueError, match=r"before round 3 is gone.*\[3, 5\]"):
-        shelf.latest(7, before=3)
-    shelf.keep(7, 5, None)
-    assert shelf.latest(7, before=9) == 3, "the visit that failed leaves no trace"
-    assert shelf.get(71, 4, "cpu").memory["m"] == 4, "other clients are left alone"
+        states.latest(7, before=3)
+    states.keep(7, 5, None)
+    assert states.latest(7, before=9) == 3, "a failed visit leaves no trace"
+    assert states.get(71, 4, "cpu").memory["m"] == 4, "other clients are left alone"
 
 
 def test_a_round_whose_state_is_gone_is_a_failure_of_that_client():
@@ -330,11 +334,15 @@ def silence(node, letter, reply):
     ("spoil", "absent", "reason"),
     [
         (error, [1, 4], "the disk is full"),
-        (silence, [1, 4], r"no answer in 0\.5 s"),
-        (without("1.weights"), [1], "without sense: KeyError"),
-        (without("4.size"), [4], "without sense: KeyError"),
+        (silence, [1, 4], r"no reply in 0\.5 s"),
+        (without("1.weights"), [1], "unreadable reply: KeyError"),
+        (without("4.size"), [4], "unreadable reply: KeyError"),
         (nonsense("1.upload", ConfigRecord()), [1], "must be arrays"),
-        (nonsense("1.size", ConfigRecord({"num_examples": "x"})), [1], "without sense"),
+        (
+            nonsense("1.size", ConfigRecord({"num_examples": "x"})),
+            [1],
+            "unreadable reply",
+        ),
         (nonsense("4.weights", ArrayRecord()), [4], "is missing"),
         (nonsense("9.failure", ConfigRecord({"reason": "?"})), [], None),
     ],
@@ -359,8 +367,8 @@ def test_a_visit_that_fails_on_its_node_leaves_no_trace_there():
     local = tiny("local", "fails_once")
     with pytest.warns(UserWarning, match="out of battery"):
         fitted(local, 2)
-    shelf = flower_node.Shelf(nodes.contexts[101].state)
-    on_node = shelf.get(1, shelf.latest(1, before=9), "cpu")
+    states = flower_node.PrivateStates(nodes.contexts[101].state)
+    on_node = states.get(1, states.latest(1, before=9), "cpu")
     assert equal(on_node.memory, local.private[1].memory)
     assert equal(on_node.weights, local.private[1].weights)
     assert_same(fitted(run, 1), fitted(local, 1))
@@ -371,7 +379,7 @@ def test_a_node_that_cannot_measure_leaves_gaps_and_a_warning():
         is_hit = node == 101 and letter.metadata.message_type == "evaluate"
         return Envelope(Error(1, "busy"), reply_to=letter) if is_hit else reply
 
-    with pytest.warns(UserWarning, match="client 4 unmeasured: busy"):
+    with pytest.warns(UserWarning, match="client 4 was not evaluated: busy"):
         run = fitted(Nodes(spoil=spoil, method="fedavg").run(), 1)
     measured = run.history.table().query("split == 'val' and metric == 'accuracy'")
     gaps = measured.groupby("client").value.apply(lambda values: values.isna().all())
@@ -385,7 +393,7 @@ def test_scores_of_another_length_are_refused():
             reply.content["0.scores"] = pack({"loss": one, "score": one})
         return reply
 
-    with pytest.warns(UserWarning, match="client 1 unmeasured.*values"):
+    with pytest.warns(UserWarning, match="client 1 was not evaluated.*values"):
         Nodes(spoil=spoil, method="fedavg").run().evaluate()
 
 
@@ -408,7 +416,7 @@ def test_an_empty_part_is_refused_before_anyone_is_asked():
     nodes = Nodes(method="fedavg")
     run = nodes.run()
     asked = len(nodes.sent)
-    empty = flower.Question(run.server.weights, run.federation.held_out, 1, "val")
+    empty = flower.Evaluation(run.server.weights, run.federation.held_out, 1, "val")
     with pytest.raises(ValueError, match="an empty part"):
         run.engine.evaluate([empty], 0)
     assert len(nodes.sent) == asked
@@ -433,7 +441,7 @@ def test_a_node_that_comes_late_is_found():
         return list(nodes.contexts)
 
     nodes.get_node_ids = ids
-    assert set(nodes.run(patience=20).engine.home) == set(range(5))
+    assert set(nodes.run(patience=20).engine.node_of) == set(range(5))
 
 
 def test_a_client_on_two_nodes_is_refused():
@@ -496,7 +504,7 @@ def test_the_outcome_is_written(tmp_path):
 
 
 def test_failures_are_values():
-    assert flower._answer(Failure("gone"), 0, None) == Failure("gone")
+    assert flower._read(Failure("gone"), 0, None) == Failure("gone")
 
 
 @pytest.mark.slow

@@ -19,9 +19,9 @@ import torch
 
 pytest.importorskip("flwr")
 
-from fedlab_support.engines.flower import leftovers
-from fedlab_support.engines.flower import on_one_machine as flower_local
-from fedlab_support.engines.flower.on_one_machine import Certificates, LocalFlower
+from fedlab_support.engines.flower import cleanup
+from fedlab_support.engines.flower import one_machine as flower_local
+from fedlab_support.engines.flower.one_machine import Certificates, LocalFlower
 from tests.flower_recipes import tiny
 
 RECIPE = "tests.flower_recipes:tiny"
@@ -75,7 +75,7 @@ def descendants() -> set[psutil.Process]:
 
 
 def assert_gone(flower, seen):
-    assert leftovers.marked(str(flower.folder)) == []
+    assert cleanup.marked(str(flower.folder)) == []
     assert alive(seen) == []
     assert not flower.folder.exists()
 
@@ -85,7 +85,7 @@ def test_processes_live_as_long_as_the_block_also_those_that_left_home(stand_ins
     before = descendants()
     with LocalFlower(nodes=2) as flower:
         assert set(flower.processes) == {"watch", "superlink", "node0", "node1"}
-        seen = leftovers.marked(str(flower.folder))
+        seen = cleanup.marked(str(flower.folder))
         assert any("sleep" in process.name() for process in seen), "its own session"
         assert len(seen) == 5
     assert_gone(flower, seen)
@@ -99,7 +99,7 @@ def test_a_run_without_an_outcome_says_what_its_log_says(stand_ins):
         with pytest.raises(RuntimeError, match=r"refused the command\n.*log of run1"):
             flower.run("refused:b")
         assert flower.processes["superlink"].poll() is None, "another run may follow"
-        seen = leftovers.marked(str(flower.folder))
+        seen = cleanup.marked(str(flower.folder))
     assert_gone(flower, seen)
 
 
@@ -112,7 +112,7 @@ def test_an_interrupt_ends_everything(stand_ins, monkeypatch):
         sleep(seconds)
 
     with LocalFlower(nodes=1) as flower:
-        seen = leftovers.marked(str(flower.folder))
+        seen = cleanup.marked(str(flower.folder))
         monkeypatch.setattr(flower_local.time, "sleep", interrupt_once)
         with pytest.raises(KeyboardInterrupt):
             flower.run("hangs:b")
@@ -124,7 +124,7 @@ def test_an_error_inside_the_block_ends_everything(stand_ins):
 
     def stumble():
         with flower:
-            seen.extend(leftovers.marked(str(flower.folder)))
+            seen.extend(cleanup.marked(str(flower.folder)))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -135,7 +135,7 @@ def test_an_error_inside_the_block_ends_everything(stand_ins):
 
 def test_a_superlink_that_dies_ends_the_run(stand_ins):
     with LocalFlower(nodes=1) as flower:
-        seen = leftovers.marked(str(flower.folder))
+        seen = cleanup.marked(str(flower.folder))
         threading.Timer(0.5, flower.processes["superlink"].kill).start()
         with pytest.raises(RuntimeError, match="SuperLink ended before the run"):
             flower.run("hangs:b")
@@ -198,7 +198,7 @@ def test_settings_survive_as_toml(value):
 def test_a_killed_python_leaves_nothing_running(stand_ins, tmp_path):
     code = f"""
 import time
-from fedlab_support.engines import flower_local
+from fedlab_support.engines.flower import one_machine as flower_local
 flower_local.sysconfig.get_path = lambda what: {str(tmp_path)!r}
 with flower_local.LocalFlower(nodes=2) as flower:
     print(flower.folder, flush=True)
@@ -207,14 +207,14 @@ with flower_local.LocalFlower(nodes=2) as flower:
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as python:
         folder = python.stdout.readline().strip()
-        seen = leftovers.marked(folder)
+        seen = cleanup.marked(folder)
         python.kill()
     assert len(seen) == 5
     end = time.monotonic() + 20
     while Path(folder).exists() and time.monotonic() < end:
         time.sleep(0.2)
     assert not Path(folder).exists()
-    assert leftovers.marked(folder) == [] and alive(seen) == []
+    assert cleanup.marked(folder) == [] and alive(seen) == []
 
 
 # ---- Flower itself ------------------------------------------------------------------
@@ -239,7 +239,7 @@ def running(nodes, **settings):
     before = descendants()
     with LocalFlower(nodes, **settings) as flower:
         yield flower
-        seen = set(leftovers.marked(str(flower.folder))) | (descendants() - before)
+        seen = set(cleanup.marked(str(flower.folder))) | (descendants() - before)
         assert len(seen) >= 3, "what must be gone was there"
     assert_gone(flower, seen)
 
@@ -307,7 +307,7 @@ def test_three_supernodes_find_the_same_weights_and_say_when_they_are_gone():
             node = psutil.Process(flower.processes[f"node{number}"].pid)
             for process in [*node.children(recursive=True), node]:
                 process.kill()
-        missing = r"2 s clients \[0, 1, 2, 3, 4\] have none; 0 SuperNodes answered"
+        missing = r"2 s clients \[0, 1, 2, 3, 4\] have none; 0 SuperNodes replied"
         with pytest.raises(RuntimeError, match=missing):
             flower.run(RECIPE, settings, patience=2)
 

@@ -223,12 +223,12 @@ class Tied(nn.Sequential):
 
 
 REFUSED = [
-    ({"method": FedDG()}, "FedDG says that its loss is not stackable"),
-    ({"method": FedSR()}, "FedSR says"),
-    ({"method": FPL()}, "FPL says"),
-    ({"method": FedMix()}, "FedMix says"),
-    ({"method": Silent()}, "Silent overrides loss and does not say"),
-    ({"method": Child()}, "Child overrides loss and does not say"),
+    ({"method": FedDG()}, "FedDG declares that its loss is not stackable"),
+    ({"method": FedSR()}, "FedSR declares"),
+    ({"method": FPL()}, "FPL declares"),
+    ({"method": FedMix()}, "FedMix declares"),
+    ({"method": Silent()}, "Silent overrides loss without declaring"),
+    ({"method": Child()}, "Child overrides loss without declaring"),
     ({"method": OwnWords()}, "OwnWords overrides client_broadcast"),
     ({"method": Probe(), "model": AwkwardNet}, "Probe overrides"),
     ({"model": partial(small_cnn, norm="batch")}, "'stages.0.1' is a BatchNorm"),
@@ -338,11 +338,11 @@ def test_networks_are_stacked_whatever_their_forward_pass_does(federation, model
 
 
 ODD = [
-    (Counting, "training changes 'seen', of which all clients share one"),
-    (Tracking, "training changes 'norm.running_mean'"),
-    (Centred, "has other gradients than where a client is alone"),
-    (Recurrent, "stacked, it ends in RuntimeError: "),
-    (Frozen, "nothing to train"),
+    (Counting, "training changes the buffer 'seen', which stacked clients share"),
+    (Tracking, "training changes the buffer 'norm.running_mean'"),
+    (Centred, "has other gradients than when a client trains alone"),
+    (Recurrent, "when stacked, it raises RuntimeError: "),
+    (Frozen, "no trainable parameters"),
 ]
 
 
@@ -356,7 +356,7 @@ def test_what_only_a_trial_shows_is_refused_with_the_reason(federation, model, r
 @pytest.mark.parametrize("engine", ["local", LocalEngine(1)])
 def test_only_auto_asks_whether_stacking_pays(federation, engine, monkeypatch):
     asked = []
-    for name in ("pays", "refusal"):
+    for name in ("is_faster", "refusal"):
         monkeypatch.setattr(engines, name, asked.append)
     Run(FedAvg(), federation, one_layer, engine=engine)
     assert asked == []

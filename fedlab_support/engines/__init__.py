@@ -1,20 +1,21 @@
-"""How a cohort is visited."""
+"""Engines: how the clients of a round are trained and evaluated."""
 
-from .contract import Answer, Engine, Failure, Job, Question
+from .contract import Engine, Evaluation, Failure, Job, TrainingResult
 from .faults import Faults, FaultyEngine
 from .local import LocalEngine
-from .stacked import StackedEngine, pays, refusal
+from .stackable import is_faster, refusal
+from .stacked import StackedEngine
 
 __all__ = [
-    "Answer",
     "Engine",
+    "Evaluation",
     "Failure",
     "Faults",
     "FaultyEngine",
     "Job",
     "LocalEngine",
-    "Question",
     "StackedEngine",
+    "TrainingResult",
     "open_engine",
 ]
 
@@ -22,11 +23,14 @@ __all__ = [
 def open_engine(
     engine: str | Engine, job: Job, workers: int | None, faults: Faults | None
 ) -> Engine:
-    """The engine of that name (or itself), opened for the job.
+    """Open an engine for a job.
 
-    engine: "local": worker threads that train one client at a time each;
-            "stacked": all clients at once, ValueError with the reason if they cannot;
-            "auto": stacked where that is possible and pays, else local.
+    engine:   "local": worker threads, each training one client at a time;
+              "stacked": all clients at once; ValueError gives the reason if impossible;
+              "auto": stacked where that is possible and faster, else local;
+              or an engine.
+    workers:  threads; one per core for "local" and one for "stacked" if None.
+    faults:   clients that fail on purpose.
     """
     if isinstance(engine, str):
         known = {"local": LocalEngine, "stacked": StackedEngine}
@@ -36,7 +40,7 @@ def open_engine(
                 "Flower, which builds the run from a recipe, see LocalFlower"
             )
         if engine == "auto":
-            engine = "stacked" if pays(job) and not refusal(job) else "local"
+            engine = "stacked" if is_faster(job) and not refusal(job) else "local"
         engine = known[engine](workers)
     if faults is not None:
         engine = FaultyEngine(engine, faults)

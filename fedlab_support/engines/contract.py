@@ -22,24 +22,26 @@ from ..training.settings import LocalTraining
 
 @dataclass(frozen=True)
 class Failure:
-    """A visit that did not succeed, and why."""
+    """A client that failed, and the reason."""
 
     reason: str
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """The visit that ended with ``error``."""
+        """The failure of a client whose training raised ``error``."""
         return cls(f"{type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
-    """Weights to be measured on samples.
+class Evaluation:
+    """A request to evaluate weights on samples.
 
-    ``client`` names whose samples these are, and ``part`` which of them ("train" or
-    "val"): an engine without the client's data passes the question on to who has it.
-    ``is_personal``: the client's private weights are used; where they are at hand they
-    lie in ``weights`` already.
+    weights:      with the client's private weights, where the server has these.
+    samples:      what to evaluate on.
+    client:       owner of the samples; None for test and held-out samples.
+    part:         which of its samples: "train" or "val". An engine without the client's
+                  data sends the request to the node that has them.
+    is_personal:  use the client's private weights.
     """
 
     weights: Tensors
@@ -51,7 +53,7 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """All that a visit needs beside the broadcast and the client's private state."""
+    """All that training needs besides the broadcast and the client's private state."""
 
     method: Any
     model: nn.Module  # as adapted, with its initial state
@@ -60,13 +62,13 @@ class Job:
     seed: int
     private_names: tuple[str, ...] = ()
     initial_private: Tensors = field(default_factory=dict)
-    deadline: float | None = None  # seconds that a visit may train
+    deadline: float | None = None  # seconds that a client may train
     privacy: Privacy | None = None
 
     def context(
         self, broadcast: Broadcast, client_id: int, memory: Tensors, cache: dict
     ):
-        """What the method will see of client ``client_id``; memory is copied."""
+        """The context that the method's hooks receive; memory is copied."""
         end = None if self.deadline is None else time.monotonic() + self.deadline
         return ClientContext(
             client=self.federation.client(client_id),
@@ -80,16 +82,16 @@ class Job:
         )
 
     def large_first(self, client_ids: Iterable[int]) -> list[int]:
-        """The sequence of visits: by number of samples, then by client."""
+        """Client numbers with the most samples first; ties by number."""
         sizes = self.federation.sizes
         return sorted(client_ids, key=lambda i: (-sizes[i], i))
 
     def load(self, learner: Learner, *trees: Tensors) -> None:
-        """Bring a worker's model to ``trees``, with nothing left of the last visit."""
+        """Load ``trees`` into a worker's model, over the initial private weights."""
         learner.load(self.initial_private, *trees)
 
     def protect(self, message: Message, received: Broadcast) -> Message:
-        """The message as it leaves the client: clipped and noisy where asked for."""
+        """The message that the client uploads: clipped and noisy if privacy is set."""
         if self.privacy is None:
             return message
         where = (received.round, message.client)
@@ -97,35 +99,35 @@ class Job:
         return self.privacy.protect(message, received.weights, noise)
 
 
-SetupUpload = tuple[Tensors, PrivateState] | Failure
-Answer = tuple[Message, PrivateState] | Failure
-"""What a client says, and what is kept for it (nothing, where it keeps that itself)."""
+SetupResult = tuple[Tensors, PrivateState] | Failure
+TrainingResult = tuple[Message, PrivateState] | Failure
+"""A message and the client's private state (empty if a node keeps it), or a Failure."""
 
 
 class Engine(Protocol):
-    """How a cohort is visited. Clients that fail answer with a :class:`Failure`."""
+    """Train and evaluate clients. A client that fails gives a :class:`Failure`."""
 
     holds_clients: bool
     """Whether clients' data and private state are in this process."""
 
     is_exact: bool
-    """Whether results are the local engine's to the last bit, not only to rounding."""
+    """Whether results equal the local engine's bit for bit, not only up to rounding."""
 
     job: Job
-    """What it has taken on last."""
+    """The job that was opened last."""
 
     def open(self, job: Job) -> None:
-        """Take on a job; ValueError says why this engine cannot do it."""
+        """Prepare for a job; ValueError gives the reason if that is impossible."""
 
     def client_setup(
         self, client_ids: Sequence[int], broadcast: Broadcast
-    ) -> dict[int, SetupUpload]:
-        """What each client says once, before round 1."""
+    ) -> dict[int, SetupResult]:
+        """The setup upload of each client, once before round 1."""
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
-    ) -> dict[int, Answer]:
-        """One visit to every client that has a broadcast."""
+    ) -> dict[int, TrainingResult]:
+        """Train every client that has a broadcast."""
 
-    def evaluate(self, questions: Sequence[Question], round: int) -> list[Scores]:
-        """Loss and score of every sample, for each question."""
+    def evaluate(self, requests: Sequence[Evaluation], round: int) -> list[Scores]:
+        """Loss and score of every sample, for each request."""

@@ -1,4 +1,4 @@
-"""Faults on purpose: clients that drop out, come late, or send nonsense."""
+"""Injected faults: clients that drop out, miss the deadline or upload bad values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.checks import Settings, setting
 from ..core.messages import Broadcast, Message
 from ..core.rng import numpy_stream
 from ..training.context import PrivateState
-from .contract import Answer, Engine, Failure, Job
+from .contract import Engine, Failure, Job, TrainingResult
 
 REASONS = {
     "drop": "dropped out (a fault on purpose)",
@@ -22,26 +22,22 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Faults(Settings):
-    """How likely a client of a round fails, and in which way; at most one a visit.
+    """Probabilities that a selected client fails in a round, in at most one way.
 
-    Who drops out or is late sends nothing and keeps nothing of the visit; such a client
-    is not visited at all. Who sends nonsense has trained, and keeps its private memory
-    as after any visit. All of them were sent the broadcast.
+    drop:       the client uploads nothing and does not train.
+    late:       the same, with the deadline as the reason.
+    nan:        it trains, and one uploaded value is NaN or infinite.
+    malformed:  it trains, and its message has one of the mistakes in WAYS.
 
-    Every fault is a function of the run's seed, the round and the client. Raises
-    ValueError for a probability outside 0…1 and for more than 1 together.
+    Every client receives the broadcast. Each fault is a function of the run's seed, the
+    round and the client. Raises ValueError for a probability outside 0…1 and for a sum
+    above 1.
     """
 
-    drop: float = setting(0.0, at_least=0, at_most=1)  # never answers
-    late: float = setting(  # stops at the deadline, as with Run(deadline=...)
-        0.0, at_least=0, at_most=1
-    )
-    nan: float = setting(  # one value of its weights or report is NaN or infinite
-        0.0, at_least=0, at_most=1
-    )
-    malformed: float = setting(  # one of WAYS: names, shapes, types, counts, senders
-        0.0, at_least=0, at_most=1
-    )
+    drop: float = setting(0.0, at_least=0, at_most=1)  # 0: no client drops out
+    late: float = setting(0.0, at_least=0, at_most=1)  # 0: no client is late
+    nan: float = setting(0.0, at_least=0, at_most=1)  # 0: all values are finite
+    malformed: float = setting(0.0, at_least=0, at_most=1)  # 0: all are well formed
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +48,7 @@ class Faults(Settings):
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def draw(self, seed: int, round: int, client: int) -> str:
-        """The name of this visit's fault, "" for none."""
+        """The name of the client's fault in this round, "" for none."""
         return self._draw(seed, round, client)[0]
 
     def _draw(self, seed: int, round: int, client: int):
@@ -63,9 +59,9 @@ class Faults(Settings):
         return (*names, "")[hit], rng
 
     def spoil(self, seed: int, round: int, message: Message):
-        """What the server gets in place of ``message``; its tensors stay as they are.
+        """The message that the server receives; ``message`` itself if it has no fault.
 
-        A message without a fault comes back itself.
+        Tensors of ``message`` are not changed.
         """
         fault, rng = self._draw(seed, round, message.client)
         if fault == "nan":
@@ -76,40 +72,40 @@ class Faults(Settings):
 
 
 class FaultyEngine:
-    """Another engine whose clients fail as ``faults`` say, once they train."""
+    """Wrap an engine so that clients fail in training with the given ``faults``."""
 
     def __init__(self, engine: Engine, faults: Faults):
         self.engine, self.faults = engine, faults
 
     def __getattr__(self, name: str):
-        if name == "engine":  # a copy has none yet
+        if name == "engine":  # while it is being copied
             raise AttributeError(name)
         return getattr(self.engine, name)
 
     def open(self, job: Job) -> None:
-        """Open the engine behind."""
+        """Open the wrapped engine."""
         self.seed = job.seed
         self.engine.open(job)
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
-    ) -> dict[int, Answer]:
-        """Visit who is there; spoil what the faulty ones say."""
+    ) -> dict[int, TrainingResult]:
+        """Train the clients that upload, and corrupt the messages of faulty ones."""
         seed, faults = self.seed, self.faults
         drawn = {i: faults.draw(seed, b.round, i) for i, b in broadcasts.items()}
-        there = {i: b for i, b in broadcasts.items() if drawn[i] not in REASONS}
-        answers = self.engine.train(there, private) if there else {}
-        absent = {i: Failure(REASONS[drawn[i]]) for i in broadcasts if i not in there}
+        present = {i: b for i, b in broadcasts.items() if drawn[i] not in REASONS}
+        results = self.engine.train(present, private) if present else {}
+        absent = {i: Failure(REASONS[drawn[i]]) for i in broadcasts if i not in present}
         spoiled = {
-            i: (faults.spoil(seed, there[i].round, answer[0]), answer[1])
-            for i, answer in answers.items()
-            if not isinstance(answer, Failure)
+            i: (faults.spoil(seed, present[i].round, result[0]), result[1])
+            for i, result in results.items()
+            if not isinstance(result, Failure)
         }
-        return answers | spoiled | absent
+        return results | spoiled | absent
 
 
 def with_nan(message: Message, rng: np.random.Generator) -> Message:
-    """One value of one floating tensor of weights or report is NaN, inf or -inf."""
+    """One value of one floating tensor of weights or upload is NaN, inf or -inf."""
     parts = {"weights": message.weights, "upload": message.upload}
     places = [
         (part, name)
@@ -127,11 +123,11 @@ WAYS = (
     *("missing name", "unknown name", "shape", "type", "no tensor"),
     *("no examples", "too many examples", "other sender", "no message"),
 )
-"""What may be wrong with a malformed message; the first five with a random weight."""
+"""Mistakes of a malformed message; the first five affect a randomly chosen weight."""
 
 
 def malformed(message: Message, way: str, rng: np.random.Generator):
-    """The message with one thing wrong, or something that is no message."""
+    """The message with one mistake, or an object that is not a message."""
     weights = dict(message.weights)
     name = list(weights)[rng.integers(len(weights))]
     value = weights.pop(name)

@@ -1,4 +1,4 @@
-"""Visit a cohort on this machine: one worker thread per core, one client at a time."""
+"""Train on this machine: one worker thread per core, each one client at a time."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from ..federation.samples import Samples
 from ..training.context import PrivateState
 from ..training.learner import Learner
 from ..training.loop import train_client
-from .contract import Answer, Failure, Job, Question, SetupUpload
+from .contract import Evaluation, Failure, Job, SetupResult, TrainingResult
 
 EVALUATION_VALUES, EVALUATION_BATCH = 125 * 28 * 28, 2000
-"""Values of pictures per batch on a CPU, what fits a core's cache; most samples."""
+"""Image values per batch that fit the cache of a core; most samples per batch."""
 
-SHORT = 3e-3
-"""Seconds of work for which a thread of its own does not pay: they share one lock."""
+SHORT_SECONDS = 3e-3
+"""Work shorter than this runs in the calling thread: threads would wait for the GIL."""
 
 CACHE_BYTES = 2_000_000_000
-"""What all clients' caches together may hold before the oldest are dropped."""
+"""Most bytes in the caches of all clients; then the least recently used are dropped."""
 
 
 class Caches:
-    """Every client's recomputable tensors; the longest unused go when too large."""
+    """Recomputable tensors of every client; drops the least recently used."""
 
     def __init__(self, limit: int = CACHE_BYTES):
         self.limit, self._held = limit, OrderedDict()
@@ -54,7 +54,7 @@ class Caches:
         return cache
 
     def trim(self) -> None:
-        """Drop empty caches, and the oldest until the limit holds."""
+        """Drop empty caches, and the least recently used until the limit holds."""
         sizes = {
             client: nbytes({k: v for k, v in cache.items() if isinstance(v, Tensor)})
             for client, cache in self._held.items()
@@ -69,10 +69,12 @@ class Caches:
 class LocalEngine:
     """Worker threads that share the data and hold one model each.
 
-    ``workers=1`` is the plain serial loop in the calling thread. Results do not depend
-    on the number: every visit and evaluation runs with one intra-op thread, and the
-    caller's setting is restored. PyTorch's kernels release the interpreter's lock, so
-    threads are as fast as processes, without copies.
+    workers:  number of threads; one per core if None. 1 is the plain serial loop in the
+              calling thread.
+
+    Results do not depend on the number of workers, because training and evaluation use
+    one intra-op thread each; the caller's setting is restored. PyTorch's kernels
+    release the GIL, so threads are as fast as processes and need no copies.
     """
 
     holds_clients, is_exact = True, True
@@ -85,7 +87,7 @@ class LocalEngine:
         self.caches = Caches()
 
     def open(self, job: Job) -> None:
-        """Take on a job: one copy of the model per worker.
+        """Prepare for a job: one copy of the model per worker.
 
         Raises ValueError for TF32 without a GPU.
         """
@@ -94,11 +96,11 @@ class LocalEngine:
             and job.federation.store.device.type != "cuda"
         ):
             raise ValueError(
-                "precision 'tf32' is an arithmetic of GPUs, found a run on the cpu; "
+                "precision 'tf32' needs a GPU, found a run on the cpu; "
                 "use precision='float32' or 'bf16', or device='cuda'"
             )
         self.job, self._seconds = job, {}
-        self.caches = Caches(self.caches.limit)  # another job's are of no use here
+        self.caches = Caches(self.caches.limit)  # caches of another job are useless
         keep_freed_memory()
         self._learners: queue.SimpleQueue = queue.SimpleQueue()
         for _ in range(self.workers):
@@ -106,11 +108,10 @@ class LocalEngine:
 
     def client_setup(
         self, client_ids: Sequence[int], broadcast: Broadcast
-    ) -> dict[int, SetupUpload]:
-        """What each client says once, before round 1, and what it keeps.
+    ) -> dict[int, SetupResult]:
+        """The setup upload and private state of each client, once before round 1.
 
-        Nothing needs to travel down for this: every client can build the initial
-        weights itself from the run's seed.
+        Nothing is sent to clients: each can build the initial weights from the seed.
         """
 
         def client_setup(learner: Learner, client_id: int):
@@ -118,26 +119,26 @@ class LocalEngine:
             self.job.load(learner, broadcast.weights)
             cache = self.caches.of(client_id)
             context = self.job.context(broadcast, client_id, {}, cache)
-            said = copies(self.job.method.client_setup(learner.eval(), context))
-            own = learner.copies(self.job.private_names)
-            kept = PrivateState(own, copies(context.memory))
+            upload = copies(self.job.method.client_setup(learner.eval(), context))
+            weights = learner.copies(self.job.private_names)
+            kept = PrivateState(weights, copies(context.memory))
             kept.refuse_nan()
-            return said, kept
+            return upload, kept
 
         return self._each(client_setup, client_ids)
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
-    ) -> dict[int, Answer]:
-        """Visit every client that has a broadcast; large clients start first."""
+    ) -> dict[int, TrainingResult]:
+        """Train every client that has a broadcast; large clients start first."""
 
         def train(learner: Learner, client_id: int):
             """One client on one worker."""
             job, broadcast = self.job, broadcasts[client_id]
-            own = private.get(client_id, PrivateState())
-            job.load(learner, broadcast.weights, own.weights)
+            state = private.get(client_id, PrivateState())
+            job.load(learner, broadcast.weights, state.weights)
             cache = self.caches.of(client_id)
-            context = job.context(broadcast, client_id, own.memory, cache)
+            context = job.context(broadcast, client_id, state.memory, cache)
             message, kept = train_client(
                 job.method, learner, context, job.seed, job.private_names
             )
@@ -146,32 +147,32 @@ class LocalEngine:
         with tf32(self.job):
             return self._each(train, self.job.large_first(broadcasts))
 
-    def evaluate(self, questions: Sequence[Question], round: int) -> list[Scores]:
-        """Loss and score of every sample, for each question.
+    def evaluate(self, requests: Sequence[Evaluation], round: int) -> list[Scores]:
+        """Loss and score of every sample, for each request.
 
         Raises ValueError when there is no sample to evaluate, and whatever the method's
         ``predict`` raises.
         """
-        if not all(len(question.samples) for question in questions):
+        if not all(len(request.samples) for request in requests):
             raise ValueError("expected samples to evaluate, found an empty part")
         size = evaluation_batch(self.job.federation)
-        is_shared = len(questions) == 1 and self.job.method.predicts_per_image
+        is_shared = len(requests) == 1 and self.job.method.predicts_per_image
         pieces = []
-        for number, question in enumerate(questions):
+        for number, request in enumerate(requests):
             shares = self.workers if is_shared else 1
-            share = -(-len(question.samples) // (size * shares)) * size
-            for start in range(0, len(question.samples), share):
+            share = -(-len(request.samples) // (size * shares)) * size
+            for start in range(0, len(request.samples), share):
                 pieces.append((number, start, start + share))
 
         def evaluate(learner: Learner, piece: tuple[int, int, int]) -> Scores:
             number, start, stop = piece
-            samples = questions[number].samples
-            self.job.load(learner, questions[number].weights)
+            samples = requests[number].samples
+            self.job.load(learner, requests[number].weights)
             part = Samples(samples.store, samples.rows[start:stop])
             return self._scores(learner.eval(), part, size, round, start // size)
 
-        found = self._each(evaluate, pieces, forgiving=False)
-        parts: list[list[Scores]] = [[] for _ in questions]
+        found = self._each(evaluate, pieces, keep_failures=False)
+        parts: list[list[Scores]] = [[] for _ in requests]
         for number, start, stop in pieces:
             parts[number].append(found[number, start, stop])
         return [
@@ -199,31 +200,31 @@ class LocalEngine:
         return Scores(*found)
 
     def _each(
-        self, function: Callable, items: Sequence, forgiving: bool = True
+        self, function: Callable, items: Sequence, keep_failures: bool = True
     ) -> dict:
         """``function(learner, item)`` for every item, on the workers.
 
-        ``forgiving``: an error of one visit stays with that visit, and Stopped ends all
-        of them once somebody asks for it; measuring goes on to its end.
+        keep_failures:  return the error of an item as its Failure, and check before
+                        each item whether the run was stopped; otherwise errors raise.
         """
         check = stop_check()
 
         def call(item):
-            """Borrow a model."""
-            if forgiving:
+            """Call the function with a free worker's model."""
+            if keep_failures:
                 check()
             learner, began = self._learners.get(), time.thread_time()
             try:
                 return function(learner, item)
             except Exception as error:
-                if not forgiving:
+                if not keep_failures:
                     raise
                 return Failure.of(error)
             finally:
                 self._learners.put(learner)
                 self._seconds[function.__name__] = time.thread_time() - began
 
-        is_short = self._seconds.get(function.__name__, SHORT) < SHORT
+        is_short = self._seconds.get(function.__name__, SHORT_SECONDS) < SHORT_SECONDS
         with one_intra_op_thread():
             if self.workers == 1 or len(items) == 1 or is_short:
                 results = [call(item) for item in items]
@@ -237,17 +238,17 @@ class LocalEngine:
 
 
 def one_intra_op_thread_here() -> None:
-    """One thread per operation of the calling thread, as long as it lives.
+    """Use one intra-op thread in the calling thread, until it ends.
 
-    PyTorch settles a new thread's number when it is first asked for, by what was set
-    last anywhere: so ask. A second team of threads would slow down all others, too.
+    PyTorch fixes the number of a new thread when it is first read, so we read it here.
+    More threads per worker would slow down all workers.
     """
     torch.set_num_threads(1)
     torch.get_num_threads()
 
 
 def evaluation_batch(federation: Federation) -> int:
-    """Samples per batch when nothing is trained."""
+    """Samples per batch in evaluation."""
     if federation.store.device.type != "cpu":
         return EVALUATION_BATCH
     values = math.prod(federation.data.image_shape)
@@ -255,16 +256,16 @@ def evaluation_batch(federation: Federation) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Ask the C library to keep what is freed: a step then meets no fresh pages.
+    """Let the C library reuse freed memory instead of returning it to the system.
 
-    And to keep it in two places, not in one for every thread that ever trained. A
-    setting of the whole process, of glibc only; elsewhere nothing happens.
+    Training steps then cause no page faults. Two arenas suffice; by default every
+    thread would have its own. Affects the whole process; glibc only.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return
-    # as malloc.h numbers them
+    # constants of malloc.h
     trim_threshold, top_pad, mmap_threshold, arena_max = -1, -2, -3, -8
     mallopt(mmap_threshold, 2**30)
     mallopt(trim_threshold, 2**30)
@@ -274,7 +275,7 @@ def keep_freed_memory() -> None:
 
 @contextmanager
 def tf32(job: Job) -> Iterator[None]:
-    """On a GPU, products of float32 matrices as the job's precision says."""
+    """On a GPU, set the precision of float32 matrix products that the job asks for."""
     parts = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
     before = [part.fp32_precision for part in parts]
     is_gpu = job.federation.store.device.type == "cuda"
@@ -290,9 +291,12 @@ def tf32(job: Job) -> Iterator[None]:
 
 @dataclass
 class _Threads:
-    """The process's setting before the first of all blocks that are running.
+    """State of all `intra_op_threads` blocks of the process.
 
-    ``own``: each thread's setting in the block that it is in.
+    lock:    protects `inside` and `before`.
+    own:     the setting of each thread in its innermost block.
+    inside:  number of blocks that are running.
+    before:  the setting before the first of them.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -306,11 +310,11 @@ _THREADS = _Threads()
 
 @contextmanager
 def intra_op_threads(num: int) -> Iterator[None]:
-    """``num`` threads per operation inside the block; the caller's setting comes back.
+    """Use ``num`` intra-op threads inside the block, then restore the setting.
 
-    Blocks may overlap in several threads: each leaves with the setting that held before
-    the first of them, or with that of the block around it. The engine's own threads set
-    one for themselves.
+    Blocks of several threads may overlap: each restores the setting of the block around
+    it or, without one, the setting before the first block. Worker threads set their own
+    number.
     """
     around = getattr(_THREADS.own, "num", None)
     with _THREADS.lock:
@@ -329,4 +333,4 @@ def intra_op_threads(num: int) -> Iterator[None]:
 
 
 one_intra_op_thread = partial(intra_op_threads, 1)
-"""What visits and evaluations run under: results do not depend on the workers."""
+"""Used for training and evaluation, so that results do not depend on the workers."""

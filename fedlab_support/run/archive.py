@@ -78,20 +78,20 @@ def _history(content: bytes) -> History:
 
 
 def keep(history: History, made_by: str, home: Path) -> None:
-    """Write a finished run and its settings into one file, which appears whole.
+    """Write a finished run and its settings into one file.
 
-    The bytes depend on nothing but the arguments, so a file under version control does
-    not change when it is written again.
+    The file appears only when it is complete. Its bytes depend only on the arguments,
+    so a file under version control does not change when it is written again.
     """
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".unfinished_") as made:
         tables = Path(made) / "run"
         history.save(tables)
         (tables / "made_by.json").write_text(made_by, encoding="utf-8")
-        with ZipFile(whole := Path(made) / home.name, "w", ZIP_LZMA) as file:
+        with ZipFile(complete := Path(made) / home.name, "w", ZIP_LZMA) as file:
             for table in sorted(tables.iterdir()):
                 file.writestr(ZipInfo(table.name), table.read_bytes(), ZIP_LZMA)
-        whole.replace(home)
+        complete.replace(home)
 
 
 def pack(place: str | Path) -> int:

@@ -1,12 +1,12 @@
-"""Checkpoints: a run as it stands after a round, on disk whole or not at all.
+"""Checkpoints: save the state of a run after a round, and continue from it.
 
-A folder belongs to one run. Every saved round is one safetensors file whose name ends
-in a hash of its content, so that damage is seen; the last two whole ones are kept.
+A folder belongs to one run. Every saved round is one safetensors file that is replaced
+in one step; its name ends in a hash of its content, which reveals damage. The last two
+undamaged files are kept.
 
-Random state needs no place of its own: every stream is a function of (seed, purpose,
-round, client), so the seed, which every checkpoint is compared by, and the number of
-rounds completed are all of it. Code is not compared: delete the folder after changing a
-method or a model.
+Random state is not saved: every stream is a function of (seed, purpose, round, client),
+so the seed and the number of completed rounds determine it. Code is not compared:
+delete the folder after changing a method or a model.
 """
 
 from __future__ import annotations
@@ -40,21 +40,24 @@ FORMAT = 1
 """Changes when files of an older version can no longer be read."""
 
 UNFINISHED = ".unfinished_"
-"""How the name of a file begins that is still being written."""
+"""Prefix of the name of a file that is still being written."""
 
 MACHINE = ("device", "torch")
-"""Where and with what it ran: a difference here is worth a warning only."""
+"""Settings of the machine: a difference causes only a warning."""
 
 ROWS = ("measured", "traffic", "absences")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that the next round of a run depends on, and its record so far.
+    """The state that the next round of a run depends on, and its history so far.
 
-    - ``server``: round, weights, shared, memory, and which weights are parameters.
-    - ``private``, ``reports``: by client; what it keeps, and what it said last.
-    - ``clients``: (K,) those still in the run; ``times_chosen``: (number of clients,).
+    server:        round, weights, shared, memory, and which weights are parameters.
+    private:       private state of each client.
+    reports:       last accepted upload of each client.
+    clients:       clients that are still in the run, (K,).
+    times_chosen:  how often each client was selected, (number of clients,).
+    history:       the tables so far.
     """
 
     server: Server
@@ -66,11 +69,11 @@ class Snapshot:
 
     @classmethod
     def of(cls, run) -> Snapshot:
-        """How ``run`` stands after a round; nothing is copied."""
+        """The state of ``run`` after a round; nothing is copied."""
         return cls(**{name: getattr(run, name) for name in cls.__dataclass_fields__})
 
-    def bring_back(self, run) -> None:
-        """Put ``run`` where this one stood; its ``messages`` are not kept."""
+    def restore(self, run) -> None:
+        """Set ``run`` to this state; its ``messages`` are not saved."""
         for name in self.__dataclass_fields__:
             if name != "history":
                 setattr(run, name, getattr(self, name))
@@ -83,16 +86,18 @@ class Snapshot:
 # ---- a run and its folder -----------------------------------------------------------
 @contextmanager
 def keeping(run, folder: str | Path | None, every: int) -> Iterator[Callable]:
-    """Bring ``run`` to the newest checkpoint; inside the block ``keep()`` saves.
+    """Restore ``run`` from its newest checkpoint, and save new ones inside the block.
 
-    - ``folder``: of this run alone; None brings and saves nothing.
-    - ``keep(is_last)`` saves when the round is a multiple of ``every``, or the last.
+    folder:  used by this run only; None restores and saves nothing.
+    every:   rounds between checkpoints.
+    Yields ``keep(is_last)``, which saves when the round is a multiple of ``every`` or
+    the last.
 
-    Only a run without rounds is brought forward; how far stands in
-    ``run.rounds_restored``. Raises ValueError, and changes nothing in the run, when the
-    folder holds another run's checkpoints, only damaged ones, or one that is ahead of a
-    run that has made rounds; when the run cannot be told from others, or its clients
-    keep their state elsewhere. BlockingIOError: another run is using the folder.
+    Only a run without rounds is restored; ``run.rounds_restored`` counts its rounds.
+    Raises ValueError, without changing the run, when the folder holds checkpoints of
+    another run, only damaged ones, or one ahead of a run that has made rounds; when the
+    run's settings do not identify it, or the engine does not hold the clients' private
+    state. Raises BlockingIOError when another run uses the folder.
     """
     if folder is None:
         yield lambda is_last: None
@@ -114,13 +119,13 @@ def keeping(run, folder: str | Path | None, every: int) -> Iterator[Callable]:
                     f"this run has made {run.server.round} of its own; give the "
                     "checkpoint to the first fit of a run, or another folder to this"
                 )
-            found.bring_back(run)
+            found.restore(run)
             run.rounds_restored = found.server.round
         yield keep
 
 
 def _made_by(run) -> dict:
-    """What tells a run from others; refuses what no checkpoint can bring back."""
+    """The settings that identify a run; ValueError if it cannot be restored."""
     if not run.engine.holds_clients:
         raise ValueError(
             "a checkpoint holds what clients keep, which this engine leaves with them; "
@@ -139,10 +144,10 @@ def _made_by(run) -> dict:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Keep others out of ``folder`` inside the block; a killed process lets go of it.
+    """Lock ``folder`` inside the block; the lock of a killed process is released.
 
-    Raises BlockingIOError when somebody else has it, OSError when nothing can be
-    written there. On file systems without locks nobody is kept out.
+    Raises BlockingIOError when another process holds the lock, OSError when the folder
+    is not writable. On file systems without locks nothing is locked.
     """
     with _claim_file(folder) as file:
         try:
@@ -161,7 +166,7 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def _claim_file(folder: Path) -> TextIO:
-    """Opened in a folder that whoever has it may be about to remove."""
+    """Open the lock file; retry if the folder is removed at the same time."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
@@ -170,11 +175,11 @@ def _claim_file(folder: Path) -> TextIO:
 
 # ---- files --------------------------------------------------------------------------
 def save(folder: Path, made_by: dict, snapshot: Snapshot) -> Path:
-    """Write one checkpoint; killed at any moment, those before it stay as they are.
+    """Write one checkpoint; if the process is killed, older ones stay unchanged.
 
-    ``made_by``: JSON values that ``load`` compares. What killed processes left half
-    written is removed, and all but the last two whole checkpoints. Raises OSError, with
-    the older ones untouched, when the file cannot be written.
+    made_by:  JSON values that ``load`` compares.
+    Removes unfinished files, and all but the last two undamaged checkpoints. Raises
+    OSError when the file cannot be written; older checkpoints stay unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(f"{UNFINISHED}*"):
@@ -206,11 +211,11 @@ def save(folder: Path, made_by: dict, snapshot: Snapshot) -> Path:
 
 
 def load(folder: Path, made_by: dict, device="cpu") -> Snapshot | None:
-    """The newest whole checkpoint, or None when ``folder`` holds none at all.
+    """The newest undamaged checkpoint, or None when ``folder`` holds none at all.
 
-    Damaged ones are passed over with a warning. Tensors come back to the last bit, in
-    their memory layout, those of an accelerator on ``device``. Raises ValueError when
-    all are damaged, or when ``made_by`` differs: each such entry is named.
+    Damaged ones are skipped with a warning. Tensors are restored bit for bit in their
+    memory layout, those of an accelerator on ``device``. Raises ValueError when all are
+    damaged or when ``made_by`` differs; the message lists the differences.
     """
     saved = _saved(folder)
     for path in saved:
@@ -241,7 +246,7 @@ def _hash(content: bytes) -> str:
 
 
 def _read(path: Path) -> bytes:
-    """What was written; ValueError when it is something else."""
+    """The content of a file; ValueError when its hash differs."""
     content = path.read_bytes()
     if not path.stem.endswith(found := _hash(content)):
         raise ValueError(
@@ -291,20 +296,20 @@ def _refuse_another(path: Path, there: dict, here: dict) -> None:
 
 # ---- content ------------------------------------------------------------------------
 def _trees(snapshot: Snapshot) -> dict[str, Tensors]:
-    """Every dictionary of tensors, under a name of its own."""
+    """Every dictionary of tensors, by a unique name."""
     server = snapshot.server
     trees = {name: getattr(server, name) for name in ("weights", "shared", "memory")}
     for i, kept in snapshot.private.items():
         trees[f"private/{i}/weights"] = kept.weights
         trees[f"private/{i}/memory"] = kept.memory
-    return trees | {f"reports/{i}": said for i, said in snapshot.reports.items()}
+    return trees | {f"reports/{i}": upload for i, upload in snapshot.reports.items()}
 
 
 def _serialised(made_by: dict, snapshot: Snapshot) -> bytes:
-    """Tensors as safetensors has them; all else is JSON, one more tensor of bytes.
+    """Serialise as safetensors; all other values are JSON in one tensor of bytes.
 
-    safetensors wants contiguous tensors that share nothing, and sorts them: the order
-    of names, strides (channels-last) and devices go to the JSON part.
+    safetensors needs contiguous tensors that share no memory, and sorts them, so the
+    JSON part holds the order of names, the strides (channels-last) and the devices.
     """
     tensors, trees = {}, {}
     for tree, named in _trees(snapshot).items():

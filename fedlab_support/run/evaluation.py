@@ -1,4 +1,4 @@
-"""Every split of a federation, measured: one evaluation loop for all methods."""
+"""Evaluate every split of a federation: one loop for all methods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from ..core.history import PERSONAL
 from ..core.messages import Tensors
 from ..core.metrics import Scores, per_group, task
-from ..engines import Engine, Question
+from ..engines import Engine, Evaluation
 from ..federation.federation import Federation
 from ..federation.samples import Samples
 
@@ -27,18 +27,22 @@ def measure(
 ) -> Iterator[Row]:
     """Yield scores and losses of the current weights.
 
-    - ``test`` and ``held_out``: over all samples and per domain, with the weights of a
-      client never seen, ``state_of(None)``. Where clients predict with weights of their
-      own, and the engine has them, ``personal_…`` on top: a domain on which one client
-      alone trains, by that client; over all samples, if every domain is such a one.
-    - ``val``: per client of ``client_ids``, which ascend, on what it keeps back, with
-      the weights that it uses; where these are its own the metric is ``personal_…``.
+    client_ids:   clients that are still in the run, ascending.
+    state_of:     weights to predict with, by client; None for a new client.
+    is_personal:  clients predict with private weights; metrics that use these are named
+                  ``personal_…``.
+
+    The splits ``test`` and ``held_out`` are evaluated over all samples and per domain,
+    as a new client predicts. If ``is_personal`` and the engine has the private weights,
+    each test domain that only one client trains on is also evaluated by that client,
+    and all test samples together if every domain is such a domain. The split ``val`` is
+    each client's validation share, evaluated with the weights that this client uses.
     """
     metric = task(federation.data.task).metric
     for split in ("test", "held_out"):
         samples: Samples = getattr(federation, split)
         if len(samples):
-            (scores,) = engine.evaluate([Question(state_of(None), samples)], round)
+            (scores,) = engine.evaluate([Evaluation(state_of(None), samples)], round)
             for what, value in scores.means(metric):
                 yield split, what, value, "", -1
             names = federation.data.domain_names
@@ -47,13 +51,13 @@ def measure(
     metric = PERSONAL + metric if is_personal else metric
     if is_personal and engine.holds_clients:
         parts = (engine, federation, client_ids, state_of)
-        yield from _at_home(*parts, round, metric)
+        yield from _by_only_client(*parts, round, metric)
     owners = federation.with_val
     place = np.searchsorted(client_ids, owners).clip(max=len(client_ids) - 1)
     clients = [federation.client(i) for i in owners[client_ids[place] == owners]]
     if clients and (is_personal or not engine.holds_clients):
-        questions = [
-            Question(
+        requests = [
+            Evaluation(
                 state_of(client.id if is_personal else None),
                 client.val,
                 client.id,
@@ -62,11 +66,11 @@ def measure(
             )
             for client in clients
         ]
-        found = engine.evaluate(questions, round)
+        found = engine.evaluate(requests, round)
     elif clients:
         rows = [client.val.rows for client in clients]
         whole = Samples(federation.store, np.concatenate(rows))
-        (scores,) = engine.evaluate([Question(state_of(None), whole)], round)
+        (scores,) = engine.evaluate([Evaluation(state_of(None), whole)], round)
         found = _split(scores, [len(row) for row in rows])
     else:
         found = []
@@ -75,23 +79,25 @@ def measure(
             yield "val", what, value, "", client.id
 
 
-def _at_home(
+def _by_only_client(
     engine, federation, client_ids, state_of, round, metric: str
 ) -> Iterator[Row]:
-    """Test samples as those predict who train on their domain."""
+    """Test domains that only one client trains on, as this client predicts."""
     test, names = federation.test, federation.data.domain_names
     present = set(client_ids.tolist())
-    homes = {
+    samples_of = {
         domain: Samples(test.store, test.rows[test.domain == domain])
         for domain in np.unique(test.domain).tolist()
         if federation.homes.get(domain) in present
     }
-    questions = [Question(state_of(federation.homes[d]), homes[d]) for d in homes]
-    found = engine.evaluate(questions, round) if questions else []
-    for domain, scores in zip(homes, found, strict=True):
+    requests = [
+        Evaluation(state_of(federation.homes[d]), samples_of[d]) for d in samples_of
+    ]
+    found = engine.evaluate(requests, round) if requests else []
+    for domain, scores in zip(samples_of, found, strict=True):
         value = scores.score.mean(dtype=np.float64)
         yield "test", metric, value, names[domain], -1
-    if sum(map(len, homes.values())) == len(test) > 0:
+    if sum(map(len, samples_of.values())) == len(test) > 0:
         every = np.concatenate([scores.score for scores in found])
         yield "test", metric, every.mean(dtype=np.float64), "", -1
 

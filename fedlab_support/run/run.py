@@ -28,7 +28,7 @@ from ..core.messages import (
 from ..core.metrics import Scores
 from ..core.naming import name_of
 from ..core.rng import numpy_stream, sequence
-from ..engines import Engine, Failure, Faults, Job, Question, open_engine
+from ..engines import Engine, Evaluation, Failure, Faults, Job, open_engine
 from ..engines.local import one_intra_op_thread
 from ..federation.federation import Federation
 from ..federation.samples import Samples
@@ -41,8 +41,8 @@ from ..training.privacy import Privacy
 from ..training.settings import LocalTraining
 from .checkpoint import keeping
 from .evaluation import measure
-from .summary import describe, headline, in_words
-from .traffic import record_query
+from .summary import as_text, describe, latest_score
+from .traffic import record_loss_query
 from .upload_validation import accepted_messages, accepted_setup_uploads
 
 if TYPE_CHECKING:
@@ -55,21 +55,28 @@ _BUILDING = threading.Lock()
 class Run:
     """One method on one federation, round by round.
 
-    - ``method``: a :class:`FedAvg` or one of its children.
-    - ``model``: a factory, called with (image shape (C, H, W), number of classes).
-    - ``select``: who takes part, ``(roster, rng) -> client numbers``; all by default.
-    - ``seed``: with it, every number is the same again, on one kind of CPU.
-    - ``evaluate_every``: rounds between evaluations; the last of a fit is always one.
-    - ``engine``: how clients are visited (see ``engines.open_engine``).
-    - ``min_clients``: with fewer messages that can be used, the weights stay.
-    - ``deadline``: seconds that a visit may train; who takes longer is left out.
-    - ``faults``: clients that fail on purpose. ``privacy``: noise on every message.
+    method:          a :class:`FedAvg` or a subclass.
+    federation:      the clients, and the splits to evaluate on.
+    model:           a factory, called with the image shape (C, H, W) and the number of
+                     classes.
+    training:        settings of local training; the defaults of LocalTraining if None.
+    select:          which clients participate, ``(roster, rng) -> client numbers``; all
+                     by default.
+    seed:            runs with equal seeds give equal numbers on one kind of CPU.
+    workers:         threads of the engine; one per core if None.
+    device:          "cpu" or "cuda".
+    evaluate_every:  rounds between evaluations; the last round of a fit is evaluated.
+    name:            how tables and figures call the run; method and seed by default.
+    engine:          how clients are trained (see ``engines.open_engine``).
+    min_clients:     with fewer accepted messages the server keeps its weights.
+    deadline:        seconds that a client may train; slower clients are left out.
+    faults:          clients that fail on purpose.
+    privacy:         clipping and noise on every message.
 
-    Everything that can be checked is checked here, before any training: ValueError
-    says what was expected, what came, and what to do.
+    Raises ValueError before any training for everything that can be checked here.
 
-    After each round look at ``messages`` (what clients said), ``wire``, ``history``,
-    ``server`` and ``model``.
+    After each round, ``messages`` (accepted uploads), ``wire``, ``history``, ``server``
+    and ``model`` show the result.
     """
 
     def __init__(
@@ -129,7 +136,7 @@ class Run:
         label = name or f"{method.label}, seed {seed}"
         self.history = History(label, method.label, self.seed, held_out)
         self.has_started, self.must_measure = False, True
-        self.rounds_restored = 0  # by a checkpoint, and not yet asked for by a fit
+        self.rounds_restored = 0  # from a checkpoint, not yet counted by a fit
 
     def _build(self, factory) -> nn.Module:
         """The adapted model, drawn from the run's own stream for initial weights."""
@@ -156,16 +163,16 @@ class Run:
     ) -> History:
         """Run ``rounds`` more rounds and measure after the last.
 
-        - ``checkpoint``: a folder of this run's own, written after every ``every``
-          rounds and after the last. A run without rounds begins where the newest in it
-          stands, and those rounds count as rounds of this ``fit``, then of later ones:
-          a script that was killed and is started again ends where it would have. With
-          fewer rounds than lie there nothing is trained, and the run stands at those.
-          A checkpoint holds the weights, the clients' memories and the whole history.
+        progress:    show a progress bar.
+        checkpoint:  a folder that only this run uses; None saves nothing. A checkpoint
+                     holds the weights, the clients' memories and the whole history. A
+                     new run continues from the newest one, whose rounds count towards
+                     ``rounds``: a script that was killed can simply be started again.
+                     If the checkpoint has more rounds, nothing is trained.
+        every:       rounds between checkpoints; the last round is always saved.
 
-        Stopped and continued, by an interrupt, by a second call or by a kill, a run
-        gives the same numbers as one that was not. For checkpoints that are refused see
-        ``checkpoint.keeping``.
+        A run that was interrupted and continued gives the same numbers as one that was
+        not. For checkpoints that are refused see ``checkpoint.keeping``.
         """
         if rounds < 1:
             raise ValueError(f"rounds must be at least 1, found {rounds}")
@@ -177,16 +184,16 @@ class Run:
                 for done in range(past + 1, rounds + 1):
                     self.step(evaluate=done == rounds or None)
                     keep(done == rounds)
-                    bar.set_postfix_str(headline(self))
+                    bar.set_postfix_str(latest_score(self))
                     bar.update()
         return self.history
 
     @one_intra_op_thread()
     def step(self, evaluate: bool | None = None) -> Run:
-        """One round. If it is interrupted, the run stays as it was before it.
+        """Run one round. If it is interrupted, the run stays as it was before.
 
-        ``evaluate``: measure afterwards; None decides by ``evaluate_every``. If that is
-        interrupted, it is made up for before the next round.
+        evaluate:  evaluate afterwards; None decides by ``evaluate_every``. An
+                   interrupted evaluation is repeated before the next round.
         """
         if self.engine.job is not self.job:
             raise RuntimeError("the engine has another run's job; make one for each")
@@ -199,18 +206,18 @@ class Run:
         cohort = self._cohort(self.select(self._roster(record), rng))
         round, weights = self.server.round + 1, self.server.weights
         if not self.method.overrides("client_broadcast"):
-            told = Broadcast(round, weights, self.server.shared)
-            broadcasts = dict.fromkeys(cohort, told)
+            broadcast = Broadcast(round, weights, self.server.shared)
+            broadcasts = dict.fromkeys(cohort, broadcast)
         else:
             client_broadcast = partial(self.method.client_broadcast, self.server)
             broadcasts = {
                 i: Broadcast(round, weights, client_broadcast(i)) for i in cohort
             }
         self.messages = []
-        answers = self.engine.train(broadcasts, self.private)
-        messages = accepted_messages(self.job, broadcasts, answers, record, self.faults)
+        results = self.engine.train(broadcasts, self.private)
+        messages = accepted_messages(self.job, broadcasts, results, record, self.faults)
         server = self._aggregate(messages, record)
-        private = {i: a[1] for i, a in answers.items() if not isinstance(a, Failure)}
+        private = {i: r[1] for i, r in results.items() if not isinstance(r, Failure)}
         record.add(server.round, "cost", "seconds", time.perf_counter() - began)
 
         self.server, self.messages = server, messages
@@ -226,59 +233,59 @@ class Run:
         return self
 
     def show_weights(self) -> None:
-        """Let ``model`` hold the weights of a client never seen."""
+        """Load into ``model`` the weights that a new client would use."""
         self._shown.eval()
         self._shown.load(self._state_of(None))
 
     def _start(self) -> None:
-        """Once, before round 1: clients introduce themselves and are welcomed."""
+        """Exchange the setup uploads and replies, once before round 1."""
         method, record = self.method, self.history.empty()
-        said: dict[int, Tensors] = {int(i): {} for i in self.clients}
+        uploads: dict[int, Tensors] = {int(i): {} for i in self.clients}
         private: dict[int, PrivateState] = {}
         if method.overrides("client_setup"):
             broadcast = Broadcast(0, self.server.weights)
-            answers = self.engine.client_setup(list(said), broadcast)
-            said = accepted_setup_uploads(self.job, answers, record)
-            private = {i: answers[i][1] for i in said}
-        if not said:
+            results = self.engine.client_setup(list(uploads), broadcast)
+            uploads = accepted_setup_uploads(self.job, results, record)
+            private = {i: results[i][1] for i in uploads}
+        if not uploads:
             raise RuntimeError(
-                "expected at least one client in the run, every introduction was "
+                "expected at least one client in the run, every setup upload was "
                 f"refused; the last: {record.absences[-1][-1]}"
             )
-        pooled = method.server_setup(said)
+        memory = method.server_setup(uploads)
         if method.overrides("setup_reply"):
-            for i in said:
-                told = copies(method.setup_reply(pooled, i))
-                private.setdefault(i, PrivateState()).memory.update(told)
-                record.add_wire(0, i, "down", setup_reply=nbytes(told))
-        self.clients = np.array(sorted(said), dtype=np.int64)
-        self.server = replace(self.server, memory=pooled)
+            for i in uploads:
+                reply = copies(method.setup_reply(memory, i))
+                private.setdefault(i, PrivateState()).memory.update(reply)
+                record.add_wire(0, i, "down", setup_reply=nbytes(reply))
+        self.clients = np.array(sorted(uploads), dtype=np.int64)
+        self.server = replace(self.server, memory=memory)
         self.private, self.has_started = private, True
         self.history.extend(record)
 
     def _roster(self, record: History) -> Roster:
-        def ask_loss(ids: Sequence[int]) -> dict[int, float]:
+        def query_losses(ids: Sequence[int]) -> dict[int, float]:
             """Mean training loss of the current weights, per client."""
             if self.job.privacy is not None:
                 raise ValueError(
                     f"a loss is not protected by {self.job.privacy}; choose a "
-                    "selection that asks clients nothing, as in uniform(10)"
+                    "selection that needs no losses, as in uniform(10)"
                 )
             ids, client = [int(i) for i in ids], self.federation.client
             weights = self._state_of(None)
-            questions = [Question(weights, client(i).train, i, "train") for i in ids]
-            scores = self.engine.evaluate(questions, self.server.round)
+            requests = [Evaluation(weights, client(i).train, i, "train") for i in ids]
+            scores = self.engine.evaluate(requests, self.server.round)
             losses = [float(s.loss.mean(dtype=np.float64)) for s in scores]
-            record_query(record, self.server, dict(zip(ids, losses, strict=True)))
+            record_loss_query(record, self.server, dict(zip(ids, losses, strict=True)))
             return dict(zip(ids, losses, strict=True))
 
         sizes = self._of_clients(self.federation.sizes)
         chosen = self._of_clients(self.times_chosen)
-        lasting = partial(numpy_stream, self.seed, "select", 0)
-        return Roster(self.clients, sizes, chosen, self.reports, ask_loss, lasting)
+        stream = partial(numpy_stream, self.seed, "select", 0)
+        return Roster(self.clients, sizes, chosen, self.reports, query_losses, stream)
 
     def _of_clients(self, column: np.ndarray) -> np.ndarray:
-        """The entries of the run's clients, not to be written to."""
+        """The entries of the run's clients, read-only."""
         is_whole = len(self.clients) == len(column)
         entries = column.view() if is_whole else column[self.clients]
         entries.flags.writeable = False
@@ -295,7 +302,7 @@ class Run:
         return cohort
 
     def _aggregate(self, messages: list[Message], record: History) -> Server:
-        """The next server; with too few messages left it stays as it was."""
+        """The next server; with too few accepted messages its weights stay."""
         server = self.server
         if len(messages) < self.min_clients:
             found = f"{len(messages)} of at least {self.min_clients} messages"
@@ -311,7 +318,7 @@ class Run:
 
     # ---- measurement ----------------------------------------------------------------
     def evaluate(self) -> None:
-        """Measure the server's weights on every split and note it in the history."""
+        """Evaluate the server's weights on every split and record it in the history."""
         round, method = self.server.round, self.method
         is_personal = bool(self.job.private_names) and method.predicts_personally
         parts = (self.engine, self.federation, self.clients, self._state_of)
@@ -320,34 +327,33 @@ class Run:
         self.must_measure = False
 
     def scores(self, samples: Samples, client_id: int | None = None) -> Scores:
-        """Loss and score of each of ``samples`` (N,), as client ``client_id`` predicts.
+        """Loss and score of each of ``samples`` (N,) with one client's weights.
 
-        None is a client never seen.
+        client_id:  None evaluates the weights that a new client would use.
         """
         state = self._state_of(client_id)
-        questions = [Question(state, samples)]
-        return self.engine.evaluate(questions, self.server.round)[0]
+        return self.engine.evaluate([Evaluation(state, samples)], self.server.round)[0]
 
     def _state_of(self, client_id: int | None) -> Tensors:
         own = self.private.get(client_id, PrivateState()).weights
         return self.method.evaluation_state(self.server, own, client_id)
 
-    # ---- looking --------------------------------------------------------------------
+    # ---- inspection -----------------------------------------------------------------
     @property
     def wire(self) -> pd.DataFrame:
-        """What crossed the wire: run, round, client, direction, part, bytes."""
+        """Bytes sent: columns run, round, client, direction, part, bytes."""
         return self.history.wire()
 
     def describe(self) -> dict:
-        """What made this run, as JSON values: two runs with the same are the same."""
+        """The settings of the run as JSON values; equal runs have equal settings."""
         return describe(self)
 
     def __repr__(self) -> str:
-        return in_words(self)
+        return as_text(self)
 
 
 def _initial_state(method: FedAvg, model: nn.Module) -> tuple[Server, Tensors]:
-    """The server before round 1, and what every client starts with and keeps."""
+    """The server before round 1, and the initial private weights of every client."""
     names, private = trained_names(model), set(method.private_names(model))
     if unknown := private - set(names):
         raise ValueError(
@@ -362,7 +368,7 @@ def _initial_state(method: FedAvg, model: nn.Module) -> tuple[Server, Tensors]:
 
 
 def _check_limits(num_clients, evaluate_every, min_clients, deadline, workers) -> None:
-    """Refuse numbers that no run can keep to."""
+    """Raise ValueError for limits that are out of range."""
     if workers is not None and not (isinstance(workers, int) and workers >= 1):
         raise ValueError(f"workers must be a whole number ≥ 1 or None, found {workers}")
     if evaluate_every < 1:
@@ -376,7 +382,7 @@ def _check_limits(num_clients, evaluate_every, min_clients, deadline, workers) -
 
 
 def _check_pieces(method, model, select, seed, device) -> None:
-    """Refuse what is easily mistaken for a method, a factory, a selection or a seed."""
+    """Raise ValueError for arguments that are easily mistaken for the right ones."""
     mistakes = (
         (not isinstance(method, FedAvg), "a method, as in FedAvg()", method),
         (isinstance(model, nn.Module), "a factory of models, as in small_cnn", model),

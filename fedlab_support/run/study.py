@@ -1,4 +1,4 @@
-"""Many runs, one table: finished runs are kept on disk, so a study can be stopped."""
+"""Studies: many runs in one table, kept on disk so that a study can be continued."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def fit_once(
     numbers are then those of the initial weights.
     """
     if folder is None:
-        return _heard(run.fit(rounds, progress=False))
+        return _warn_if_untrained(run.fit(rounds, progress=False))
     text, home = _identity(run, rounds, folder)
     history = find(home.name, folder)
     if history is None:
@@ -112,7 +112,7 @@ def fit_once(
             history = kept(home)
             with suppress(BlockingIOError), claimed(unfinished):
                 shutil.rmtree(unfinished, ignore_errors=True)
-    return _heard(replace(history, run=run.history.run))
+    return _warn_if_untrained(replace(history, run=run.history.run))
 
 
 def trained(run: Run, rounds: int, folder: str | Path) -> Run:
@@ -142,10 +142,10 @@ def _identity(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
     return text, folder_of(folder) / name_for(text)
 
 
-def _heard(history: History) -> History:
+def _warn_if_untrained(history: History) -> History:
     if not any(split == "train" for _, split, *_ in history.measured):
         reasons = [reason for _, who, _, reason in history.absences if who >= 0]
-        last = f"the last: {reasons[-1]}" if reasons else "nobody was asked"
+        last = f"the last: {reasons[-1]}" if reasons else "no client was selected"
         text = f"{history.run}: no message was accepted in any round; {last}"
         warnings.warn(text, stacklevel=3)
     return history

@@ -1,4 +1,4 @@
-"""A run's card: what made it and where it stands, as JSON values and in words."""
+"""Summaries of a run: its settings as JSON values, and its state as text."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..engines import FaultyEngine
 
 
 def describe(run) -> dict:
-    """What made ``run``, as JSON values: two runs with the same are the same."""
+    """The settings of a run as JSON values; equal runs have equal settings."""
     training, engine = dict(vars(run.training)), run.engine
     if isinstance(engine, FaultyEngine):
         engine = engine.engine
-    asked = {
+    optional = {
         "augment": training.pop("augment"),
         "faults": run.faults,
         "deadline": run.job.deadline,
@@ -22,8 +22,8 @@ def describe(run) -> dict:
         "engine": None if engine.is_exact else type(engine).__name__,
         "min_clients": run.min_clients if run.min_clients != 1 else None,
     }
-    unusual = {name: repr(v) for name, v in asked.items() if v is not None}
-    return unusual | {
+    given = {name: repr(v) for name, v in optional.items() if v is not None}
+    return given | {
         "method": name_of(run.method),
         "data": run.federation.data.name,
         "federation": run.federation.fingerprint(),
@@ -39,15 +39,15 @@ def describe(run) -> dict:
     }
 
 
-def headline(run) -> str:
-    """The latest score, as in ``accuracy 81.5%``; empty before the first."""
+def latest_score(run) -> str:
+    """The latest score, such as ``accuracy 81.5%``; empty before the first."""
     latest = [row for row in run.history.measured[-200:] if row[1] in ("test", "val")]
     metric = task(run.federation.data.task).metric
     values = [row[5] for row in latest if row[4].endswith(metric)]
     return f"{metric} {values[-1]:.1%}" if values else ""
 
 
-def in_words(run) -> str:
+def as_text(run) -> str:
     """Method, model, training, selection and latest score, a line each."""
     floats = sum(run.server.weights[n].numel() for n in run.server.parameters)
     chosen = {n: v for n, v in vars(run.training).items() if v}
@@ -57,6 +57,6 @@ def in_words(run) -> str:
         f"  model     {run.model_name}, {floats:,} shared parameters",
         f"  training  {settings}",
         f"  select    {run.select!r} of {len(run.federation):,} clients",
-        f"  {headline(run)}",
+        f"  {latest_score(run)}",
     ]
     return "\n".join(lines).rstrip()

@@ -1,4 +1,9 @@
-"""What a run believes: clients' words are checked before the server sees them."""
+"""Check what clients upload before the server uses it.
+
+An upload that fails is left out with the reason in the history. Every upload passes
+the same three steps: it succeeded, its tensors are valid, and, where the method does
+not declare a form, its tensors look like those of most other clients.
+"""
 
 from __future__ import annotations
 
@@ -15,90 +20,102 @@ from ..core.messages import (
     refuse_nan,
     validate,
 )
-from ..engines import Answer, Failure, Faults, Job
-from ..engines.contract import SetupUpload
-from .traffic import record_absence, record_broadcasts, record_message
+from ..engines import Failure, Faults, Job, TrainingResult
+from ..engines.contract import SetupResult
+from .traffic import record_broadcasts, record_excluded, record_message
 
 
 def accepted_setup_uploads(
-    job: Job, answers: dict[int, SetupUpload], record: History
+    job: Job, results: dict[int, SetupResult], record: History
 ) -> dict[int, Tensors]:
-    """What clients said once, by client; the others are out of the run, with a row."""
-    admitted = {}
-    for i, answer in sorted(answers.items()):
+    """The setup uploads that are valid, by client; other clients leave the run.
+
+    results:  by client, as `Engine.client_setup` returns them.
+    record:   receives the bytes of accepted uploads and the reasons for the others.
+    """
+    accepted, refused = {}, {}
+    for i, result in sorted(results.items()):
         try:
-            said = _unless_failed(answer)
-            expect_tensors("an introduction", said)
-            refuse_nan(said)
-            job.method.check_upload(said, job.model)
+            upload = _unless_failed(result)
+            expect_tensors("a setup upload", upload)
+            refuse_nan(upload)
+            job.method.check_upload(upload, job.model)
         except Exception as error:
-            record_absence(record, 0, i, error)
+            refused[i] = error
             continue
-        admitted[i] = said
-        record.add_wire(0, i, "up", setup_upload=nbytes(said))
-    for i, error in _odd_ones(admitted).items():
-        record_absence(record, 0, i, error)
-        del admitted[i]
-    return admitted
+        accepted[i] = upload
+        record.add_wire(0, i, "up", setup_upload=nbytes(upload))
+    refused |= _unlike_most(accepted)
+    for i, error in refused.items():
+        record_excluded(record, 0, i, error)
+    return {i: upload for i, upload in accepted.items() if i not in refused}
 
 
 def accepted_messages(
     job: Job,
     broadcasts: dict[int, Broadcast],
-    answers: dict[int, Answer],
+    results: dict[int, TrainingResult],
     record: History,
     faults: Faults | None = None,
 ) -> list[Message]:
-    """The messages that may be aggregated, by client; the others get a row each.
+    """The messages that may be aggregated, in the order of `broadcasts`.
 
-    Who fails on purpose by ``faults`` is recorded without a warning.
+    results:  by client, as `Engine.train` returns them.
+    record:   receives bytes, metrics of accepted messages and reasons for the others.
+    faults:   clients that fail by these are recorded without a warning.
     """
     record_broadcasts(record, broadcasts)
-    form = job.method.upload_spec(job.model)
-    admitted, refused = {}, {}
-    for i, told in broadcasts.items():
+    spec = job.method.upload_spec(job.model)
+    accepted, refused = {}, {}
+    for i, broadcast in broadcasts.items():
         try:
-            admitted[i] = _admitted(job, told, i, answers[i], form, record)
+            accepted[i] = _checked(job, broadcast, i, results[i], spec, record)
         except Exception as error:
             refused[i] = error
-    if form is None:
-        refused |= _odd_ones({i: m.upload for i, m in admitted.items()})
-    for i, told in broadcasts.items():
+    if spec is None:
+        refused |= _unlike_most({i: m.upload for i, m in accepted.items()})
+    for i, broadcast in broadcasts.items():
         if i in refused:
-            warn = faults is None or not faults.draw(job.seed, told.round, i)
-            record_absence(record, told.round, i, refused[i], warn)
+            warn = faults is None or not faults.draw(job.seed, broadcast.round, i)
+            record_excluded(record, broadcast.round, i, refused[i], warn)
         else:
-            for name, value in admitted[i].metrics.items():
-                record.add(told.round, "train", name, float(value), client=i)
-    return [message for i, message in admitted.items() if i not in refused]
+            for name, value in accepted[i].metrics.items():
+                record.add(broadcast.round, "train", name, float(value), client=i)
+    return [message for i, message in accepted.items() if i not in refused]
 
 
-def _admitted(job: Job, told: Broadcast, client: int, answer, form, record) -> Message:
-    message = _unless_failed(answer)
+def _checked(
+    job: Job,
+    broadcast: Broadcast,
+    client: int,
+    result: TrainingResult,
+    spec: Tensors | None,
+    record: History,
+) -> Message:
+    """The message of a client; raises whatever a check raises, ValueError mostly."""
+    message = _unless_failed(result)
     if not isinstance(message, Message):
         raise ValueError(f"expected a message, found {type(message).__name__}")
     expect_tensors("weights", message.weights)
-    expect_tensors("a report", message.upload)
-    record_message(record, told.round, client, message)
-    validate(message, told.weights, client, int(job.federation.sizes[client]))
-    if form is not None:
-        expect_alike("a report", message.upload, form)
-    if form != {}:
+    expect_tensors("an upload", message.upload)
+    record_message(record, broadcast.round, client, message)
+    validate(message, broadcast.weights, client, int(job.federation.sizes[client]))
+    if spec is not None:
+        expect_alike("an upload", message.upload, spec)
+    if spec != {}:
         job.method.check_upload(message.upload, job.model)
     for value in message.metrics.values():
-        float(value)  # raises where it is none
+        float(value)  # raises unless it is a number
     return message
 
 
-def _odd_ones(said: dict[int, Tensors]) -> dict[int, ValueError]:
-    """Clients whose tensors are not like those of most, and in what; rows may be more.
+def _unlike_most(uploads: dict[int, Tensors]) -> dict[int, ValueError]:
+    """Errors for clients whose tensors differ in form from those of most clients.
 
-    Of two forms that are as usual the one with more tensors counts.
-
-    Only names, types and the shapes of rows are compared: what nobody but the clients
-    knows beforehand.
+    The form is the names, types and row shapes; the number of rows may differ. Of two
+    forms that are equally common, the one with more tensors counts.
     """
-    forms = {i: _form_of_rows(tensors) for i, tensors in said.items()}
+    forms = {i: _form_of_rows(tensors) for i, tensors in uploads.items()}
     times = Counter(forms.values())
     usual = max(times, key=lambda form: (times[form], len(form)), default=None)
     return {
@@ -116,7 +133,8 @@ def _form_of_rows(tensors: Tensors) -> tuple:
     )
 
 
-def _unless_failed(answer: SetupUpload | Answer):
-    if isinstance(answer, Failure):
-        raise ValueError(answer.reason)
-    return answer[0]
+def _unless_failed(result: SetupResult | TrainingResult):
+    """The upload of a client; ValueError with the reason if there is none."""
+    if isinstance(result, Failure):
+        raise ValueError(result.reason)
+    return result[0]

@@ -1,4 +1,4 @@
-"""A node's side of Flower: visit its clients, and keep what is private to them."""
+"""The app of a node: train and evaluate its clients, and keep their private state."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 from ...core.messages import Broadcast
 from ...training.context import PrivateState
 from ...training.learner import trained_names
-from ..contract import Failure, Question
+from ..contract import Evaluation, Failure
 from ..local import LocalEngine
 from .records import (
-    ASK,
+    REQUEST,
     ClientApp,
     ConfigRecord,
     Context,
@@ -22,20 +22,20 @@ from .records import (
     build,
     identity,
     pack,
-    question,
+    request_for,
     unpack,
 )
 
 NEVER = -1
-"""The round of a client's state before anything happened; 0 is its introduction."""
+"""The round of a client's initial state; 0 is the state after its setup."""
 
 
 def clients_of(node_config: dict, num_clients: int) -> list[int]:
-    """The clients that live on a node.
+    """The clients that belong to a node.
 
-    ``node_config``: ``clients="0,3,7"``, or ``partition-id=1 num-partitions=3`` for
-    every third client from 1 on. Raises ValueError when it says neither, or names a
-    client that the federation does not have.
+    node_config:  ``clients="0,3,7"``, or ``partition-id=1 num-partitions=3`` for every
+                  third client from 1 on.
+    Raises ValueError when it has neither, or lists a client that does not exist.
     """
     if "clients" in node_config:
         held = [int(i) for i in str(node_config["clients"]).split(",")]
@@ -44,7 +44,7 @@ def clients_of(node_config: dict, num_clients: int) -> list[int]:
         held = list(range(int(first), num_clients, int(step)))
     else:
         raise ValueError(
-            "expected which clients live here, found node-config "
+            "expected the clients of this node, found node-config "
             f"{dict(node_config)}; start flower-supernode with --node-config "
             "'partition-id=0 num-partitions=3' or 'clients=\"0,3,7\"'"
         )
@@ -55,11 +55,11 @@ def clients_of(node_config: dict, num_clients: int) -> list[int]:
     return held
 
 
-class Shelf:
+class PrivateStates:
     """The private states of a node's clients, in Flower's ``context.state``.
 
-    Of each client two are kept: before and after its last visit, by round. A visit of
-    a round that is asked for again starts from the state before that round.
+    Two states of each client are kept, before and after its last round of training, so
+    that a repeated round can start from the state before it.
     """
 
     def __init__(self, state: RecordDict):
@@ -76,14 +76,14 @@ class Shelf:
         return max(earlier)
 
     def get(self, client: int, round: int, device) -> PrivateState:
-        """The state as round ``round`` left it."""
+        """The state after round ``round``."""
         if f"{client}.{round}.weights" not in self.state:
             return PrivateState()
         parts = (f"{client}.{round}.{part}" for part in ("weights", "memory"))
         return PrivateState(*(unpack(self.state, part, device) for part in parts))
 
     def keep(self, client: int, round: int, after: PrivateState | None) -> None:
-        """Note the state after a visit; None: the visit failed and leaves no trace."""
+        """Store the state after a round; None if the client failed."""
         earlier = self.latest(client, before=round)
         kept = {earlier: self.get(client, earlier, "cpu")}
         if after is not None:
@@ -101,62 +101,64 @@ class Shelf:
 
 
 class Node:
-    """The clients of one node, for the length of one message."""
+    """The clients of one node while it handles one message."""
 
     def __init__(self, message: Envelope, context: Context):
         config = context.run_config
         self.engine = _engine(str(config["recipe"]), str(config["settings"]))
         self.job = self.engine.job
         self.device = self.job.federation.store.device
-        self.shelf = Shelf(context.state)
-        self.content, self.ask = message.content, message.content[ASK]
+        self.states = PrivateStates(context.state)
+        self.content, self.request = message.content, message.content[REQUEST]
 
     def client_setup(self) -> RecordDict:
-        """What each client says once; all build the initial weights themselves."""
+        """The setup upload of each client, with initial weights built on the node."""
         state = self.job.model.state_dict()
         shared = set(trained_names(self.job.model)) - set(self.job.private_names)
         broadcast = Broadcast(0, {name: state[name] for name in sorted(shared)})
         reply = RecordDict()
-        for i, answer in self.engine.client_setup(
-            self.ask["clients"], broadcast
+        for i, result in self.engine.client_setup(
+            self.request["clients"], broadcast
         ).items():
-            if self._kept(reply, i, 0, answer):
-                reply[f"{i}.said"] = pack(answer[0])
+            if self._store(reply, i, 0, result):
+                reply[f"{i}.setup_upload"] = pack(result[0])
         return reply
 
     def train(self) -> RecordDict:
-        """One visit to every client that was asked for."""
-        round, reply = self.ask["round"], RecordDict()
+        """Train every client that the message lists."""
+        round, reply = self.request["round"], RecordDict()
         broadcasts, private = {}, {}
-        for i in self.ask["clients"]:
+        for i in self.request["clients"]:
             try:
                 private[i] = self._private(i, round)
             except ValueError as error:
                 reply[f"{i}.failure"] = ConfigRecord({"reason": str(error)})
                 continue
-            told = (self._tensors(i, part) for part in ("weights", "shared"))
-            broadcasts[i] = Broadcast(round, *told)
-        for i, answer in self.engine.train(broadcasts, private).items():
-            if self._kept(reply, i, round, answer):
-                said = answer[0]
-                reply[f"{i}.weights"] = pack(said.weights)
-                reply[f"{i}.upload"] = pack(said.upload)
-                reply[f"{i}.metrics"] = MetricRecord(dict(said.metrics))
-                reply[f"{i}.size"] = ConfigRecord({"num_examples": said.num_examples})
+            parts = (self._tensors(i, part) for part in ("weights", "shared"))
+            broadcasts[i] = Broadcast(round, *parts)
+        for i, result in self.engine.train(broadcasts, private).items():
+            if self._store(reply, i, round, result):
+                message = result[0]
+                reply[f"{i}.weights"] = pack(message.weights)
+                reply[f"{i}.upload"] = pack(message.upload)
+                reply[f"{i}.metrics"] = MetricRecord(dict(message.metrics))
+                reply[f"{i}.size"] = ConfigRecord(
+                    {"num_examples": message.num_examples}
+                )
         return reply
 
     def evaluate(self) -> RecordDict:
-        """Loss and score of every sample of the parts that were asked for."""
-        client, part = self.job.federation.client, self.ask["parts"]
-        round, asked, questions = self.ask["round"], self.ask["clients"], []
+        """Loss and score of every sample of the requested parts."""
+        client, part = self.job.federation.client, self.request["parts"]
+        round, asked, requests = self.request["round"], self.request["clients"], []
         for n, i in enumerate(asked):
             weights = self._tensors(n, "weights")
-            if self.ask["is_personal"][n]:
-                latest = self.shelf.latest(i, before=round + 1)
-                weights |= self.shelf.get(i, latest, self.device).weights
-            questions.append(Question(weights, getattr(client(i), part[n])))
+            if self.request["is_personal"][n]:
+                latest = self.states.latest(i, before=round + 1)
+                weights |= self.states.get(i, latest, self.device).weights
+            requests.append(Evaluation(weights, getattr(client(i), part[n])))
         reply = RecordDict()
-        for n, scores in enumerate(self.engine.evaluate(questions, round)):
+        for n, scores in enumerate(self.engine.evaluate(requests, round)):
             arrays = {"loss": scores.loss, "score": scores.score}
             values = {name: torch.from_numpy(array) for name, array in arrays.items()}
             reply[f"{n}.scores"] = pack(values)
@@ -166,22 +168,22 @@ class Node:
         return unpack(self.content, f"{number}.{part}", self.device)
 
     def _private(self, client: int, round: int) -> PrivateState:
-        """The state that a visit starts from, with what `setup_reply` told laid in.
+        """The state before training, with the `setup_reply` added to its memory.
 
-        A client that was visited in an earlier round has had its welcome already.
+        A client that trained in an earlier round has received its reply already.
         """
-        latest = self.shelf.latest(client, before=round)
-        private = self.shelf.get(client, latest, self.device)
+        latest = self.states.latest(client, before=round)
+        private = self.states.get(client, latest, self.device)
         if latest <= 0 and f"{client}.setup_reply" in self.content:
             private.memory.update(self._tensors(client, "setup_reply"))
         return private
 
-    def _kept(self, reply: RecordDict, client: int, round: int, answer) -> bool:
-        """Put the private state away; whether the visit succeeded."""
-        has_failed = isinstance(answer, Failure)
+    def _store(self, reply: RecordDict, client: int, round: int, result) -> bool:
+        """Store the private state; return whether the client succeeded."""
+        has_failed = isinstance(result, Failure)
         if has_failed:
-            reply[f"{client}.failure"] = ConfigRecord({"reason": answer.reason})
-        self.shelf.keep(client, round, None if has_failed else answer[1])
+            reply[f"{client}.failure"] = ConfigRecord({"reason": result.reason})
+        self.states.keep(client, round, None if has_failed else result[1])
         return not has_failed
 
 
@@ -198,10 +200,10 @@ client_app = ClientApp()
 
 @client_app.query()
 def _introduce_node(message: Envelope, context: Context) -> Envelope:
-    """Who lives here, and what run was built."""
+    """Reply with the clients of this node and the identity of its run."""
     node = Node(message, context)
     held = clients_of(context.node_config, len(node.job.federation))
-    return Envelope(question(clients=held, **identity(node.job)), reply_to=message)
+    return Envelope(request_for(clients=held, **identity(node.job)), reply_to=message)
 
 
 @client_app.query("client_setup")

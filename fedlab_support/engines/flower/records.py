@@ -1,4 +1,4 @@
-"""What both sides of a Flower federation share: its names, records, and the run."""
+"""Shared by server and nodes: Flower's names, tensors as records, and the recipe."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ except ImportError as error:
         f"expected Flower, found none ({error}); pip install 'fedlab_support[flower]'"
     ) from error
 
-ASK = "ask"
-"""The record that says what a message asks for; others are named ``client.part``."""
+REQUEST = "request"
+"""The record that holds the request; other records are named ``client.part``."""
 
 __all__ = [
-    "ASK",
+    "REQUEST",
     "ArrayRecord",
     "ClientApp",
     "ConfigRecord",
@@ -50,7 +50,7 @@ __all__ = [
     "build",
     "identity",
     "pack",
-    "question",
+    "request_for",
     "unpack",
 ]
 
@@ -68,9 +68,9 @@ def pack(tensors: Tensors) -> ArrayRecord:
 
 
 def unpack(content: RecordDict, name: str, device: str | torch.device) -> Tensors:
-    """The named tensors that lie in ``content`` under ``name``, on ``device``.
+    """The named tensors stored in ``content`` under ``name``, on ``device``.
 
-    Raises KeyError when there is no such record, ValueError when it is none of arrays.
+    Raises KeyError when there is no such record, ValueError when it holds no arrays.
     """
     record = content[name]
     if not isinstance(record, ArrayRecord):
@@ -80,17 +80,17 @@ def unpack(content: RecordDict, name: str, device: str | torch.device) -> Tensor
     }
 
 
-def question(**values: int | str | list) -> RecordDict:
-    """The content of a message that asks for something; tensors may be added."""
-    return RecordDict({ASK: ConfigRecord(values)})
+def request_for(**values: int | str | list) -> RecordDict:
+    """The content of a request; tensors may be added."""
+    return RecordDict({REQUEST: ConfigRecord(values)})
 
 
 def build(config: dict, engine: Engine):
-    """The run that the recipe makes, with ``engine`` in it.
+    """Build the run of a recipe with ``engine``.
 
-    ``config``: ``recipe`` is "module:function", ``settings`` its keyword arguments as
-    JSON. Raises ValueError when there is no such function, or it leaves the engine
-    aside, and whatever it raises itself.
+    config:  ``recipe`` is "module:function", ``settings`` its arguments as JSON.
+    Raises ValueError when there is no such function or it does not use the engine, and
+    whatever the recipe raises.
     """
     recipe, settings = str(config["recipe"]), json.loads(config["settings"])
     module, _, name = recipe.partition(":")
@@ -111,7 +111,7 @@ def build(config: dict, engine: Engine):
 
 
 def identity(job: Job) -> dict[str, str]:
-    """What must be the same on the server and on every node."""
+    """Settings that must be equal on the server and on every node."""
     return {
         "method": name_of(job.method),
         "federation": job.federation.fingerprint(),
@@ -125,7 +125,7 @@ def identity(job: Job) -> dict[str, str]:
 
 
 def _frozen(model: nn.Module) -> str:
-    """A short hash of the state that never travels, as of a pretrained backbone."""
+    """A short hash of the state that is never sent, such as a pretrained backbone."""
     digest, moving = hashlib.sha256(), set(trained_names(model))
     for name, value in sorted(model.state_dict().items()):
         if name not in moving:

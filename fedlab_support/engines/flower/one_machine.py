@@ -1,4 +1,4 @@
-"""All processes of a Flower federation on this machine: started, used, ended."""
+"""Run all processes of a Flower federation on this machine."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from safetensors.torch import load_file
 
 from ...core.history import History
 from ...core.messages import Tensors
-from . import leftovers
+from . import cleanup
 
 LOOPBACK, NO_PROXY = "127.0.0.1", ("no_proxy", "NO_PROXY")
 START_SECONDS = 60.0
-"""How long a SuperLink may take until it can be reached."""
+"""Seconds until a SuperLink must accept connections."""
 
 
 PROJECT = """\
@@ -72,20 +72,21 @@ class Certificates:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a run brought home: its history, and the server's weights."""
+    """The result of a run: its history and the server's weights."""
 
     history: History
     weights: Tensors = field(repr=False)
 
 
 class LocalFlower:
-    """A SuperLink and its SuperNodes on this machine, for the length of a ``with``.
+    """A SuperLink and its SuperNodes on this machine, as a context manager.
 
-    - ``nodes``: number of SuperNodes; client i lives on node i modulo ``nodes``.
-    - ``simulation``: no SuperNodes, but Flower's simulation runtime (Ray).
-    - ``port``: of the SuperLink; None: one that is free.
-    - ``certificates``: TLS. ``node_keys``: a private key per node (OpenSSH, elliptic
-      curve), the public one beside it in a file that ends in ``.pub``; needs TLS.
+    nodes:         number of SuperNodes; client i belongs to node i modulo ``nodes``.
+    simulation:    use Flower's simulation runtime (Ray) instead of SuperNodes.
+    port:          port of the SuperLink; a free one if None.
+    certificates:  files for TLS; without them connections are not encrypted.
+    node_keys:     a private key per node (OpenSSH, elliptic curve), each with its
+                   public key beside it in a file that ends in ``.pub``; needs TLS.
 
     ::
 
@@ -94,7 +95,7 @@ class LocalFlower:
 
     Raises ImportError when Flower is not installed, ValueError for impossible settings,
     RuntimeError when the port is in use or a process does not start: the message ends
-    with what its log says. Whatever happens, nothing is left running.
+    with its log. No process is left running in any case.
     """
 
     def __init__(
@@ -186,7 +187,7 @@ class LocalFlower:
         atexit.unregister(self.close)
         if self.folder is None:
             return
-        leftovers.end(str(self.folder))
+        cleanup.end(str(self.folder))
         for process in self.processes.values():
             process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -194,7 +195,7 @@ class LocalFlower:
     # ---- processes ------------------------------------------------------------------
     def _start(self) -> None:
         write_app(self.folder / "app")
-        script = [leftovers.__file__, str(self.folder)]
+        script = [cleanup.__file__, str(self.folder)]
         self._spawn("watch", sys.executable, *script, stdin=subprocess.PIPE)
         port = self._port()
         self.address = f"{LOOPBACK}:{port}"
@@ -272,11 +273,11 @@ class LocalFlower:
     def _spawn(
         self, name: str, program: str, *arguments, stdin: int = subprocess.DEVNULL
     ) -> subprocess.Popen:
-        """Start a process in a session of its own; what it says goes to its log."""
+        """Start a process in a session of its own; its output goes to its log."""
         scripts = sysconfig.get_path("scripts")
         direct = [os.environ.get(name, "") for name in NO_PROXY]
         environment = os.environ | {
-            leftovers.MARK: str(self.folder),
+            cleanup.MARK: str(self.folder),
             "FLWR_HOME": str(self.folder / name),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -299,10 +300,10 @@ class LocalFlower:
         return self.processes[name]
 
     def _report(self, name: str, what: str) -> str:
-        """What happened, and the ends of the logs of all that ended early."""
+        """An error message with the logs of all processes that ended early."""
         lasting = [n for n in self.processes if n.startswith(("superlink", "node"))]
         early = [each for each in lasting if self.processes[each].poll() is not None]
-        logs = [f"expected another end: {what}"]
+        logs = [f"{what}"]
         for each in dict.fromkeys([name, *early]):
             text = (self.folder / f"{each}.log").read_text("utf-8", "replace")
             logs.append(f"---- log of {each}\n" + "\n".join(text.splitlines()[-60:]))

@@ -1,7 +1,7 @@
-"""End all processes that carry a mark; as a script, when the one that made them dies.
+"""End all marked processes; run as a script, do so when the parent process dies.
 
-Flower's processes start others in sessions of their own, which neither a process group
-nor a tree of parents holds together. The environment is inherited by all of them.
+Flower's processes start others in sessions of their own, so neither a process group nor
+the tree of children contains all of them. All of them inherit the environment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 import psutil
 
 MARK = "FEDLAB_FLOWER"
-"""The variable; its value is the folder of one federation, which is like no other."""
+"""The variable; its value is the folder of one federation, which is unique."""
 
 
 def marked(folder: str) -> list[psutil.Process]:
@@ -24,13 +24,13 @@ def marked(folder: str) -> list[psutil.Process]:
         try:
             if process.environ().get(MARK) == folder and process.pid != os.getpid():
                 found.append(process)
-        except (psutil.Error, OSError):  # it has ended, or belongs to somebody else
+        except (psutil.Error, OSError):  # it has ended, or belongs to another user
             continue
     return found
 
 
 def end(folder: str, seconds: float = 5) -> None:
-    """Ask them to end; after ``seconds`` the system ends them."""
+    """Terminate the marked processes; kill those left after ``seconds``."""
     for how in ("terminate", "kill"):
         for process in marked(folder):
             try:
@@ -43,6 +43,6 @@ def end(folder: str, seconds: float = 5) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdin.read()  # ends when whoever holds the other end does
+    sys.stdin.read()  # returns when the parent process dies
     end(sys.argv[1])
     shutil.rmtree(sys.argv[1], ignore_errors=True)
