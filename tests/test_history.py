@@ -162,7 +162,7 @@ def test_a_summary_refuses_to_average_unlike_rows():
         summarise(table, by=["method"])
     mixed = overall(table).copy()
     mixed.loc[mixed.index[0], "metric"] = "loss"
-    with pytest.raises(ValueError, match="one kind of metric"):
+    with pytest.raises(ValueError, match="expected one metric"):
         summarise(mixed, by=["method"])
     assert len(summarise(mixed, by=["method", "metric"])) == 2
 
