@@ -278,7 +278,7 @@ def test_curves_show_the_mean_over_seeds_in_per_cent():
     assert "Line: mean, band: ± s.d., 3 seeds." in notes
     assert "Accuracy (%)" in notes
     lone = [text.get_text() for text in texts(plots.learning_curves(history()))]
-    assert "One seed, so no spread." in lone
+    assert "One seed: no spread is known." in lone
 
 
 def test_curves_refuse_what_they_cannot_show():
@@ -500,7 +500,7 @@ def test_domains_keep_their_legend_above_the_dots_and_their_unit():
     found = [text.get_text() for text in texts(figure)]
     assert {"Loss", "Held-out domain", "Dot: mean, bar: ± s.d., 3 seeds."} <= set(found)
     lone = plots.accuracy_by_domain(unseen().assign(num_seeds=1, sd=np.nan))
-    assert "One seed, so no spread." in [text.get_text() for text in texts(lone)]
+    assert "One seed: no spread is known." in [text.get_text() for text in texts(lone)]
 
 
 def test_domains_refuse_what_they_cannot_show():

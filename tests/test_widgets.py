@@ -87,7 +87,7 @@ def test_a_slider_names_its_unit_and_refuses_an_impossible_range():
     )
     with pytest.raises(ValueError, match="low < high"):
         slider(3, 3)
-    with pytest.raises(ValueError, match=r"start in 1…5"):
+    with pytest.raises(ValueError, match=r"initial value in 1…5"):
         slider(1, 5, value=9)
 
 

@@ -126,7 +126,7 @@ def _seeds_note(table: pd.DataFrame) -> str:
         return ""
     fewest, most = table["num_seeds"].min(), table["num_seeds"].max()
     if most == 1:
-        return "One seed per cell, so no spread."
+        return "One seed per cell: no spread is known."
     seeds = f"{fewest} seeds" if fewest == most else f"{fewest} to {most} seeds"
     return f"Mean ± s.d., {seeds}." if "sd" in table else f"Mean of {seeds}."
 

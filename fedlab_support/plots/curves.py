@@ -126,7 +126,7 @@ def seeds_note(table: pd.DataFrame, what: str) -> str:
     """
     counts = sorted(table["num_seeds"].unique())
     if counts == [1]:
-        return "One seed, so no spread."
+        return "One seed: no spread is known."
     seeds = " to ".join(str(count) for count in sorted({counts[0], counts[-1]}))
     return f"{what}, {seeds} seeds."
 

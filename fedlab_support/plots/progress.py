@@ -62,7 +62,7 @@ def progress_picture(
     """
     with style():
         title = "Press Start to train" if now is None else _finding(now)
-        note = "" if now is None else "One seed, so no spread."
+        note = "" if now is None else "One seed: no spread is known."
         if before is not None:
             note += (
                 f" Blue: this run; grey and dashed: the previous run, {before.name}."

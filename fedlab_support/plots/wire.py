@@ -43,7 +43,7 @@ def draw_wire(chosen: pd.DataFrame, title: str = "") -> Picture:
     """Draw the rows of one round of one run."""
     clients = sorted(chosen["client"].unique())
     parts = _in_order(chosen["part"])
-    note = "Width of a ribbon: bytes. Parts too small to see are drawn as a thin line."
+    note = "Width of a ribbon: bytes. Parts too thin to see are drawn as a thin line."
     if len(clients) > SHOWN:
         note += f" The first {SHOWN} of {len(clients)} clients are shown."
     with style():
