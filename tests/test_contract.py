@@ -116,8 +116,8 @@ def test_the_order_of_visits_does_not_matter(federation, monkeypatch):
     usual = started(federation).fit_run(3)
     each = LocalEngine._each
 
-    def backwards(self, function, items, forgiving=True):
-        found = each(self, function, list(items)[::-1], forgiving)
+    def backwards(self, function, items, keep_failures=True):
+        found = each(self, function, list(items)[::-1], keep_failures)
         return {item: found[item] for item in list(items)[::-1]}
 
     monkeypatch.setattr(LocalEngine, "_each", backwards)

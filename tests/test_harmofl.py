@@ -196,7 +196,7 @@ def test_layers_at_the_entry_act_in_the_order_they_were_added():
 def test_a_name_is_given_once_and_a_network_needs_encode():
     model = small_cnn((1, 8, 8), 4)
     insert_entry(model, "halved", Half())
-    with pytest.raises(ValueError, match="layer 'halved' already"):
+    with pytest.raises(ValueError, match="already has a layer 'halved'"):
         insert_entry(model, "halved", Half())
     with pytest.raises(ValueError, match=r"encode\(x\) and head.*found Sequential"):
         insert_entry(nn.Sequential(nn.Flatten()), "halved", Half())

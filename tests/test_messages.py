@@ -205,7 +205,7 @@ def test_a_message_without_examples_is_refused(num_examples):
 
 def test_as_many_examples_as_a_client_holds_pass_and_one_more_does_not():
     validate(message(num_examples=9), tree(0), most_examples=9)
-    with pytest.raises(ValueError, match="at most 9, found 10"):
+    with pytest.raises(ValueError, match="in 1…9, found 10"):
         validate(message(num_examples=10), tree(0), most_examples=9)
 
 

@@ -203,7 +203,7 @@ def test_the_picture_shows_both_runs_and_keeps_its_promise_of_time():
     assert [len(line.get_xdata()) for line in curves.lines] == [9, 1, 4, 1]
     assert domains.get_title(loc="left") == "The 10 worst of 50 domains"
     assert len(cohort.patches) == 2
-    assert "run before, FedAvg on a test" in figure.get_supxlabel()
+    assert "previous run, FedAvg on a test" in figure.get_supxlabel()
     seconds = []
     for _ in range(3):  # other work on the machine can only make one slower
         began = time.process_time()

@@ -269,7 +269,7 @@ def test_the_loss_falls(federation, method):
 
 @each
 def test_privacy_is_refused_since_a_loss_is_said(federation, method):
-    with pytest.raises(ValueError, match=r"privacy covers .*before_training"):
+    with pytest.raises(ValueError, match=r"privacy only covers .*before_training"):
         a_run(method, federation, privacy=Privacy(), model=small_cnn)
 
 

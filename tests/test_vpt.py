@@ -165,5 +165,5 @@ def test_another_network_is_refused(federation):
 
 
 def test_the_stacked_engine_says_why_it_cannot(federation):
-    with pytest.raises(ValueError, match="VPT says that its loss is not stackable"):
+    with pytest.raises(ValueError, match="VPT declares that its loss is not stackable"):
         Run(VPT(), federation, narrow_vit, engine="stacked")

@@ -10,14 +10,15 @@ from types import ModuleType
 import fedlab_support as fl
 from fedlab_support import data
 from fedlab_support.core import history, messages
-from fedlab_support.federation import federation
+from fedlab_support.federation.federation import Client
+from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import catalogue
 from fedlab_support.training.context import ClientContext
 
 CONTRACT = (
     ClientContext,
-    federation.Client,
-    federation.Batch,
+    Client,
+    Batch,
     messages.Broadcast,
     messages.Message,
     messages.Server,
