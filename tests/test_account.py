@@ -125,6 +125,7 @@ def test_who_is_asked_again_does_not_get_the_model_again(federation):
     assert wire[:, "up", "loss_query"].to_dict() == {0: 4, 2: 8, 4: 4}
 
 
+@pytest.mark.slow
 def test_the_seconds_of_a_round_include_the_asking(federation, monkeypatch):
     usual = LocalEngine.evaluate
 

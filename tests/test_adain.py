@@ -75,6 +75,7 @@ def styles_of(maps: torch.Tensor) -> torch.Tensor:
 
 
 # ---- the authors' numbers -----------------------------------------------------------
+@pytest.mark.slow
 def test_statistics_of_pictures_are_those_of_the_official_code():
     for which, name in (("content", "content"), ("style_feat", "style")):
         mean, deviation = per_image(reference(which))

@@ -143,6 +143,7 @@ def test_a_damaged_archive_is_named(tmp_path):
 
 
 # ---- a study reads what was packed --------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["runs", "runs.zip"])
 def test_a_study_reads_an_archive_and_leaves_it_alone(tmp_path, monkeypatch, place):
     first = study(build, GRID, 2, tmp_path / "runs", progress=False)

@@ -87,6 +87,7 @@ def test_a_style_is_that_of_the_style_network():
     assert 0 <= model(x).min() <= model(x).max() <= 1
 
 
+@pytest.mark.slow
 def test_styles_are_white_for_the_generator():
     run = attacker()
     run.step()
@@ -109,6 +110,7 @@ def test_styles_are_white_for_the_generator():
     assert model(theirs()).isfinite().all()
 
 
+@pytest.mark.slow
 def test_the_style_network_is_frozen_and_never_travels():
     run = trained()
     names = trained_names(run.model)
@@ -176,6 +178,7 @@ def test_noise_on_styles_does_not_help():
     assert each == sorted(each, reverse=True)
 
 
+@pytest.mark.slow
 def test_squared_error_gives_the_higher_psnr():
     x = theirs()
     by = {
@@ -250,6 +253,7 @@ def test_nothing_is_evaluated_and_the_loss_falls():
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.slow
 def test_workers_and_a_stop_change_no_bit(tmp_path):
     once, two = attacker(), attacker(workers=2)
     once.fit(2, False), two.fit(2, False)

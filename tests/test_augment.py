@@ -184,6 +184,7 @@ def test_the_identity_changes_no_picture_and_no_loss(monkeypatch, federation):
     torch.testing.assert_close(context.task.loss(output, mixed.y), plain)
 
 
+@pytest.mark.slow
 def test_lambda_follows_beta_and_is_one_per_batch(federation):
     batch, context, stream = a_batch(federation, 2), a_visit(federation), rng()
     largest = []
@@ -309,6 +310,7 @@ def test_nothing_mixed_gives_the_plain_loss(monkeypatch, federation, pairs, stag
     torch.testing.assert_close(loss(output, y), plain, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_stages_are_drawn_alike_and_one_acts_at_a_time(federation):
     augment, context = ManifoldMixup(), a_visit(federation)
     model = augment.adapt(seeded(small_cnn, federation))
@@ -414,6 +416,7 @@ def test_a_unet_has_both_norms_in_its_encoder():
 
 
 # ---- any method ---------------------------------------------------------------------
+@pytest.mark.slow
 @when_neutral
 def test_neutral_settings_are_fedavg_bit_for_bit_and_draw_nothing(federation, augment):
     plain, neutral = fitted(federation, None), fitted(federation, augment)
@@ -426,6 +429,7 @@ def test_neutral_settings_are_fedavg_bit_for_bit_and_draw_nothing(federation, au
     assert not augment.mixes_labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "augment",
     [
@@ -452,6 +456,7 @@ METHODS = (
 )
 
 
+@pytest.mark.slow
 @with_each
 @pytest.mark.parametrize("method", METHODS, ids=repr)
 def test_any_method_trains_with_any_augmentation(federation, method, augment):
@@ -475,6 +480,7 @@ def test_it_trains_with_one_that_leaves_labels_alone(federation, augment):
     assert fitted(federation, augment, FedSR(), rounds=1).server.round == 1
 
 
+@pytest.mark.slow
 @with_each
 def test_the_loss_falls(federation, augment):
     table = fitted(federation, augment, rounds=6).history.table()
@@ -497,6 +503,7 @@ class Shapes(FedAvg):
         return super().loss(model, batch, context)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", [ManifoldMixup(), MixStyle(), MoEx(), DACSC()])
 def test_its_layer_acts_ahead_of_the_methods_and_no_stream_shifts(federation, augment):
     run = fitted(federation, augment, Shapes())
@@ -520,12 +527,14 @@ class Looks(FedAvg):
         return torch.optim.SGD([p for _, p in named_params], lr=training.lr)
 
 
+@pytest.mark.slow
 @with_each
 def test_a_second_look_sees_the_same_mix(federation, augment):
     once, twice = (fitted(federation, augment, Looks(twice=t)) for t in (False, True))
     assert distance(once, twice) == 0
 
 
+@pytest.mark.slow
 @with_each
 def test_the_number_of_workers_does_not_matter(federation, augment):
     runs = [fitted(federation, augment, workers=n) for n in (1, 2)]
@@ -552,6 +561,7 @@ def test_draws_depend_on_seed_round_and_client_only(federation, seed):
         assert row.value == stream.random()
 
 
+@pytest.mark.slow
 @with_each
 def test_a_killed_run_ends_where_it_would_have(federation, augment, tmp_path):
     class Stops(Run):
@@ -601,6 +611,7 @@ def test_a_study_can_have_an_axis_of_augmentations(federation, tmp_path):
     assert len(list(tmp_path.glob("[!.]*"))) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", ALL[:4], ids=repr)
 def test_a_batch_of_one_has_no_partner(federation, augment):
     single = replace(TRAINING, batch_size=1, epochs=1)

@@ -65,6 +65,7 @@ def test_cameras_can_be_mixed_over_fewer_clients(data):
     assert max(map(len, parts)) < 1.6 * min(map(len, parts))
 
 
+@pytest.mark.slow
 def test_the_same_at_every_generation_and_soon_made(data):
     began = time.process_time()
     again = camera_sites.camera_sites()

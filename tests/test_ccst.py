@@ -244,6 +244,7 @@ def test_officially_the_loss_is_the_mean_over_all_copies(federation):
 
 
 # ---- FedAvg -------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [
@@ -259,6 +260,7 @@ def test_a_single_client_is_fedavg(method, channels):
     assert distance(plain(one, model=AwkwardNet), run) == 0
 
 
+@pytest.mark.slow
 def test_a_client_whose_own_style_is_drawn_for_all_is_fedavg(federation):
     @dataclass(frozen=True)
     class Own(CCST):
@@ -275,6 +277,7 @@ def test_a_client_whose_own_style_is_drawn_for_all_is_fedavg(federation):
 FORMS = [CCST(), OFFICIAL, CCST(num_single=3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", FORMS, ids=repr)
 def test_the_number_of_workers_does_not_matter(federation, method):
     one, two = (
@@ -286,11 +289,13 @@ def test_the_number_of_workers_does_not_matter(federation, method):
     assert distance(one, other) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", FORMS, ids=repr)
 def test_it_resumes(federation, tmp_path, method):
     assert runs.resumes(tmp_path, method, federation)
 
 
+@pytest.mark.slow
 def test_a_look_twice_that_goes_nowhere_equals_one_look(federation):
     @dataclass(frozen=True)
     class Twice(CCST):
@@ -301,6 +306,7 @@ def test_a_look_twice_that_goes_nowhere_equals_one_look(federation):
     assert distance(once, twice) == 0
 
 
+@pytest.mark.slow
 def test_with_an_augmentation_copies_follow_the_pictures(federation):
     training = replace(TRAINING, augment=augment.Mixup())
     for method in (CCST(), OFFICIAL):
@@ -311,6 +317,7 @@ def test_with_an_augmentation_copies_follow_the_pictures(federation):
         assert same_to_the_bit(one, two) and not one.engine.caches._held
 
 
+@pytest.mark.slow
 def test_who_failed_and_chooses_again_gets_what_it_chose(federation):
     """The first visits fail after copies were kept: these stay, the choice does not."""
 
@@ -383,6 +390,7 @@ def test_a_client_of_one_picture_takes_part(method):
     assert all(value.isfinite().all() for value in run.server.weights.values())
 
 
+@pytest.mark.slow
 def test_masks_stay_with_their_styled_pictures():
     data = tiny_masks(channels=3, size=16)
     federation = Federation.build(data, by_owner(data))
@@ -392,6 +400,7 @@ def test_masks_stay_with_their_styled_pictures():
     assert distance(average, run) > 1e-3
 
 
+@pytest.mark.slow
 def test_the_loss_falls(federation):
     for method in (CCST(), OFFICIAL):
         assert runs.loss_falls(fitted(method, federation, 8, model=small_cnn))
@@ -399,9 +408,7 @@ def test_the_loss_falls(federation):
 
 # ---- what cannot be had -------------------------------------------------------------
 def test_the_stacked_engine_is_refused(federation):
-    with pytest.raises(
-        ValueError, match="CCST declares .* not stackable"
-    ):
+    with pytest.raises(ValueError, match="CCST declares .* not stackable"):
         runs.a_run(CCST(), federation, engine="stacked")
 
 

@@ -204,6 +204,7 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path):
         assert loading not in page
 
 
+@pytest.mark.slow
 def test_widgets_become_what_they_showed(tmp_path: Path):
     view = {"application/vnd.jupyter.widget-view+json": {"model_id": "box"}}
     picture = {"encoding": "base64", "path": ["value"], "data": "aGVsbG8="}
@@ -224,6 +225,7 @@ def test_widgets_become_what_they_showed(tmp_path: Path):
     assert "Open the notebook to move the controls" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "formula",
     [
@@ -240,6 +242,7 @@ def test_formulas_of_the_usual_kinds_are_drawn(tmp_path: Path, formula: str):
     assert "$$" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", ["x^2 A'", r"x^2 A^\prime", r"x^2 A^{\prime}"])
 def test_a_prime_is_no_exponent_too_small_to_see(tmp_path: Path, formula: str):
     notebook = new_notebook(cells=[new_markdown_cell(f"${formula}$")])
@@ -248,6 +251,7 @@ def test_a_prime_is_no_exponent_too_small_to_see(tmp_path: Path, formula: str):
     assert page.count("<msup>") == 1  # the square
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", ["w_k_j", r"\undefined{w}", "w & v"])
 def test_an_unreadable_formula_is_named(tmp_path: Path, formula: str):
     notebook = new_notebook(cells=[new_markdown_cell(f"${formula}$")])

@@ -93,6 +93,7 @@ def undisturbed(one_thread) -> dict:
 
 
 # ---- the same bits ------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("at", range(1, ROUNDS))
 def test_a_run_that_was_stopped_ends_with_the_same_bits(tmp_path, undisturbed, at):
     stopped(tmp_path, at)
@@ -115,17 +116,20 @@ def test_checkpoints_change_nothing_in_a_run(tmp_path, undisturbed):
     assert trace(fitted(tmp_path)) == undisturbed
 
 
+@pytest.mark.slow
 def test_stopped_again_and_again(tmp_path, undisturbed):
     for at in (1, 2, 2, 4, 6, 6):
         stopped(tmp_path, at)
     assert trace(fitted(tmp_path)) == undisturbed
 
 
+@pytest.mark.slow
 def test_other_workers_go_on_with_the_same_bits(tmp_path, undisturbed):
     stopped(tmp_path, 3, workers=2)
     assert trace(fitted(tmp_path, workers=3)) == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", methods.__all__)
 def test_every_method_goes_on_with_the_same_bits(tmp_path, method):
     data = tiny_data(num=150, owners=5, domains=3, channels=3, size=16)
@@ -156,6 +160,7 @@ def steps(monkeypatch) -> list[int]:
     return done
 
 
+@pytest.mark.slow
 def test_restored_rounds_count_as_rounds_of_the_fits_that_follow(tmp_path, steps):
     stopped(tmp_path, 5)
     steps.clear()
@@ -168,12 +173,14 @@ def test_restored_rounds_count_as_rounds_of_the_fits_that_follow(tmp_path, steps
     assert steps == [6, 7, 8, 9]
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_trained_again(tmp_path, steps, undisturbed):
     fitted(tmp_path)
     steps.clear()
     assert trace(fitted(tmp_path)) == undisturbed and steps == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("every", "kept"), [(1, [6, 7]), (2, [6, 7]), (3, [6, 7]), (4, [4, 7]), (9, [4, 7])]
 )
@@ -182,6 +189,7 @@ def test_every_n_rounds_and_after_the_last_the_newest_two_stay(tmp_path, every, 
     assert rounds_in(tmp_path) == kept
 
 
+@pytest.mark.slow
 def test_between_checkpoints_work_is_done_again(tmp_path, steps, undisturbed):
     stopped(tmp_path, 3, every=2)
     steps.clear()
@@ -201,6 +209,7 @@ def test_a_run_with_rounds_of_its_own_is_not_overwritten(tmp_path):
     assert rounds_in(tmp_path) == [3, 4]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_only_measured_may_be_brought_forward(tmp_path, undisturbed):
     stopped(tmp_path, 3)
     run = build()
@@ -210,12 +219,14 @@ def test_a_run_that_was_only_measured_may_be_brought_forward(tmp_path, undisturb
     assert trace(run) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_restored_run_has_the_name_it_is_given_now(tmp_path):
     stopped(tmp_path, 2, name="before")
     assert set(fitted(tmp_path, name="now").history.table()["run"]) == {"now"}
 
 
 # ---- another run's ------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -252,6 +263,7 @@ def test_only_what_differs_is_named(tmp_path):
         build(seed=1).fit(1, False, tmp_path)
 
 
+@pytest.mark.slow
 def test_another_machine_is_worth_a_warning(tmp_path, monkeypatch, undisturbed):
     stopped(tmp_path, 3)
     monkeypatch.setattr("fedlab_support.run.summary.torch.__version__", "0.4")
@@ -259,6 +271,7 @@ def test_another_machine_is_worth_a_warning(tmp_path, monkeypatch, undisturbed):
         assert trace(fitted(tmp_path)) == undisturbed
 
 
+@pytest.mark.slow
 def test_numpy_numbers_in_settings_are_the_same_numbers(tmp_path):
     stopped(tmp_path, 1)
     training = LocalTraining(np.float64(0.05), np.int64(1), np.int64(7))
@@ -366,6 +379,7 @@ def test_with_all_damaged_nothing_starts_over_silently(tmp_path):
     assert trace(run) == trace(build())
 
 
+@pytest.mark.slow
 def test_after_damage_the_bits_are_the_same_and_two_whole_ones_stay(
     tmp_path, undisturbed
 ):

@@ -49,6 +49,7 @@ def same(a: Run, b: Run) -> bool:
     return a.private.keys() == b.private.keys()
 
 
+@pytest.mark.slow
 def test_every_hook_is_called_and_its_result_arrives(federation):
     run = started(federation).step().step()
     assert run.server.memory["total"] == federation.sizes.sum()
@@ -105,6 +106,7 @@ def test_every_part_of_the_wire_has_its_own_name_and_exact_bytes(federation):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_number_of_workers_does_not_matter(federation, workers):
     assert same(
@@ -112,6 +114,7 @@ def test_the_number_of_workers_does_not_matter(federation, workers):
     )
 
 
+@pytest.mark.slow
 def test_the_order_of_visits_does_not_matter(federation, monkeypatch):
     usual = started(federation).fit_run(3)
     each = LocalEngine._each
@@ -124,6 +127,7 @@ def test_the_order_of_visits_does_not_matter(federation, monkeypatch):
     assert same(usual, started(federation).fit_run(3))
 
 
+@pytest.mark.slow
 def test_a_run_stopped_and_continued_equals_one_that_was_not(federation):
     once, twice = started(federation), started(federation)
     once.fit(4, progress=False)
@@ -132,6 +136,7 @@ def test_a_run_stopped_and_continued_equals_one_that_was_not(federation):
     assert same(once, twice)
 
 
+@pytest.mark.slow
 def test_an_interrupted_round_leaves_no_trace(federation, monkeypatch):
     usual, stopped = started(federation).fit_run(3), started(federation).fit_run(1)
 
@@ -146,6 +151,7 @@ def test_an_interrupted_round_leaves_no_trace(federation, monkeypatch):
     assert same(usual, stopped.fit_run(2))
 
 
+@pytest.mark.slow
 def test_an_interrupted_evaluation_is_made_up_for(federation, monkeypatch):
     usual, stopped = started(federation).fit_run(3), started(federation).fit_run(1)
 
@@ -160,6 +166,7 @@ def test_an_interrupted_evaluation_is_made_up_for(federation, monkeypatch):
     assert same(usual, stopped.fit_run(1))
 
 
+@pytest.mark.slow
 def test_an_optimiser_that_looks_twice_but_goes_nowhere_equals_gradient_descent(
     federation,
 ):
@@ -184,6 +191,7 @@ def test_an_optimiser_that_looks_twice_but_goes_nowhere_equals_gradient_descent(
     )
 
 
+@pytest.mark.slow
 def test_noise_is_active_and_a_seed_decides_it(federation):
     noisy = started(federation).fit_run(1)
     for other in (
@@ -198,6 +206,7 @@ def test_noise_is_active_and_a_seed_decides_it(federation):
     assert same(noisy, started(federation).fit_run(1))
 
 
+@pytest.mark.slow
 def test_nothing_draws_from_or_changes_global_state(federation):
     torch.manual_seed(5)
     np.random.seed(5)
@@ -241,6 +250,7 @@ class Unlucky(Probe):
         return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fails_at", "reason"),
     [
@@ -303,6 +313,7 @@ def test_a_check_that_stumbles_leaves_out_that_client_only(federation):
     assert [m.client for m in run.messages] == [0, 1, 3, 4]
 
 
+@pytest.mark.slow
 def test_what_hooks_hand_out_shares_nothing_with_the_workers_model(federation):
     """Views of the model's tensors would change with the next client's visit."""
 
@@ -331,6 +342,7 @@ def test_what_hooks_hand_out_shares_nothing_with_the_workers_model(federation):
     assert "norm" in set(runs[0].history.table()["metric"])
 
 
+@pytest.mark.slow
 def test_buffers_outside_the_state_start_anew_at_every_visit(federation):
     class Counts(AwkwardNet):
         def __init__(self, image_shape, num_classes):

@@ -50,6 +50,7 @@ def test_characters_resemble_femnist_in_numbers(characters):
     assert (np.abs(tests - sizes / 10) <= 0.5).all()
 
 
+@pytest.mark.slow
 def test_characters_are_the_same_at_every_generation(characters):
     again = characters_module.characters()
     assert again.fingerprint() == characters.fingerprint()
@@ -100,6 +101,7 @@ def halved(data: DomainData) -> np.ndarray:
     return small.reshape(len(data), -1)
 
 
+@pytest.mark.slow
 def test_characters_are_readable_but_not_trivial(characters):
     from sklearn.neighbors import KNeighborsClassifier
 

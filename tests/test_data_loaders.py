@@ -381,6 +381,7 @@ def test_prepare_without_a_network_says_what_to_fetch(tmp_path, monkeypatch):
 # --- the real, shared files ---------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "train", "test", "shape"),
     [
@@ -424,6 +425,7 @@ def test_real_class_counts(shared_data):
     assert np.bincount(usps.labels[usps.is_test]).tolist() == counts
 
 
+@pytest.mark.slow
 def test_real_digits5_is_the_three_that_are_here(shared_data):
     data = load("digits5", root=shared_data)
     assert data.domain_names[:3] == ("mnist", "mnistm", "usps")

@@ -40,6 +40,7 @@ def test_it_is_called_a_stand_in(data):
     assert row["here"] == "built in" and "stands in for Digit-Five" in row["about"]
 
 
+@pytest.mark.slow
 def test_the_same_at_every_generation_and_soon_made(data):
     began = time.process_time()
     again = digit_domains.digit_domains()
@@ -60,6 +61,7 @@ def test_one_domain_can_be_held_out(data):
 
 
 # ---- no leak ------------------------------------------------------------------------
+@pytest.mark.slow
 def test_no_owner_and_no_picture_is_there_twice(data):
     flat = data.images.reshape(len(data), -1)
     assert len(np.unique(flat, axis=0)) == len(data)

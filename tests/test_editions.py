@@ -80,6 +80,7 @@ def is_made(node) -> bool:
     return isinstance(node, ast.FunctionDef | ast.ClassDef)
 
 
+@pytest.mark.slow
 @each_chapter
 def test_no_later_cell_needs_what_only_a_solution_makes(chapter):
     cells = [c for c in read(chapter).cells if c.cell_type == "code"]

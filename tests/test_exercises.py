@@ -155,6 +155,7 @@ def given_in_turn(values, shapes):
 TABLES = [n for n, one in EXERCISES.items() if hasattr(one.check, "__wrapped__")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_every_mistake_of_a_table_gets_its_hint(name):
     """No hint is hidden by another: some case shows it to who makes that mistake."""

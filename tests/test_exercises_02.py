@@ -137,6 +137,7 @@ def test_power_of_choice_passes_however_candidates_are_drawn(answer):
     assert check("power_of_choice", answer).passed is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", range(3))
 def test_chance_does_not_refuse_the_right_power_of_choice(shift):
     def other_seed(sizes, losses, d, m, rng):
@@ -222,6 +223,7 @@ def wrong_choices():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "words"),
     [pytest.param(*wrong, id=wrong[1]) for wrong in wrong_choices()],
@@ -321,6 +323,7 @@ def test_half_repairs_of_the_wrong_clients_are_refused(answer, words):
     assert "candidates[" not in result.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [

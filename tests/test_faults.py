@@ -109,6 +109,7 @@ def events(run: Run, round: int | None = None) -> dict[tuple[int, int], str]:
 
 
 # ---- fifty rounds -------------------------------------------------------------------
+@pytest.mark.slow
 def test_fifty_rounds_with_faults_equal_fifty_rounds_of_the_faultless(federation):
     """Moved weights, dropout, BatchNorm, shared tensors and the server's memory."""
     faults, seed, chosen = Faults(drop=0.3, nan=0.05, malformed=0.05), 6, []
@@ -145,6 +146,7 @@ def test_fifty_rounds_with_faults_equal_fifty_rounds_of_the_faultless(federation
     assert set(expected.values()) == {"drop", "nan", "malformed"}
 
 
+@pytest.mark.slow
 def test_with_private_memory_every_round_equals_that_of_the_faultless(federation):
     """Who said nonsense has trained, and does not know that it was refused."""
     faults, kinds = Faults(drop=0.2, late=0.1, nan=0.15, malformed=0.15), Counter()
@@ -165,6 +167,7 @@ def test_with_private_memory_every_round_equals_that_of_the_faultless(federation
     assert set(kinds) == {"", "nan", "malformed"}, "drop and late keep nothing"
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_does_not_matter(federation):
     one, two = (
         a_run(federation, seed=2, faults=ALL, workers=w).fit(6, progress=False)
@@ -184,6 +187,7 @@ def test_without_faults_a_faulty_engine_changes_nothing(federation):
     assert events(faulty) == {}
 
 
+@pytest.mark.slow
 def test_a_client_that_really_fails_still_warns(federation):
     @dataclass(frozen=True)
     class Unlucky(Probe):
@@ -204,6 +208,7 @@ def test_a_client_that_really_fails_still_warns(federation):
 
 
 # ---- drawing ------------------------------------------------------------------------
+@pytest.mark.slow
 def test_faults_are_as_likely_as_they_say_and_a_pure_function():
     draws = [ALL.draw(7, r, c) for r in range(50) for c in range(100)]
     counts = Counter(draws)
@@ -274,6 +279,7 @@ def test_every_malformed_message_is_refused_in_words(way):
     validate(before, before.weights, 3, 9)
 
 
+@pytest.mark.slow
 def test_rare_faults_come_in_every_way():
     """One stream decides on the fault and then on the details."""
     faults, found = Faults(drop=0.3, nan=0.05, malformed=0.05), Counter()
@@ -404,6 +410,7 @@ class Slow(Probe):
         return super().loss(model, batch, context)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [7, 999], ids=["many steps", "one step"])
 def test_who_exceeds_the_deadline_is_left_out_of_the_round(federation, batch_size):
     run = a_run(federation, Slow(), uniform(8), deadline=0.6)
@@ -456,6 +463,7 @@ def silent(method):
 TALKERS = [FPL(), FedMix(), FedDG(), FedDG(match_label=True), HarmoFL(), FISC(), CCST()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", TALKERS, ids=lambda method: method.label)
 @pytest.mark.parametrize("others", [1, 2])
 def test_who_says_nothing_is_left_out(method, others):
@@ -496,6 +504,7 @@ GARBAGE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", GARBAGE)
 @pytest.mark.parametrize("by", ["method", "engine"])
 def test_who_introduces_itself_with_garbage_is_out_of_the_run(federation, said, by):
@@ -635,6 +644,7 @@ def utterances(draw):
     return say
 
 
+@pytest.mark.slow
 @settings(
     max_examples=150,
     deadline=None,

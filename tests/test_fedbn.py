@@ -130,6 +130,7 @@ def test_a_round_is_that_of_the_official_code_but_for_what_its_names_miss(
 
 
 # ---- what stays ---------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", WAYS)
 def test_own_layers_last_from_visit_to_visit_and_never_become_others(
     federation, unseen
@@ -167,6 +168,7 @@ def test_the_first_round_of_all_else_is_fedavgs(federation):
     assert distance(*both) > 1e-6, "then they part"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", WAYS)
 @pytest.mark.parametrize("norm", ["none", "group", "layer"])
 def test_without_batchnorm_it_is_fedavg_bit_for_bit(federation, norm, unseen):
@@ -195,6 +197,7 @@ def test_clients_of_unlike_pictures_end_with_unlike_statistics():
     assert (variances[0] > 1.2 * variances[1]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", WAYS)
 def test_the_wire_is_short_of_batchnorm(federation, unseen):
     run = fitted(FedBN(unseen=unseen), federation, 3, model=Batchy)
@@ -255,6 +258,7 @@ def test_a_stranger_is_predicted_with_the_statistics_of_the_batch(federation):
     np.testing.assert_allclose(again, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", ["batch", "adapt"])
 def test_a_stranger_is_predicted_alike_however_files_lie(unseen):
     data = tiny_data(1000)
@@ -310,6 +314,7 @@ def test_the_three_ways_train_the_same_weights(federation):
         assert np.abs(losses[a] - losses[b]).max() > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", WAYS)
 def test_a_client_predicts_with_its_own_layers(federation, unseen):
     run = fitted(FedBN(unseen=unseen), federation, model=Batchy)
@@ -350,6 +355,7 @@ def test_nobody_is_at_home_where_two_share_a_domain(federation):
     assert set(tests.metric) == {"accuracy", "loss"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", WAYS)
 def test_prediction_leaves_the_layers_as_they_are(federation, unseen):
     run = fitted(FedBN(unseen=unseen), federation, model=Batchy)
@@ -392,6 +398,7 @@ class Flat(nn.Module):
         return self.head(self.encode(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", ["batch", "adapt"])
 def test_pretrained_statistics_do_not_count_for_strangers(federation, unseen):
     def pretrained(image_shape, num_classes):
@@ -408,6 +415,7 @@ def test_pretrained_statistics_do_not_count_for_strangers(federation, unseen):
 
 
 # ---- as for every method ------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", WAYS)
 def test_the_number_of_workers_does_not_matter(federation, unseen):
     method = FedBN(unseen=unseen)
@@ -417,11 +425,13 @@ def test_the_number_of_workers_does_not_matter(federation, unseen):
     assert distance(one, fitted(method, federation, 3, seed=1, **settings)) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", WAYS)
 def test_it_resumes(tmp_path, federation, unseen):
     assert resumes(tmp_path, FedBN(unseen=unseen), federation)
 
 
+@pytest.mark.slow
 def test_the_loss_falls(federation):
     training = LocalTraining(lr=0.05, epochs=2, batch_size=8)
     assert loss_falls(fitted(FedBN(), federation, 5, model=Batchy, training=training))

@@ -335,6 +335,7 @@ def test_the_step_ahead_leaves_weights_as_they_are_and_updates_statistics_once(
     assert not torch.equal(running, once.stages[1].running_mean), "it would show"
 
 
+@pytest.mark.slow
 def test_a_look_twice_that_goes_nowhere_equals_one_look(federation):
     """Draws from the bank, the mixing and statistics are replayed."""
 
@@ -386,6 +387,7 @@ def test_without_a_fixed_share_each_picture_draws_its_own(federation, monkeypatc
 
 
 # ---- the limit: FedAvg at twice the learning rate -----------------------------------
+@pytest.mark.slow
 def test_without_step_and_mixing_it_is_fedavg_at_twice_the_learning_rate(federation):
     doubled = replace(TRAINING, lr=2 * TRAINING.lr)
     plain = fitted(federation, FedAvg(), training=doubled)
@@ -538,6 +540,7 @@ def test_clients_lend_their_look_equally_often_whatever_their_size(
     assert max(federation.sizes) > 3 * min(federation.sizes), "sizes would show"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("match_label", [False, True])
 @pytest.mark.parametrize(("alpha", "b"), [(0.0, 0), (0.2, 1), (0.49, 3)])
 def test_only_the_window_travels_once(federation, alpha, b, match_label):
@@ -559,6 +562,7 @@ def test_only_the_window_travels_once(federation, alpha, b, match_label):
 
 
 # ---- as for every method ------------------------------------------------------------
+@pytest.mark.slow
 def test_the_number_of_workers_does_not_matter(federation):
     method = FedDG(alpha=WIDE, beta=0.5, bank_share=0.5)
     runs = [
@@ -571,6 +575,7 @@ def test_the_number_of_workers_does_not_matter(federation):
     )
 
 
+@pytest.mark.slow
 def test_the_loss_falls(federation):
     run = fitted(federation, FedDG(alpha=WIDE), 5, model=small_cnn)
     train = run.history.table().query("split == 'train'")
@@ -653,6 +658,7 @@ def test_a_window_loses_no_frequency_to_rounding():
     assert len(rows) == 2 * 29 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["short", "unknown", "negative"])
 def test_labels_that_are_none_leave_that_client_out(federation, wrong):
     @dataclass(frozen=True)

@@ -167,6 +167,7 @@ def by_hand(federation, rounds: int, method: FedDGGA) -> tuple[list, dict]:
     return used, w
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [None, 4])
 def test_with_all_clients_it_is_the_papers_order(federation, rounds):
     method = FedDGGA(step=0.15, rounds=rounds)
@@ -252,6 +253,7 @@ def test_those_who_are_there_without_any_weight_count_the_same(federation):
 
 
 # ---- FedAvg -------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_step_of_0_is_equal_averaging_for_ever(federation):
     average = runs.plain(federation, weighting="equal", rounds=3)
     run = fitted(FedDGGA(step=0.0), federation, 3)
@@ -291,6 +293,7 @@ def test_it_resumes(federation, tmp_path):
     assert runs.resumes(tmp_path, FedDGGA(rounds=4), federation)
 
 
+@pytest.mark.slow
 def test_it_works_stacked(federation):
     local, stacked = (
         fitted(FedDGGA(), federation, 3, model=small_cnn, engine=engine)

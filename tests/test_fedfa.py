@@ -80,6 +80,7 @@ def extra_bytes(run: Run, round: int, client: int) -> dict[str, int]:
 
 
 # ---- limits -------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [Stages, partial(small_cnn, norm="group")])
 def test_at_p_0_it_is_fedavg_bit_for_bit(federation, model):
     training = LocalTraining(lr=0.05, epochs=2, batch_size=7, momentum=0.9)
@@ -122,6 +123,7 @@ def loss_falls(federation, method) -> bool:
     return mean[5] < 0.8 * mean[1]
 
 
+@pytest.mark.slow
 def test_the_loss_falls(federation):
     assert loss_falls(federation, FedFA())
 
@@ -132,6 +134,7 @@ def layers(run: Run) -> dict[str, FeatureAugmentation]:
     return {n: m for n, m in found if isinstance(m, FeatureAugmentation)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stages", [None, (1,), (3, 1), (2,), ()])
 def test_layers_stand_where_they_are_asked_for(federation, stages):
     method = FedFA(p=0.25, alpha=0.5, stages=stages, fusion="direct")
@@ -153,6 +156,7 @@ def test_evaluation_sees_no_noise(federation):
     assert torch.allclose(run.model(x), plain(x), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_every_fusion_trains_and_they_differ(federation):
     kinds = ("adaptive", "direct", "client", "random")
     runs = [fitted(federation, FedFA(fusion=kind, p=1.0)) for kind in kinds]
@@ -235,6 +239,7 @@ def moments_at_the_start(federation, method, monkeypatch) -> list[torch.Tensor]:
     return [said[i] for i in order], seen
 
 
+@pytest.mark.slow
 def test_moments_are_kept_averaged_or_forgotten(federation, monkeypatch):
     method = FedFA(p=1.0, stages=(2,))
     said, seen = moments_at_the_start(federation, method, monkeypatch)
@@ -264,6 +269,7 @@ def test_moments_stay_with_the_client(federation):
 
 
 # ---- the wire -----------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize(("widths", "both"), [(ALEXNET, 18_432), (UNET, 15_872)])
 def test_the_papers_bytes_travel_and_no_more(federation, widths, both):
     model = partial(Stages, widths=widths)
@@ -343,6 +349,7 @@ def still(model) -> LookTwice:
     return LookTwice(list(model.named_parameters()), lr=0.1, radius=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("carry", ["persist", "average"])
 def test_the_number_of_workers_does_not_matter(federation, carry):
     method = FedFA(stats_carry=carry, noise=0.1)
@@ -351,6 +358,7 @@ def test_the_number_of_workers_does_not_matter(federation, carry):
     assert not same_weights(a, fitted(federation, method, rounds=3, seed=1))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_continued_ends_with_the_same_bits(federation, tmp_path):
     once = fitted(federation, rounds=4)
     a_run(federation).fit(2, False, tmp_path)
@@ -408,6 +416,7 @@ def test_a_network_without_stages_is_refused(federation):
         a_run(federation, model=Flat)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [

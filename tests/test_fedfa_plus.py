@@ -57,6 +57,7 @@ def features_of(model, x, number=3) -> torch.Tensor:
 
 
 # ---- limits -------------------------------------------------------------------------
+@pytest.mark.slow
 def test_without_alignment_it_is_fedfa_bit_for_bit(federation):
     runs = [fitted(federation, m, 3) for m in (FedFAPlus(alignment=0), FedFA())]
     assert same_weights(*runs)
@@ -65,11 +66,13 @@ def test_without_alignment_it_is_fedfa_bit_for_bit(federation):
     assert not same_weights(fitted(federation, FedFAPlus(), 3), runs[1])
 
 
+@pytest.mark.slow
 def test_without_alignment_and_noise_it_is_fedavg_bit_for_bit(federation):
     method = FedFAPlus(alignment=0.0, p=0.0)
     assert same_weights(*(fitted(federation, m, 3) for m in (method, FedAvg("equal"))))
 
 
+@pytest.mark.slow
 def test_little_alignment_is_nearly_fedfa(federation):
     plain, little, much = (
         fitted(federation, FedFAPlus(alignment=a), 3).server.weights
@@ -84,6 +87,7 @@ def test_round_1_has_no_alignment(federation):
 
 
 # ---- histograms ---------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", [False, True])
 @pytest.mark.parametrize("number", [None, 1])
 def test_clients_say_the_histogram_of_their_own_features(federation, number, pool):
@@ -151,6 +155,7 @@ def test_features_are_aligned_behind_the_layer_and_with_a_gradient(federation):
     assert gradient.isfinite().all() and gradient.abs().max() > 0
 
 
+@pytest.mark.slow
 def test_alignment_brings_histograms_together(federation):
     apart = []
     for strength in (1e-9, 0.3):
@@ -163,6 +168,7 @@ def test_alignment_brings_histograms_together(federation):
     assert apart[1] < 0.6 * apart[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bins", [2, 3, 40])
 def test_any_number_of_bins_trains(federation, bins):
     run = fitted(federation, FedFAPlus(bins=bins))
@@ -192,6 +198,7 @@ def test_a_dead_network_says_a_histogram_all_the_same(federation):
 
 
 # ---- the wire -----------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("widths", "noise", "histograms"),
     [(ALEXNET, 18_432, 16_384), (UNET, 15_872, 32_768)],
@@ -210,6 +217,7 @@ def test_the_papers_bytes_travel_and_no_more(federation, widths, noise, histogra
     assert extra_bytes(alone, 2, 2) == {"up": histograms // 2, "down": histograms // 2}
 
 
+@pytest.mark.slow
 def test_histograms_are_noisy_with_the_moments_and_stay_histograms(federation):
     plain, noisy = (fitted(federation, FedFAPlus(noise=s), rounds=1) for s in (0, 0.02))
     assert same_weights(plain, noisy), "what stays at home has no noise"
@@ -243,12 +251,14 @@ def test_the_range_stays_at_home(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
+@pytest.mark.slow
 def test_the_number_of_workers_does_not_matter(federation):
     a, b = (fitted(federation, FedFAPlus(), 3, workers=w) for w in (1, 2))
     assert same(a, b)
     assert not same_weights(a, fitted(federation, FedFAPlus(), 3, seed=1))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_continued_ends_with_the_same_bits(federation, tmp_path):
     once = fitted(federation, FedFAPlus(), 4)
     a_run(federation, FedFAPlus()).fit(2, False, tmp_path)
@@ -257,6 +267,7 @@ def test_a_run_that_is_continued_ends_with_the_same_bits(federation, tmp_path):
     assert same(once, again)
 
 
+@pytest.mark.slow
 def test_the_loss_falls(federation):
     assert loss_falls(federation, FedFAPlus())
 
@@ -310,6 +321,7 @@ def test_a_stage_that_the_network_lacks_is_refused(federation, number):
         a_run(federation, FedFAPlus(aligned_stage=number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [

@@ -115,6 +115,7 @@ def test_what_is_compared_with_is_constant(started):
         assert not rows.requires_grad and len(rows) == len(context.client.train)
 
 
+@pytest.mark.slow
 def test_in_round_1_there_is_cross_entropy_only(federation):
     with_losses = run_of(replace(TWO, reweight=False), federation, 1)
     off = replace(TWO, reweight=False, gc_weight=0.0, ra_weight=0.0)
@@ -127,6 +128,7 @@ def test_in_round_1_there_is_cross_entropy_only(federation):
     assert set(with_losses.messages[0].metrics) == names | {"gc", "ra"}
 
 
+@pytest.mark.slow
 def test_each_loss_matters_on_its_own_and_little_if_it_weighs_little(federation):
     off = replace(TWO, gc_weight=0.0, ra_weight=0.0)
     plain = run_of(off, federation, 3)
@@ -168,6 +170,7 @@ class Dead(FedGCR):
         return model
 
 
+@pytest.mark.slow
 def test_representations_of_zero_give_no_nan(federation):
     run = run_of(Dead(num_groups=2), federation, 3)
     assert len(run.messages) == 5 and run.history.events().empty
@@ -198,6 +201,7 @@ def test_a_client_says_its_mean_type_prompt_of_the_trained_model(started):
     run.show_weights()
 
 
+@pytest.mark.slow
 def test_the_codes_representation_is_that_of_the_received_model(federation):
     run = run_of(replace(TWO, group_early=True), federation, 1)
     before = {n: v.clone() for n, v in run.server.weights.items()}
@@ -230,6 +234,7 @@ def test_the_centres_and_the_own_group_come_down(started):
     )
 
 
+@pytest.mark.slow
 def test_the_bytes_are_those_of_the_specification(federation):
     run = run_of(TWO, federation, 2)
     groups = int(run.server.memory["groups"].max()) + 1
@@ -254,6 +259,7 @@ def test_only_prompts_gc_net_and_head_travel(federation):
     assert set(run.server.weights) == set(run.messages[2].weights) == names
 
 
+@pytest.mark.slow
 def test_the_frozen_weights_keep_every_bit(federation):
     run = new_run(TWO, federation)
     before = {n: v.clone() for n, v in run.model.net.state_dict().items()}
@@ -263,6 +269,7 @@ def test_the_frozen_weights_keep_every_bit(federation):
 
 
 # ---- the first pass is kept ---------------------------------------------------------
+@pytest.mark.slow
 def test_results_have_the_same_bits_when_what_is_kept_is_lost(federation):
     once = run_of(TWO, federation, 4)
     forgetful = new_run(TWO, federation)
@@ -301,6 +308,7 @@ class Anew(FedGCR):
         return super().loss(model, batch, replace(context, training=own, cache={}))
 
 
+@pytest.mark.slow
 def test_with_and_without_what_is_kept_training_is_the_same(federation):
     """To the bit where an image's features do not depend on its batch."""
     kept, anew = (run_of(m, federation, 3) for m in (TWO, Anew(num_groups=2)))
@@ -308,6 +316,7 @@ def test_with_and_without_what_is_kept_training_is_the_same(federation):
 
 
 # ---- the ablation -------------------------------------------------------------------
+@pytest.mark.slow
 def test_its_four_rows(federation):
     off = {"customise": False, "reweight": False}
     vpt = run_of(VPT(init="normal"), federation, 3)
@@ -336,16 +345,19 @@ def test_without_reweighting_the_mean_is_that_of_fedavg(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
+@pytest.mark.slow
 def test_the_loss_falls(federation):
     train = run_of(TWO, federation, 6).history.table().query("split == 'train'")
     losses = train.query("metric == 'task_loss'").groupby("round")["value"].mean()
     assert losses.iloc[-1] < 0.8 * losses.iloc[0], "without what joins in round 2"
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_does_not_matter(federation):
     assert same_to_the_bit(*(run_of(TWO, federation, 3, workers=w) for w in (1, 2)))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_continued_ends_with_the_same_bits(federation, tmp_path):
     once = run_of(TWO, federation, 4, select=Turns())
     new_run(TWO, federation, select=Turns()).fit(2, False, tmp_path)
@@ -378,6 +390,7 @@ class Darker(Augmentation):
         return batch._replace(x=0.5 * batch.x)
 
 
+@pytest.mark.slow
 def test_pictures_that_were_changed_are_seen_as_they_are(federation):
     training = replace(ADAMW, augment=Darker())
     run = run_of(TWO, federation, 2, training=training)
@@ -396,11 +409,13 @@ def test_pictures_that_were_changed_are_seen_as_they_are(federation):
     assert set(plain.cache) == {"first pass", "received", "previous"}
 
 
+@pytest.mark.slow
 def test_prompts_of_each_layer_are_customised_too(federation):
     run = run_of(replace(TWO, deep=True), federation, 2)
     assert run.server.weights["prompts.tokens"].shape == (2, 4, D)
 
 
+@pytest.mark.slow
 def test_types_that_look_different_are_told_apart():
     data = tiny_data(num=150, channels=3, domains=2, owners=6, test_share=0.0)
     data.images[data.domain == 1] = 255 - data.images[data.domain == 1]

@@ -72,6 +72,7 @@ def test_masks_are_those_of_the_loop(num, tau, form):
     assert found.tolist() == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_all_of_the_grid_counts_from_its_own_share_on():
     """Of K clients, agreement a/K at tau = a/K is enough, whatever rounding says."""
     for num in range(1, 60):
@@ -151,6 +152,7 @@ def test_limits_are_fedavg(method, all_steps):
     assert (after.weights["w"] - w).abs().max() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", ["examples", "equal"])
 def test_without_a_threshold_it_is_fedavg(federation, weighting):
     method = FedGMA(tau=0.0, weighting=weighting)

@@ -170,6 +170,7 @@ def test_a_client_says_the_loss_of_the_received_model_and_its_mean_features(fede
     assert 0 not in federation.client(0).train.labels, "a class is absent"
 
 
+@pytest.mark.slow
 def test_d_numbers_and_a_loss_travel_beside_prompts_and_head(federation):
     run, size = run_of(FedGR(), federation, 3), 4 * (4 * D + D * M + M)
     assert bytes_by_part(run) == {
@@ -182,6 +183,7 @@ def test_d_numbers_and_a_loss_travel_beside_prompts_and_head(federation):
 
 
 # ---- limits -------------------------------------------------------------------------
+@pytest.mark.slow
 def test_without_reweighting_it_is_vpt(federation):
     plain, off = (run_of(m, federation, 3) for m in (VPT(), FedGR(reweight=False)))
     assert distance(plain, off) == 0 and bytes_by_part(plain) == bytes_by_part(off)
@@ -192,6 +194,7 @@ def test_without_reweighting_it_is_vpt(federation):
     assert 0 < distance(plain, near) < 1e-3 < distance(plain, far)
 
 
+@pytest.mark.slow
 def test_in_round_1_groups_do_not_count_and_later_they_do(federation):
     far = {"q": 5.0, "gamma": 0.0}
     for rounds in (1, 3):
@@ -201,6 +204,7 @@ def test_in_round_1_groups_do_not_count_and_later_they_do(federation):
         assert (distance(*runs) == 0) == (rounds == 1)
 
 
+@pytest.mark.slow
 def test_it_is_fedgcr_without_gc_net(federation):
     ours, theirs = (
         run_of(m, federation, 3)
@@ -210,6 +214,7 @@ def test_it_is_fedgcr_without_gc_net(federation):
     assert torch.equal(ours.server.memory["groups"], theirs.server.memory["groups"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["gmm", "kmeans", "finch"])
 def test_groups_are_those_of_what_was_said(federation, algorithm):
     run = run_of(FedGR(num_groups=2, clustering=algorithm), federation, 1)
@@ -219,10 +224,12 @@ def test_groups_are_those_of_what_was_said(federation, algorithm):
 
 
 # ---- as for every method ------------------------------------------------------------
+@pytest.mark.slow
 def test_the_number_of_workers_does_not_matter(federation):
     assert same_to_the_bit(*(run_of(FedGR(), federation, 3, workers=w) for w in (1, 2)))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_continued_ends_with_the_same_bits(federation, tmp_path):
     once = run_of(FedGR(), federation, 4, select=Turns())
     new_run(FedGR(), federation, select=Turns()).fit(2, False, tmp_path)
@@ -239,6 +246,7 @@ def test_faulty_clients_leave_it_running(federation):
     assert all(v.isfinite().all() for v in run.server.weights.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
@@ -267,6 +275,7 @@ def test_a_wrong_report_leaves_its_client_out(federation, monkeypatch, wrong, re
     assert run.server.memory["clients"].tolist() == [0, 1, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [FedGR(), FedGCR(), FedGCR(clustering="finch")])
 def test_few_clients_are_enough(federation, method):
     data = federation.data

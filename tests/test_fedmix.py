@@ -236,6 +236,7 @@ def test_the_pictures_of_the_batch_stay_as_they_are():
     assert torch.equal(batch.x, before) and not batch.x.requires_grad
 
 
+@pytest.mark.slow
 def test_masks_are_mixed_as_shares_of_the_classes_in_each_pixel():
     data = tiny_masks(num=80, size=16)
     federation = Federation.build(data, by_owner(data))
@@ -326,6 +327,7 @@ def test_a_client_receives_exactly_the_means_of_all_others(federation):
         assert 0 < (~theirs).sum() < theirs.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [None, 2, 4])
 def test_only_means_travel_and_only_once(federation, size):
     run = fitted(federation, FedMix(group_size=size))
@@ -385,6 +387,7 @@ def test_labels_that_are_no_shares_leave_that_client_out_of_the_run(federation, 
 
 
 # ---- limits -------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("naive", [False, True])
 def test_without_a_share_it_is_fedavg_bit_for_bit(federation, naive):
     for model in (small_cnn, AwkwardNet):
@@ -397,6 +400,7 @@ def test_without_a_share_it_is_fedavg_bit_for_bit(federation, naive):
         assert 0 < distance(plain, tiny) < 1e-3 < distance(plain, some)
 
 
+@pytest.mark.slow
 def test_the_loss_falls(federation):
     run = fitted(federation, FedMix(share=0.1), 6)
     train = run.history.table().query("split == 'train'")
@@ -406,6 +410,7 @@ def test_the_loss_falls(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
+@pytest.mark.slow
 def test_the_number_of_workers_does_not_matter(federation):
     method = FedMix(share=0.2, group_size=3)
     runs = [
@@ -415,6 +420,7 @@ def test_the_number_of_workers_does_not_matter(federation):
     assert same(*runs)
 
 
+@pytest.mark.slow
 def test_a_look_twice_that_goes_nowhere_equals_one_look(federation):
     """The draw of the pair is replayed."""
 
@@ -430,6 +436,7 @@ def test_a_look_twice_that_goes_nowhere_equals_one_look(federation):
     assert distance(once, twice) == 0
 
 
+@pytest.mark.slow
 def test_a_run_stopped_and_continued_from_a_file_equals_one_that_was_not(
     federation, tmp_path
 ):

@@ -215,6 +215,7 @@ def test_running_statistics_move_once_per_step_and_see_the_distorted_batch(feder
     assert steps == [2 * (n // 8 + (n % 8 > 1)) for n in sizes]
 
 
+@pytest.mark.slow
 @both
 def test_a_look_twice_climbs_once_and_replays_the_same_distortion(federation, family):
     @dataclass(frozen=True)
@@ -251,6 +252,7 @@ def test_a_replay_starts_from_the_memory_of_the_first_look():
 
 
 # ---- the limit: FedAvg --------------------------------------------------------------
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("channels", [1, 2, 3])
 @pytest.mark.parametrize("model", [AwkwardNet, small_cnn])
@@ -264,6 +266,7 @@ def test_without_a_climb_it_is_fedavg_bit_for_bit(family, channels, model):
     assert bytes_by_part(fedavg) == bytes_by_part(robust)
 
 
+@pytest.mark.slow
 @both
 def test_near_it_the_result_is_near_and_away_from_it_is_not(federation, family):
     fedavg = plain(federation)
@@ -307,6 +310,7 @@ def test_predictions_are_made_on_pictures_as_they_are(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
+@pytest.mark.slow
 @both
 def test_the_number_of_workers_does_not_matter(federation, family):
     method, settings = FedRobust(family=family, **FAST), {"model": AwkwardNet}
@@ -315,6 +319,7 @@ def test_the_number_of_workers_does_not_matter(federation, family):
     assert distance(one, fitted(method, federation, seed=1, **settings)) > 1e-3
 
 
+@pytest.mark.slow
 @both
 def test_it_resumes(tmp_path, federation, family):
     assert resumes(tmp_path, FedRobust(family=family, **FAST), federation)

@@ -257,6 +257,7 @@ def test_a_step_of_a_network_is_that_of_the_eccv_code(key, method):
 
 
 # ---- the limit: FedAvg --------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_a_radius_of_zero_is_fedavg_bit_for_bit(federation, scaling, optimiser):
@@ -272,6 +273,7 @@ def test_a_radius_of_zero_is_fedavg_bit_for_bit(federation, scaling, optimiser):
     assert logged[0].equals(logged[1]), "only the first pass is logged"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_near_zero_it_is_near_fedavg_and_away_from_it_is_not(federation, scaling):
     fedavg = plain(federation)
@@ -281,6 +283,7 @@ def test_near_zero_it_is_near_fedavg_and_away_from_it_is_not(federation, scaling
     assert 0 < distance(fedavg, near) < 1e-3 < distance(fedavg, far)
 
 
+@pytest.mark.slow
 def test_the_base_can_be_chosen_apart_from_the_training(federation):
     adam = LocalTraining(lr=0.02, epochs=2, batch_size=8, optimiser="adam")
     sgd = LocalTraining(lr=0.02, epochs=2, batch_size=8)
@@ -297,6 +300,7 @@ def test_running_statistics_move_once_per_batch(federation):
     assert [m.weights[counter].item() for m in run.messages] == steps
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_does_not_matter(federation):
     method, settings = FedSAM(scaling="asam"), {"model": AwkwardNet}
     one, two = (fitted(method, federation, workers=w, **settings) for w in (1, 2))
@@ -313,6 +317,7 @@ def test_a_client_of_one_picture_takes_part():
     assert [m.client for m in run.messages] == [0, 1]
 
 
+@pytest.mark.slow
 def test_the_loss_falls(federation):
     assert loss_falls(fitted(FedSAM(), federation, 8, model=small_cnn))
 

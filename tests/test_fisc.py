@@ -188,6 +188,7 @@ def test_no_gradient_reaches_the_style_network(federation):
 
 
 # ---- ablations ----------------------------------------------------------------------
+@pytest.mark.slow
 def test_ablations_differ_in_the_named_component_only(federation):
     usual = runs.a_run(FISC(), federation)
     usual._start()
@@ -293,6 +294,7 @@ def test_the_name_of_the_network_is_asked_for_and_described(federation, tiny_sty
 
 
 # ---- FedAvg -------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("without", ABLATIONS[:3] + ABLATIONS[4:])
 def test_with_both_weights_0_it_is_fedavg(federation, without):
     none = {"contrast_weight": 0.0, "size_weight": 0.0, "without": without}
@@ -300,6 +302,7 @@ def test_with_both_weights_0_it_is_fedavg(federation, without):
     assert distance(plain(federation, model=AwkwardNet), run) == 0
 
 
+@pytest.mark.slow
 def test_near_the_limit_it_is_near_and_away_from_it_is_not(federation):
     class NoNorm(Steady.func):
         """Two passes of a batch would move running statistics, whatever the weights."""
@@ -316,6 +319,7 @@ def test_near_the_limit_it_is_near_and_away_from_it_is_not(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("without", ["nothing", "transfer"])
 def test_the_number_of_workers_does_not_matter(federation, without):
     one, two = (
@@ -325,6 +329,7 @@ def test_the_number_of_workers_does_not_matter(federation, without):
     assert same_to_the_bit(one, two)
 
 
+@pytest.mark.slow
 def test_caches_that_vanish_do_not_matter(federation):
     usual, forgetful = (runs.a_run(FISC(), federation) for _ in range(2))
     forgetful.engine.caches.limit = 0
@@ -334,10 +339,12 @@ def test_caches_that_vanish_do_not_matter(federation):
     assert usual.engine.caches._held and not forgetful.engine.caches._held
 
 
+@pytest.mark.slow
 def test_it_resumes(federation, tmp_path):
     assert runs.resumes(tmp_path, FISC(noise=0.01), federation)
 
 
+@pytest.mark.slow
 def test_a_look_twice_that_goes_nowhere_equals_one_look(federation):
     @dataclass(frozen=True)
     class Twice(FISC):
@@ -348,6 +355,7 @@ def test_a_look_twice_that_goes_nowhere_equals_one_look(federation):
     assert distance(once, twice) == 0
 
 
+@pytest.mark.slow
 def test_with_an_augmentation_copies_follow_the_pictures(federation):
     training = replace(TRAINING, augment=augment.MixStyle())
     one, two = (
@@ -368,6 +376,7 @@ def test_who_fails_in_a_round_does_not_spoil_it(federation):
     assert all(value.isfinite().all() for value in run.server.weights.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["no number", "negative", "narrow", "fifty", "none"])
 def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, wrong):
     @dataclass(frozen=True)
@@ -400,6 +409,7 @@ def test_a_client_of_one_picture_takes_part():
     assert all(value.isfinite().all() for value in run.server.weights.values())
 
 
+@pytest.mark.slow
 def test_the_loss_falls(federation):
     run = fitted(FISC(), federation, 6, model=small_cnn)
     assert runs.loss_falls(run)
@@ -414,9 +424,7 @@ def test_masks_are_refused_by_name():
 
 
 def test_the_stacked_engine_is_refused(federation):
-    with pytest.raises(
-        ValueError, match="FISC declares .* not stackable"
-    ):
+    with pytest.raises(ValueError, match="FISC declares .* not stackable"):
         runs.a_run(FISC(), federation, engine="stacked")
 
 

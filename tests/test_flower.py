@@ -174,6 +174,7 @@ def test_a_recipe_that_makes_no_run_is_refused(recipe, settings, reason):
 
 
 # ---- the same run -------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "cohort"),
     [
@@ -198,6 +199,7 @@ def test_faults_on_purpose_strike_the_same_clients_and_only_once():
     assert len(events[0]) > 0 and events[0].equals(events[1])
 
 
+@pytest.mark.slow
 def test_private_state_is_on_the_node_and_nowhere_else():
     nodes = Nodes()
     run, local = fitted(nodes.run()), fitted(tiny("local"))
@@ -222,6 +224,7 @@ def test_one_message_for_each_node_and_phase():
     assert kinds == 3 * ["query"] + 3 * ["evaluate"] + 6 * ["train"] + 3 * ["evaluate"]
 
 
+@pytest.mark.slow
 def test_a_welcome_travels_until_a_visit_has_succeeded():
     lost = []
 
@@ -251,6 +254,7 @@ def test_a_welcome_travels_until_a_visit_has_succeeded():
 
 
 # ---- state by round -----------------------------------------------------------------
+@pytest.mark.slow
 def test_a_round_that_is_asked_for_again_gives_the_same_answers():
     nodes, local = Nodes(), fitted(tiny("local"), 2)
     run = nodes.run()
@@ -330,6 +334,7 @@ def silence(node, letter, reply):
     return None if is_hit else reply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "absent", "reason"),
     [
@@ -423,6 +428,7 @@ def test_an_empty_part_is_refused_before_anyone_is_asked():
 
 
 # ---- before round 1 -----------------------------------------------------------------
+@pytest.mark.slow
 def test_clients_without_a_node_are_named():
     places = [{"partition-id": n, "num-partitions": 4} for n in (0, 1, 3)]
     with pytest.raises(TimeoutError, match=r"0\.5 s clients \[2\] have none; 3 SuperN"):
@@ -464,6 +470,7 @@ def test_a_node_that_cannot_build_the_run_stops_it_with_the_reason():
         nodes.run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [3, 4, 5])
 def test_a_node_that_is_gone_counts_as_one_that_never_answered(code):
     def spoil(node, letter, reply):

@@ -133,6 +133,7 @@ def test_an_error_inside_the_block_ends_everything(stand_ins):
     assert_gone(flower, seen)
 
 
+@pytest.mark.slow
 def test_a_superlink_that_dies_ends_the_run(stand_ins):
     with LocalFlower(nodes=1) as flower:
         seen = cleanup.marked(str(flower.folder))

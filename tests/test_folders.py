@@ -343,6 +343,7 @@ def test_domainnet_is_ten_classes_of_several_zips(tmp_path):
 # --- the real, shared files ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_real_office10(shared_data):
     data = load("office10", root=shared_data, size=96)
     assert np.bincount(data.domain).tolist() == [863, 143, 265]

@@ -312,6 +312,7 @@ def test_exact_prototypes_are_those_of_the_trained_model(federation):
         assert (one - other).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exact", [False, True])
 def test_a_look_twice_that_goes_nowhere_equals_one_look(federation, exact):
     """A replayed loss collects nothing."""
@@ -421,6 +422,7 @@ def test_the_first_round_is_that_of_fedavg_bit_for_bit(federation):
         assert distance(plain, ours) > 1e-5
 
 
+@pytest.mark.slow
 def test_each_weight_matters_on_its_own(federation):
     plain = fitted(federation, FedAvg())
     for off, on in (
@@ -442,12 +444,14 @@ def test_features_come_nearer_to_the_prototypes(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
+@pytest.mark.slow
 def test_the_number_of_workers_does_not_matter(federation):
     runs = [fitted(federation, model=AwkwardNet, workers=workers) for workers in (1, 2)]
     assert same(*runs)
     assert distance(runs[0], fitted(federation, model=AwkwardNet, seed=1)) > 1e-3
 
 
+@pytest.mark.slow
 def test_a_run_stopped_and_continued_from_a_file_equals_one_that_was_not(
     federation, tmp_path
 ):
@@ -562,6 +566,7 @@ def test_masks_give_one_feature_per_class_and_picture():
     assert (loss - plain).item() == pytest.approx(sum(terms).item(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_masks_give_prototypes_of_ground_and_organ_in_a_run():
     data = tiny_masks(num=80, size=16)
     federation = Federation.build(data, by_owner(data))

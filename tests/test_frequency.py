@@ -148,6 +148,7 @@ def test_maps_of_one_position_have_no_frequencies():
     torch.testing.assert_close(layer(x), norm(x))
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_finite_differences():
     x = features((2, 4, 3, 4), dtype=torch.float64)
     layer = style_norm().double()

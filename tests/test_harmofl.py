@@ -213,6 +213,7 @@ def test_a_method_with_a_head_of_its_own_goes_through_the_entry():
 
 
 # ---- the limit: FedAvg --------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", ["examples", "equal"])
 def test_without_layer_and_radius_it_is_fedavg_bit_for_bit(federation, weighting):
     fedavg = plain(federation, weighting=weighting, model=AwkwardNet)
@@ -237,6 +238,7 @@ class Once(HarmoFL):
         return FedAvg().optimiser(named_params, training)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_radius_of_0_is_one_look_while_the_amplitude_moves_and_after(
     federation, window
@@ -251,6 +253,7 @@ def test_a_radius_of_0_is_one_look_while_the_amplitude_moves_and_after(
 
 
 # ---- what travels, and when ---------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("weighting", ["equal", "examples"])
 def test_the_common_amplitude_is_the_mean_of_the_clients_and_then_stays(
@@ -272,6 +275,7 @@ def test_the_common_amplitude_is_the_mean_of_the_clients_and_then_stays(
     assert all(torch.equal(p.weights[AMPLITUDE], common) for p in run.private.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "num"), [("dc", 2), ("full", 2 * 8 * 8)])
 def test_the_amplitude_goes_up_in_round_1_and_down_once(federation, window, num):
     run = fitted(HarmoFL(window=window), federation, 4)
@@ -378,6 +382,7 @@ def test_clients_of_unlike_brightness_become_alike():
 
 
 # ---- as for every method ------------------------------------------------------------
+@pytest.mark.slow
 def test_the_number_of_workers_does_not_matter(federation):
     method, settings = HarmoFL(window="full"), {"model": AwkwardNet}
     settings["select"] = uniform(3)
@@ -386,6 +391,7 @@ def test_the_number_of_workers_does_not_matter(federation):
     assert distance(one, fitted(method, federation, 3, seed=1, **settings)) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS)
 def test_it_resumes(tmp_path, federation, window):
     assert resumes(tmp_path, HarmoFL(window=window), federation)
@@ -410,6 +416,7 @@ def test_a_report_that_is_no_amplitude_leaves_that_client_out(federation):
     assert [m.client for m in run.messages] == [0, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_the_loss_falls(federation):
     training = LocalTraining(lr=0.1, epochs=3, batch_size=8)
     run = fitted(HarmoFL(), federation, 6, model=small_cnn, training=training)

@@ -33,6 +33,7 @@ def test_the_layers_hold():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "line"),
     [
@@ -60,6 +61,7 @@ def test_a_module_without_a_layer_is_found(copy: Path):
     assert "utils" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_what_is_slow_to_import_waits_until_it_is_needed():
     slow = ("matplotlib", "opacus", "pandas", "scipy", "sklearn", "timm", "torchvision")
     program = f"import sys, fedlab_support; print(sys.modules.keys() & {set(slow)!r})"

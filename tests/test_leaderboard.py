@@ -200,6 +200,7 @@ def scores(found) -> list[float]:
     return found.runs["score"].tolist()
 
 
+@pytest.mark.slow
 def test_runs_of_other_folders_are_copied_and_the_union_is_read(board, fits, tmp_path):
     cells = tmp_path / "sweeps"
     for seed in (0, 1):  # as two cells of a sweep
@@ -332,6 +333,7 @@ class Halfway(FedAvg):
 '''
 
 
+@pytest.mark.slow
 def test_one_new_file_is_on_the_board_and_on_the_map(board, tmp_path, monkeypatch):
     assert len(NEW_METHOD.splitlines()) < 40
     (tmp_path / "halfway.py").write_text(NEW_METHOD, encoding="utf-8")
@@ -419,6 +421,7 @@ def noise(num_sets: int, ahead: float, seed: int) -> pd.DataFrame:
     return made_up(values)
 
 
+@pytest.mark.slow
 def test_luck_alone_is_hardly_ever_real_and_a_large_lead_is():
     false = [leaderboard.pairs(noise(4, 0, s))["is_real"].any() for s in range(15)]
     assert np.mean(false) <= 0.1

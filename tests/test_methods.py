@@ -78,6 +78,7 @@ NEUTRAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NEUTRAL)
 def test_the_neutral_setting_equals_fedavg_bit_for_bit(federation, name):
     start = Run(FedAvg(), federation, AwkwardNet, TRAINING, workers=1)
@@ -99,6 +100,7 @@ NEAR = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NEAR)
 def test_near_the_neutral_setting_the_result_is_near(federation, name):
     plain = fitted(FedAvg(), federation)
@@ -109,6 +111,7 @@ AWAY = [FedProx(mu=1.0), FedAvgM(momentum=0.5), FedSAM(rho=0.5), HarmoFL()]
 AWAY += [FedMix(), FedMix(naive=True), FPL()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", AWAY)
 def test_away_from_it_the_result_differs(federation, method):
     assert distance(fitted(FedAvg(), federation), fitted(method, federation)) > 1e-3
@@ -229,6 +232,7 @@ class PulledBowl(FedProx, Bowl):
     """The same with FedProx's spring."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.5, 3.0])
 def test_a_quadratic_ends_between_its_minimum_and_the_broadcast(federation, mu):
     training = LocalTraining(lr=0.2, epochs=150, batch_size=10_000)
@@ -259,6 +263,7 @@ def test_the_task_loss_is_logged_beside_the_objective(federation):
 
 
 # ---- FedAvgM ------------------------------------------------------------------------
+@pytest.mark.slow
 def test_buffers_get_no_momentum_and_variances_stay_positive(federation):
     run = fitted(FedAvgM(momentum=0.95), federation, 8)
     assert run.server.weights["stages.1.running_var"].min() > 0

@@ -11,6 +11,7 @@ def source():
     return Source()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_mutation_can_be_tried(source, mutation):
     file, text = source.mutated(mutation)

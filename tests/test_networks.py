@@ -428,6 +428,7 @@ IN_RUNS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "data"), IN_RUNS)
 def test_a_network_trains_alike_with_one_and_two_workers(model, data):
     where = federation(**data)

@@ -34,6 +34,7 @@ def test_profiles_name_parameters_that_the_chapter_has(chapter: Path, name: str)
     check(chapter, profile(name, chapter.stem))
 
 
+@pytest.mark.slow
 @each_chapter
 def test_no_outputs_are_stored(chapter: Path):
     command = [

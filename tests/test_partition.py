@@ -70,6 +70,7 @@ def test_only_the_given_samples_are_dealt(rule):
     assert deals_exactly(RULES[rule](DATA, among), among)
 
 
+@pytest.mark.slow
 @quick
 @given(
     sizes=st.tuples(st.integers(20, 80), st.integers(1, 12)),
@@ -300,6 +301,7 @@ def slowly(sizes, clients: int, lam: float) -> tuple[np.ndarray, np.ndarray, lis
 domain_sizes = st.lists(st.integers(0, 90), min_size=1, max_size=6).filter(any)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     domain_sizes,

@@ -64,12 +64,14 @@ def test_a_loop_is_stopped_and_its_line_named(soon):
     assert no_thread_is_left()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [sleeps, lambda *_: loops()])
 def test_what_waits_or_loops_further_inside_ends_too(answer, soon):
     refuse(check("bytes_per_round", answer, **COUNTS), "no result after")
     assert no_thread_is_left()
 
 
+@pytest.mark.slow
 def test_code_that_catches_everything_cannot_hold_the_check():
     began = time.monotonic()
 

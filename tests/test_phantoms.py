@@ -25,6 +25,7 @@ def test_sites_are_unequal_and_patients_on_one_side(data):
     assert (shares > 0.1).all() and (shares <= 0.2).all()
 
 
+@pytest.mark.slow
 def test_they_are_the_same_at_every_generation(data):
     again = phantoms.prostate_phantoms()
     assert again.fingerprint() == data.fingerprint()

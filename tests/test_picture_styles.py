@@ -35,12 +35,14 @@ def test_it_is_called_a_stand_in(data):
     assert row["here"] == "built in" and "stands in for PACS" in row["about"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain", range(4))
 def test_an_owner_is_the_same_again_whoever_else_is_drawn(data, domain):
     own = data.owner == 10 * domain + 7
     assert np.array_equal(picture_styles.drawn(domain, 7), data.images[own])
 
 
+@pytest.mark.slow
 def test_no_owner_and_no_picture_is_there_twice(data):
     flat = data.images.reshape(len(data), -1)
     assert len(np.unique(flat, axis=0)) == len(data)
@@ -117,6 +119,7 @@ def told_apart(data: DomainData, numbers: np.ndarray) -> float:
     return forest.score(numbers[test], data.domain[test])
 
 
+@pytest.mark.slow
 def test_a_picture_tells_its_look_by_twelve_numbers(data):
     """Means and deviations of colours, and how much neighbours differ."""
     x = data.images / np.float32(255)

@@ -47,6 +47,7 @@ def start(board, **values):
     board.worker.join(60)
 
 
+@pytest.mark.slow
 def test_nothing_is_trained_before_start_and_then_everything_grows(board):
     assert board.run is None
     empty = board.picture.value
@@ -60,6 +61,7 @@ def test_nothing_is_trained_before_start_and_then_everything_grows(board):
     assert sum(board.latest.progress.times_chosen) == 3 * 5
 
 
+@pytest.mark.slow
 def test_a_second_run_is_compared_with_the_first(board):
     start(board)
     first, before = board.latest, board.picture.value
@@ -74,6 +76,7 @@ def test_a_second_run_is_compared_with_the_first(board):
     assert not re.search("<th[^>]*>FedProx</th>", board.comparison.value)
 
 
+@pytest.mark.slow
 def test_start_goes_on_after_stop_unless_a_control_has_changed(board):
     rounds = []
     inner = board.step
@@ -117,6 +120,7 @@ def test_stop_throws_half_a_round_away(board, monkeypatch):
     assert 0 < len(set(visited)) < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -151,6 +155,7 @@ def test_sliders_stay_within_their_ranges(board):
         Setting(method="FedNothing")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:round .* is left out")
 def test_who_diverges_is_left_out_and_named(board, monkeypatch):
     monkeypatch.setattr(FedAvg, "loss", nan_loss)
@@ -159,6 +164,7 @@ def test_who_diverges_is_left_out_and_named(board, monkeypatch):
     assert "lower the learning rate" in board.comparison.value
 
 
+@pytest.mark.slow
 def test_masks_bring_their_network_and_measure(board):
     start(board, data=MASKS, skew="none (iid)", clients=2, cohort=2)
     board.wait()
@@ -174,6 +180,7 @@ def test_every_skew_deals_as_many_clients_as_asked(skew):
         assert run.federation.sizes.max() <= play.MOST_PICTURES
 
 
+@pytest.mark.slow
 def test_methods_are_offered_by_a_rule_and_new_ones_appear(tmp_path, monkeypatch):
     source = "from fedlab_support.methods import FedAvg\nclass FedNew(FedAvg):\n    ..."
     (tmp_path / "fednew.py").write_text(source)

@@ -228,6 +228,7 @@ def texts(figure) -> list[Text]:
     return [text for text in found if text.get_visible() and text.get_text().strip()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_every_picture_is_readable_and_nothing_is_cut_off(name):
     before = dict(matplotlib.rcParams)
@@ -606,6 +607,7 @@ def test_densities_need_positive_deviations():
             figures.gaussian_picture(0.0, sigma, 0.0, tau)
 
 
+@pytest.mark.slow
 def test_saved_figures_are_complete_and_reproducible(tmp_path):
     parameters = {
         "seeds": [0, 1],
@@ -675,6 +677,7 @@ def test_a_picture_shows_itself_with_its_alternative_text():
     assert about == {"width": 368, "height": 264, "alt": "Finding"}
 
 
+@pytest.mark.slow
 def test_neither_torch_nor_pyplot_is_imported():
     code = (
         "import sys, types\n"

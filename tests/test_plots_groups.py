@@ -74,6 +74,7 @@ PICTURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_every_picture_is_readable_and_nothing_is_cut_off(name):
     figure = PICTURES[name]()

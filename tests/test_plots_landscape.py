@@ -29,6 +29,7 @@ def marks(*names: str, what: str = "client") -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@pytest.mark.slow
 def test_each_network_has_its_plane_and_its_marks():
     names = ("FedAvg", "FISC")
     figure = figures.loss_planes(planes(*names), marks(*names), title="Valleys")

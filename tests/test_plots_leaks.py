@@ -34,6 +34,7 @@ def table(measures=MEASURES, lines=("one picture", "eight pictures"), seeds=3):
     return pd.DataFrame(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num", [1, 2, 3, 4])
 def test_every_picture_is_readable(num):
     figure = figures.leak_curves(table(MEASURES[:num]), "noise", title="Noise hides")
@@ -42,6 +43,7 @@ def test_every_picture_is_readable(num):
     assert len(figure.data) == num * 8
 
 
+@pytest.mark.slow
 def test_points_stand_at_equal_distances_with_their_numbers_below():
     figure = figures.leak_curves(table(), "noise")
     for axis, measure in zip(figure.axes, MEASURES, strict=True):

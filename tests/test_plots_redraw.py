@@ -62,6 +62,7 @@ def saved(folder: Path, figure: plots.Picture | None = None, **more) -> Path:
     return plots.save_figure(figure, "curves", folder, **more).with_suffix("")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", each_plot(), ids=ids)
 def test_a_committed_figure_of_every_function_is_drawn_again(path, tmp_path):
     redraw(path, tmp_path)
@@ -100,6 +101,7 @@ def test_what_is_saved_is_drawn_again(name, tmp_path, monkeypatch):
     assert {file.suffix for file in (tmp_path / "new").iterdir()} == {".png", ".pdf"}
 
 
+@pytest.mark.slow
 def test_names_that_look_like_numbers_stay_names(tmp_path):
     table = pd.DataFrame({"name": ["007", "1e3", "NA"], "mean": [0.1, 0.2, 0.3]})
     table = table.assign(sd=np.float32(0.1), num_seeds=[2, 2, 2])
@@ -111,6 +113,7 @@ def test_names_that_look_like_numbers_stay_names(tmp_path):
     pd.testing.assert_frame_equal(again.data, table)
 
 
+@pytest.mark.slow
 def test_other_data_leave_the_drawn_table_beside_them(tmp_path):
     table = history()
     other = table.assign(extra=1)
@@ -123,6 +126,7 @@ def test_other_data_leave_the_drawn_table_beside_them(tmp_path):
     assert not redraw(path)
 
 
+@pytest.mark.slow
 def test_a_figure_drawn_by_hand_is_saved_and_named(tmp_path, capsys):
     with plots.style():
         figure = plots.Picture(figsize=(2, 1))
@@ -145,6 +149,7 @@ def damaged(folder: Path, **changes) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_damage_is_named_with_the_cure(tmp_path, capsys):
     folder = tmp_path / "01_fedavg"
     path = damaged(folder, plot="no_such_plot")
@@ -177,6 +182,7 @@ def test_damage_is_named_with_the_cure(tmp_path, capsys):
 
 
 # ---- one file of records per folder -------------------------------------------------
+@pytest.mark.slow
 def test_figures_of_one_folder_share_a_file_and_keep_their_entries(tmp_path):
     figure = plots.learning_curves(history())
     for name in ("second", "first"):
@@ -200,6 +206,7 @@ def test_writers_at_the_same_time_lose_no_entry(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == [RECORDS]
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_leaves_the_records_whole(tmp_path, monkeypatch):
     path = saved(tmp_path)
     before = read_records(tmp_path)
@@ -220,6 +227,7 @@ def test_no_committed_figure_lacks_its_record_and_no_record_its_figure():
     assert [file.name for file in others] == ["bench.json"]
 
 
+@pytest.mark.slow
 def test_a_folder_without_figures_or_without_room_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="found none; name the folder"):
         find_figures(tmp_path)
@@ -234,6 +242,7 @@ def test_a_folder_without_figures_or_without_room_is_refused(tmp_path, monkeypat
         plots.save_table(history(), "table", tmp_path)
 
 
+@pytest.mark.slow
 def test_a_figure_is_drawn_in_another_size(tmp_path):
     path = saved(tmp_path)
     assert (
@@ -257,6 +266,7 @@ SIZED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["single", "slide"])
 @pytest.mark.parametrize("path", SIZED, ids=ids)
 def test_figures_are_readable_in_every_width(path, size):
@@ -265,6 +275,7 @@ def test_figures_are_readable_in_every_width(path, size):
     assert_readable(figure)
 
 
+@pytest.mark.slow
 def test_text_in_a_pdf_is_text_in_truetype(tmp_path):
     pypdf = pytest.importorskip("pypdf")
     path = saved(tmp_path).with_suffix(".pdf")
@@ -276,6 +287,7 @@ def test_text_in_a_pdf_is_text_in_truetype(tmp_path):
     assert {font["/Subtype"] for font in below} == {"/CIDFontType2"}, "Type 42"
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_again_without_torch():
     code = (
         "import sys, types\n"

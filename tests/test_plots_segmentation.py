@@ -53,6 +53,7 @@ PICTURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_every_picture_is_readable(name):
     assert_readable(PICTURES[name]())

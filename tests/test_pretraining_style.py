@@ -76,6 +76,7 @@ def test_only_the_decoder_is_trained_in_the_second_part():
     }
 
 
+@pytest.mark.slow
 def test_training_gives_a_file_of_a_style_network(tmp_path):
     data = tiny_data(num=40, size=40, channels=3, test_share=0)
     tensors = train(data, rounds=(1, 1))
@@ -86,6 +87,7 @@ def test_training_gives_a_file_of_a_style_network(tmp_path):
     assert all(torch.equal(value, again[name]) for name, value in tensors.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [Autoencoding(), Decoding()], ids=repr)
 def test_losses_fall(method):
     data = tiny_data(num=64, size=40, channels=3, test_share=0)

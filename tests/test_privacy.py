@@ -245,6 +245,7 @@ def gaussian_exactly(rounds: int, noise: float) -> float:
     return high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 10, 300])
 @pytest.mark.parametrize("noise", [0.7, 2.0, 15.0])
 def test_what_the_server_learns_is_the_gaussian_mechanisms(rounds, noise):
@@ -254,6 +255,7 @@ def test_what_the_server_learns_is_the_gaussian_mechanisms(rounds, noise):
     assert exact < epsilon < 1.35 * exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clients", "noise"), [(10, 0.5), (2, 1.0), (50, 0.2)])
 def test_who_sees_averages_only_learns_what_a_sampled_mechanism_tells(clients, noise):
     """Rényi divergence of the sampled Gaussian by quadrature, at whole orders."""
@@ -272,6 +274,7 @@ def test_who_sees_averages_only_learns_what_a_sampled_mechanism_tells(clients, n
     assert 0.95 * best < epsilon <= best * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_epsilon_grows_with_rounds_and_sampling_and_falls_with_noise():
     def spent(noise=1.0, rounds=50, clients=10, total=100, delta=DELTA):
         return Privacy(3.0, noise).epsilon(rounds, delta, clients, total)
@@ -291,6 +294,7 @@ def test_epsilon_grows_with_rounds_and_sampling_and_falls_with_noise():
     assert spent() == Privacy(0.1, 1.0).epsilon(50, DELTA, 10, 100), "whatever the clip"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("among", [(1, 1), (10, 100), (30, 30)])
 @pytest.mark.parametrize("budget", [0.5, 3.0, 40.0])
 def test_the_noise_for_a_budget_is_the_least_that_keeps_it(budget, among):
@@ -412,6 +416,7 @@ def test_fedbn_is_welcome_as_long_as_no_batchnorm_travels(federation):
     assert run.wire.query("part == 'upload'").empty, "nothing has left"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [

@@ -261,6 +261,7 @@ def deit_file() -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [64, 96])
 def test_deit_sees_what_it_was_trained_on(deit_file, monkeypatch, side):
     monkeypatch.setenv("FEDLAB_WEIGHTS", str(deit_file.parent))
@@ -289,6 +290,7 @@ def test_features_of_the_shipped_weights_tell_digits_apart():
         assert share > untrained[domain], domain
 
 
+@pytest.mark.slow
 def test_pretraining_sees_letters_only_and_makes_them_again():
     from fedlab_course.making.letters import letters
 
@@ -311,6 +313,7 @@ def test_pictures_that_do_not_divide_are_refused(shape):
         vit_b16(shape, 10)
 
 
+@pytest.mark.slow
 def test_weights_of_another_transformer_are_refused(deit_file):
     with pytest.raises(ValueError, match="expected weights of deit_tiny"):
         deit_tiny((3, 64, 64), 10, weights=TINY_VIT)

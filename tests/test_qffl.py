@@ -252,6 +252,7 @@ def test_at_rate_zero_nobody_walked_and_the_parameters_stay(federation):
         torch.testing.assert_close(run.server.weights[name], start[name])
 
 
+@pytest.mark.slow
 def test_a_larger_power_narrows_the_spread_of_the_losses(federation):
     def worst_beside_mean(method) -> float:
         settings = {"model": small_cnn, "training": replace(TRAINING, lr=0.1)}

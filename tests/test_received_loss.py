@@ -53,6 +53,7 @@ def federation():
 
 
 # ---- what is measured ---------------------------------------------------------------
+@pytest.mark.slow
 @each
 def test_the_loss_is_that_of_the_received_model_on_all_training_data(
     federation, method
@@ -90,6 +91,7 @@ def test_numbers_are_those_that_clients_say_in_double_precision():
 
 
 # ---- the limit: FedAvg of the same weighting ----------------------------------------
+@pytest.mark.slow
 @kinds
 @weightings
 def test_the_neutral_setting_is_fedavg_of_the_same_weighting(
@@ -108,6 +110,7 @@ def test_the_neutral_setting_is_fedavg_of_the_same_weighting(
         torch.testing.assert_close(shares, expected, rtol=1e-14, atol=0)
 
 
+@pytest.mark.slow
 @kinds
 @weightings
 def test_near_it_the_result_is_near_and_away_from_it_is_not(
@@ -142,6 +145,7 @@ def a_server(method, said) -> Server:
 
 
 # ---- as for every method ------------------------------------------------------------
+@pytest.mark.slow
 @each
 def test_the_number_of_workers_does_not_matter(federation, method):
     settings = {"model": AwkwardNet, "select": uniform(4)}
@@ -150,11 +154,13 @@ def test_the_number_of_workers_does_not_matter(federation, method):
     assert distance(one, fitted(method, federation, seed=1, **settings)) > 1e-3
 
 
+@pytest.mark.slow
 @each
 def test_it_resumes(tmp_path, federation, method):
     assert resumes(tmp_path, method, federation)
 
 
+@pytest.mark.slow
 @each
 def test_the_stacked_engine_gives_the_same_to_rounding(federation, method):
     local, stacked = (
@@ -169,6 +175,7 @@ def test_the_stacked_engine_gives_the_same_to_rounding(federation, method):
         torch.testing.assert_close(one.upload, other.upload, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "per_message", "once"),
     [(AFL(), 8, 8), (AFL(memoryless=True), 8, 8), (QFFL(), 16, 0), (TERM(), 8, 0)],
@@ -185,6 +192,7 @@ def test_the_wire_carries_the_weights_and_a_number_or_two(
     assert not any(own.weights or own.memory for own in run.private.values())
 
 
+@pytest.mark.slow
 @each
 def test_faulty_clients_leave_a_server_that_can_go_on(federation, method):
     faults = Faults(drop=0.15, nan=0.3, malformed=0.25)
@@ -260,6 +268,7 @@ def test_weights_are_a_distribution_whatever_the_losses(method):
         assert (share >= 0).all() and abs(share.sum().item() - 1) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [AFL(), QFFL(q=0.1), TERM()], ids=repr)
 def test_the_loss_falls(federation, method):
     training = replace(TRAINING, lr=0.1)

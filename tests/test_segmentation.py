@@ -213,6 +213,7 @@ class WideNet(nn.Sequential):
         super().__init__(*layers[:-1])
 
 
+@pytest.mark.slow
 def test_a_federation_of_phantom_sites_learns():
     data = load("prostate_phantoms", size=16)
     some = data.select(np.flatnonzero(data.is_test | (np.arange(len(data)) % 3 > 0)))

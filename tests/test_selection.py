@@ -177,6 +177,7 @@ def test_a_probability_equal_to_the_share_is_uniform(share):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "p"), [(0.1, 0.5), (0.3, 0.05), (0.5, 0.5)])
 def test_the_first_draw_falls_into_group_1_as_often_as_promised(share, p):
     group, draws = group_of(availability(1, share), seed=0), 1_500
@@ -186,6 +187,7 @@ def test_the_first_draw_falls_into_group_1_as_often_as_promised(share, p):
     assert binomtest(hits, draws, min(2 * p, 0.99)).pvalue < 1e-6, "others would show"
 
 
+@pytest.mark.slow
 def test_within_a_group_everybody_is_as_likely_whatever_the_size():
     group = sorted(group_of(availability(1, 0.25), seed=0))
     often = frequencies(availability(1, 0.25, 0.6), 6_000, many(20)) * 6_000
@@ -223,6 +225,7 @@ def test_the_group_holds_for_the_run_and_differs_between_seeds():
     assert len({frozenset(group_of(select, seed)) for seed in range(5)}) > 2
 
 
+@pytest.mark.slow
 def test_a_redrawn_group_is_another_one_in_every_round():
     select, of = availability(3, 0.15, 1.0, redraw=True), many(20)
     cohorts = {
@@ -363,6 +366,7 @@ def test_a_loss_that_is_not_finite_counts_as_the_highest(broken, mode):
         assert chosen == [8, 6]
 
 
+@pytest.mark.slow
 def test_the_proportional_mode_follows_the_losses_of_its_candidates():
     losses = [1.0, 2.0, 3.0, 4.0]
     select = power_of_choice(1, candidates=4, mode="proportional")

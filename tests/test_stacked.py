@@ -74,6 +74,7 @@ def assert_same(a: Run, b: Run, tolerance: float = 1e-5) -> None:
     assert a.history.events().empty and b.history.events().empty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [PLAIN, HEAVY, ADAM], ids=["sgd", "decay", "adam"])
 @pytest.mark.parametrize(
     "method",
@@ -87,6 +88,7 @@ def test_weights_metrics_and_wire_are_those_of_the_local_engine(
     assert_same(*runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["none", "group"])
 def test_every_layer_of_a_stack_moves(federation, norm):
     model = partial(small_cnn, norm=norm)
@@ -97,6 +99,7 @@ def test_every_layer_of_a_stack_moves(federation, norm):
     assert_same(*runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_a_stack_that_does_not_fit_is_trained_in_parts(federation, at_once):
     whole = fitted(federation, "stacked")
@@ -106,6 +109,7 @@ def test_a_stack_that_does_not_fit_is_trained_in_parts(federation, at_once):
     assert_same(whole, run)
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_does_not_matter(federation):
     one, two = (fitted(federation, "stacked", workers=n) for n in (1, 2))
     for name, value in one.server.weights.items():
@@ -152,6 +156,7 @@ class Speaker(FedAvg):
         return {"after": after[None], "visits": context.memory["visits"]}
 
 
+@pytest.mark.slow
 def test_hooks_around_training_see_each_client_with_its_own_weights(federation):
     runs = [fitted(federation, e, Speaker()) for e in ("local", "stacked")]
     assert_same(*runs)
@@ -174,6 +179,7 @@ class Exploding(FedProx):
         return loss * torch.where(loss > self.limit, float("nan"), 1.0)
 
 
+@pytest.mark.slow
 def test_a_client_that_diverges_takes_nobody_with_it(federation):
     runs = []
     for engine in ("local", "stacked"):
@@ -239,6 +245,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "words"), REFUSED, ids=lambda v: str(v)[:30])
 def test_what_cannot_be_stacked_is_refused_with_the_reason(federation, change, words):
     settings = {"method": FedAvg(), "model": small_cnn} | change
@@ -329,6 +336,7 @@ class Frozen(Pixels):
         self.requires_grad_(False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [Pixels, Hooked, InTurn, Unit, Scaled])
 def test_networks_are_stacked_whatever_their_forward_pass_does(federation, model):
     runs = [fitted(federation, e, model=model) for e in ("local", "stacked", "auto")]
@@ -425,6 +433,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layer", "width"), LAYERS, ids=lambda v: str(v)[:40])
 def test_every_client_has_its_own_weights_in_every_layer(federation, layer, width):
     def model(image_shape, num_classes):
@@ -449,6 +458,7 @@ def test_a_frozen_layer_stays_plain_and_still(federation):
     assert_same(*runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["local", "stacked"])
 def test_bf16_is_asked_for_and_comes_close(federation, engine):
     usual = fitted(federation, engine)

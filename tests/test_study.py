@@ -135,6 +135,7 @@ def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch, fits):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [

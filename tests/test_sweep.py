@@ -282,6 +282,7 @@ def until_full(room: int):
     return replacing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", range(14))
 def test_wherever_the_disk_is_full_nothing_is_corrupt_and_the_sweep_goes_on(
     chapter, tmp_path, monkeypatch, room

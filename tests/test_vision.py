@@ -37,6 +37,7 @@ STAND_IN = """
 """
 
 
+@pytest.mark.slow
 def test_cpu_build_declares_the_operators_once():
     printed = python(
         STAND_IN
@@ -50,6 +51,7 @@ def test_cpu_build_declares_the_operators_once():
     assert printed == "xx 1"
 
 
+@pytest.mark.slow
 def test_cuda_build_declares_nothing_and_passes_the_error_on():
     printed = python(
         STAND_IN

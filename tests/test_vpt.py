@@ -32,6 +32,7 @@ def federation():
 
 
 # ---- what it is of FedAvg -----------------------------------------------------------
+@pytest.mark.slow
 def test_it_is_fedavg_of_a_network_with_prompts(federation):
     given = run_of(FedAvg(), federation, model=partial(narrow_vit, prompts=4))
     ours = run_of(VPT(), federation)
@@ -55,6 +56,7 @@ def test_any_other_method_trains_a_network_with_prompts(federation):
     assert 0 < distance(run, run_of(VPT(), federation)) < 1
 
 
+@pytest.mark.slow
 def test_deep_and_otherwise_drawn_prompts_are_trained(federation):
     plain = run_of(VPT(), federation)
     deep = run_of(VPT(deep=True), federation)
@@ -63,6 +65,7 @@ def test_deep_and_otherwise_drawn_prompts_are_trained(federation):
     assert loss_falls(run_of(VPT(deep=True), federation, 6))
 
 
+@pytest.mark.slow
 def test_the_loss_falls(federation):
     assert loss_falls(run_of(VPT(), federation, 6))
 
@@ -91,6 +94,7 @@ def test_the_frozen_weights_keep_every_bit(federation):
 
 
 # ---- learning rates -----------------------------------------------------------------
+@pytest.mark.slow
 def test_prompts_have_the_learning_rate_that_is_asked_for(federation):
     one = {"training": replace(ADAMW, epochs=1, batch_size=100), "rounds": 1}
     start = a_run(VPT(), federation, model=narrow_vit)
@@ -113,6 +117,7 @@ def test_prompts_have_the_learning_rate_that_is_asked_for(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
+@pytest.mark.slow
 def test_the_number_of_workers_does_not_matter(federation):
     assert same_to_the_bit(*(run_of(VPT(), federation, 3, workers=w) for w in (1, 2)))
 

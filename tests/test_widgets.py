@@ -102,6 +102,7 @@ def test_a_value_out_of_a_sliders_range_stays_at_its_end(box):
     assert box.controls["alpha"].value == 1.0
 
 
+@pytest.mark.slow
 def test_live_training_draws_each_round_and_starts_anew_after_the_end():
     seen = []
     live = LiveTraining(lambda r: seen.append(r) or r, lambda all: draw(len(all)), 3)
