@@ -15,6 +15,8 @@ BENCH_ARGS ?=
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# One worker process per core, each with one thread; tests of one chapter stay together.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
 # Jupyter refuses to start for the superuser, who is the only user in many containers.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 # Notebooks run inside notebooks/: a relative folder must be made absolute here.
@@ -61,10 +63,10 @@ instructor: $(INSTALLED)  ## chapters with solutions unfolded, in build/instruct
 	@$(BIN)/python -m fedlab_course.editions instructor
 
 test: lint  ## all tests, chapters at smoke size included (PYTEST_ARGS="…")
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(PYTEST) $(PYTEST_ARGS)
 
 unit: lint  ## the fast tests only
-	@$(BIN)/python -m pytest -m 'not slow' $(PYTEST_ARGS)
+	@$(PYTEST) -m 'not slow' $(PYTEST_ARGS)
 
 bench: $(INSTALLED)  ## seconds and memory beside plain PyTorch (DEVICE=cuda BENCH_ARGS="…")
 	@$(BIN)/python -m tests.benchmarks.bench --device $(DEVICE) $(BENCH_ARGS)

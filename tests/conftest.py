@@ -1,6 +1,5 @@
 """Fixtures for several test files."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,17 +14,14 @@ from fedlab_course.papermill_runner import execute
 from fedlab_course.runner import profile
 from fedlab_support import styles
 from fedlab_support.engines.local import one_intra_op_thread
+from tests.paths import ROOT, shared
 from tests.styler import TinyStyles
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder with the real prepared data; skips where there is none."""
-    beside = Path(__file__).parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("FEDLAB_DATA") or beside)
-    if not folder.is_dir():
-        pytest.skip("no real data here: set FEDLAB_DATA to the folder that holds it")
-    return folder
+    return shared("data")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +55,7 @@ class SmokeRun:
 
 REHEARSAL = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
+sys.path.insert(0, {str(ROOT)!r})
 from tests.explorers import rehearse
 rehearse()
 """
@@ -92,3 +88,13 @@ def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
         return SmokeRun(out, figures, time.perf_counter() - began)
 
     return run
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Give tests that share an executed chapter to one worker of pytest-xdist."""
+    for item in items:
+        if "smoke_run" in getattr(item, "fixturenames", ()):
+            given = getattr(item, "callspec", None)
+            chapter = given.params.get("chapter", "") if given else ""
+            name = getattr(chapter, "stem", "chapters")
+            item.add_marker(pytest.mark.xdist_group(name))

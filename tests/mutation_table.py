@@ -104,8 +104,8 @@ EDITS = (
     ("nbytes", "v.numel() * v.element_size()", "v.numel() * 4", "messages"),
     ("expect_classes", "found < num", "found <= num", "messages"),
     ("expect_classes", "not once or", "once or", "messages fpl"),
-    ("record_broadcasts", "client in queried else {}", "not queried else {}", "account"),
-    ("record_loss_query", "0 if client in queried", "1 if client in queried", "account selection"),
+    ("record_broadcasts", "client in queried else {}", "not queried else {}", "traffic"),
+    ("record_loss_query", "0 if client in queried", "1 if client in queried", "traffic selection"),
     # ---- a run ----------------------------------------------------------------------
     ("Run.step", '"select", self.server.round + 1', '"select", self.server.round', "run_streams"),
     ("Run.step", "% self.evaluate_every == 0", "% self.evaluate_every == 1", "run"),
@@ -123,8 +123,8 @@ EDITS = (
     ("Snapshot.restore", "= True, False", "= False, False", "checkpoint"),
     ("_hash", "sha256(content)", "sha256(content[:9])", "checkpoint"),
     ("_serialised", '"times_chosen": snapshot.times_chosen', '"times_chosen": snapshot.clients', "checkpoint"),
-    ("sequence", "PURPOSES.index(purpose), round", "PURPOSES.index(purpose), 0", "streams run"),
-    ("sequence", "PURPOSES.index(purpose),", "0,", "streams"),
+    ("sequence", "PURPOSES.index(purpose), round", "PURPOSES.index(purpose), 0", "rng run"),
+    ("sequence", "PURPOSES.index(purpose),", "0,", "rng"),
     ("Faults._draw", "round, client)", "0, client)", "faults"),
     # ---- the training loop ----------------------------------------------------------
     ("take_step", "stream.rewind(mark)", "None", "fedsam contract methods"),
@@ -252,8 +252,8 @@ DEFAULTS = (
     ("power_of_choice.candidates", "20", PUBLISHED),
     ("SMALLEST_NORM", "1e-16", PUBLISHED),
     ("SMOOTH", "2.0", "metrics segmentation"),
-    ("NUM_EXAMPLES_BYTES", "4", "account messages run"),
-    ("LOSS_BYTES", "8", "account selection"),
+    ("NUM_EXAMPLES_BYTES", "4", "traffic messages run"),
+    ("LOSS_BYTES", "8", "traffic selection"),
     ("RULES", '("best_val", "last")', "protocols"),
     ("BALANCED_STEP", "2.0", "partition"),
 )

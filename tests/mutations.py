@@ -33,8 +33,8 @@ from pathlib import Path
 from queue import Queue
 
 from tests.mutation_table import DEFAULTS, EDITS
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("fedlab_support", "fedlab_course")
 COPIED = (*PACKAGES, "tests", "pyproject.toml")
 SECONDS = 300  # for the tests of one mutation

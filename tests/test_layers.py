@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.paths import ROOT
+
 COMMAND = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
 
 

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -13,10 +12,10 @@ import yaml
 import fedlab_support as fl
 from fedlab_course.runner import find_chapters
 from fedlab_support.data.catalogue import available
+from tests.notebooks.test_notebooks import EXERCISE
+from tests.paths import ROOT
 from tests.runs import distance, fitted, unequal
-from tests.test_notebooks import EXERCISE
 
-ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LECTURERS = (ROOT / "docs" / "for_lecturers.md").read_text(encoding="utf-8")
 

@@ -2,13 +2,12 @@
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 import tomllib
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.paths import ROOT
 
 
 def normal(name: str) -> str:

@@ -1,0 +1,336 @@
+"""Exercises of chapter 02: availability, power of choice, and a wrong index."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedlab_course.exercises import check, select_by_position
+from tests.course.chapters.test_exercises import refuse
+
+
+def availability(in_group, p):
+    inside = in_group.sum()
+    return np.where(in_group, p / inside, (1 - p) / (len(in_group) - inside))
+
+
+def available_with(inside, outside):
+    """Availability with other values: functions of p, and of who is in and outside."""
+
+    def answer(in_group, p):
+        counts = p, int(in_group.sum()), int((~in_group).sum())
+        return [inside(*counts) if is_in else outside(*counts) for is_in in in_group]
+
+    return answer
+
+
+def right_inside(p, inside, outside):
+    return p / inside
+
+
+def right_outside(p, inside, outside):
+    return (1 - p) / outside
+
+
+def test_a_right_availability_passes_as_array_list_or_tensor():
+    def fills(in_group, p):
+        chance = np.zeros(len(in_group))
+        chance[in_group] = p / in_group.sum()
+        chance[~in_group] = (1 - p) / (~in_group).sum()
+        return chance
+
+    def on_tensors(in_group, p):
+        return torch.as_tensor(availability(in_group, p), dtype=torch.float32)
+
+    listed = available_with(right_inside, right_outside)
+    for answer in (availability, fills, on_tensors, listed):
+        assert check("availability", answer).passed is True
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "words"),
+    [
+        (lambda p, i, o: p, lambda p, i, o: 1 - p, "in and outside the group has"),
+        (lambda p, i, o: p, right_outside, "client in the group has"),
+        (right_inside, lambda p, i, o: 1 - p, "client outside the group has"),
+        (lambda p, i, o: p / (i + o), lambda p, i, o: (1 - p) / (i + o), "spread"),
+        (lambda p, i, o: p / o, lambda p, i, o: (1 - p) / i, "of the other group"),
+        (right_outside, right_inside, "each other's clients"),
+        (
+            lambda p, i, o: (1 - p) / i,
+            lambda p, i, o: p / o,
+            "which group does p belong to",
+        ),
+        (
+            lambda p, i, o: p / (p * i + (1 - p) * o),
+            lambda p, i, o: (1 - p) / (p * i + (1 - p) * o),
+            "because you divide by it",
+        ),
+        (lambda p, i, o: 1 / (i + o), lambda p, i, o: 1 / (i + o), "equally likely"),
+        (
+            lambda p, i, o: p**2 / i,
+            lambda p, i, o: (1 - p**2) / o,
+            "the group 0.49",
+        ),
+        (right_inside, lambda p, i, o: 1 / o, "together have 1.7"),
+        (lambda p, i, o: 0.5, lambda p, i, o: 0.25, "these two numbers"),
+    ],
+)
+def test_a_wrong_availability_gets_its_own_hint(inside, outside, words):
+    result = check("availability", available_with(inside, outside))
+    refuse(result, words)
+    assert "/" not in result.message
+
+
+def test_availability_of_a_wrong_form_is_refused():
+    def like_the_mask(in_group, p):
+        chance = np.zeros_like(in_group)
+        chance[in_group] = p / in_group.sum()
+        return chance
+
+    def first_clients(in_group, p):
+        return availability(np.sort(in_group)[::-1], p)
+
+    def empties_the_group(in_group, p):
+        chance = availability(in_group, p)
+        in_group[:] = False
+        return chance
+
+    def half_done(in_group, p):
+        return np.where(in_group, ..., ...)
+
+    refuse(check("availability", like_the_mask), "no fractions")
+    refuse(check("availability", first_clients), "does the mask decide")
+    refuse(check("availability", empties_the_group), "'in_group' changed")
+    refuse(check("availability", lambda in_group, p: p), "shape ()")
+    refuse(check("availability", lambda in_group, p: (p, 1 - p)), "shape (2,)")
+    refuse(check("availability", lambda in_group, p: "p"), "str")
+    refuse(check("availability", lambda in_group, p: -in_group * p), "negative")
+    assert check("availability", half_done).passed is None
+
+
+def draw_by_size(sizes, d, rng):
+    return rng.choice(len(sizes), d, replace=False, p=sizes / sizes.sum())
+
+
+def power_of_choice(sizes, losses, d, m, rng):
+    candidates = draw_by_size(sizes, d, rng)
+    return candidates[np.argsort(losses[candidates])[-m:]]
+
+
+def one_by_one(sizes, losses, d, m, rng):
+    candidates = []
+    while len(candidates) < d:
+        client = rng.choice(len(sizes), p=sizes / sizes.sum())
+        if client not in candidates:
+            candidates.append(int(client))
+    return sorted(candidates, key=lambda client: -losses[client])[:m]
+
+
+def by_exponential_clocks(sizes, losses, d, m, rng):
+    candidates = np.argsort(rng.exponential(size=len(sizes)) / sizes)[:d]
+    best = sorted(zip(losses[candidates], candidates, strict=True))[-m:]
+    return {int(client) for _, client in best}
+
+
+@pytest.mark.parametrize("answer", [power_of_choice, one_by_one, by_exponential_clocks])
+def test_power_of_choice_passes_however_candidates_are_drawn(answer):
+    assert check("power_of_choice", answer).passed is True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shift", range(3))
+def test_chance_does_not_refuse_the_right_power_of_choice(shift):
+    def other_seed(sizes, losses, d, m, rng):
+        seed = int(rng.integers(2**32)) + shift
+        return power_of_choice(sizes, losses, d, m, np.random.default_rng(seed))
+
+    assert check("power_of_choice", other_seed).passed is True
+
+
+def wrong_choices():
+    """Typical mistakes in power of choice, each with words of its hint."""
+
+    def positions(sizes, losses, d, m, rng):
+        return np.argsort(losses[draw_by_size(sizes, d, rng)])[-m:]
+
+    def lowest(sizes, losses, d, m, rng):
+        return power_of_choice(sizes, -losses, d, m, rng)
+
+    def uniform(sizes, losses, d, m, rng):
+        return power_of_choice(np.ones(len(sizes)), losses, d, m, rng)
+
+    def rare_first(sizes, losses, d, m, rng):
+        return power_of_choice(1 / sizes, losses, d, m, rng)
+
+    def sharpened(sizes, losses, d, m, rng):
+        return power_of_choice(sizes**2, losses, d, m, rng)
+
+    def largest(sizes, losses, d, m, rng):
+        candidates = np.argsort(sizes)[-d:]
+        rng.shuffle(candidates)
+        return candidates[:m] if d < 12 else power_of_choice(sizes, losses, d, m, rng)
+
+    def global_top(sizes, losses, d, m, rng):
+        return np.argsort(losses)[-m:]
+
+    def own_rng(sizes, losses, d, m, rng):
+        return power_of_choice(sizes, losses, d, m, np.random.default_rng(0))
+
+    def unseeded(sizes, losses, d, m, rng):
+        return power_of_choice(sizes, losses, d, m, np.random.default_rng())
+
+    def with_replacement(sizes, losses, d, m, rng):
+        candidates = rng.choice(len(sizes), d, p=sizes / sizes.sum())
+        return candidates[np.argsort(losses[candidates])[-m:]]
+
+    def foreign_losses(sizes, losses, d, m, rng):
+        return draw_by_size(sizes, d, rng)[np.argsort(losses[:d])[-m:]]
+
+    def second_draw(sizes, losses, d, m, rng):
+        candidates = draw_by_size(sizes, d, rng)
+        chance = losses[candidates] / losses[candidates].sum()
+        return rng.choice(candidates, m, replace=False, p=chance)
+
+    def all_candidates(sizes, losses, d, m, rng):
+        return draw_by_size(sizes, d, rng)
+
+    def writes_losses(sizes, losses, d, m, rng):
+        chosen = power_of_choice(sizes, losses, d, m, rng)
+        losses[chosen] = 0
+        return chosen
+
+    return [
+        (positions, "what do the numbers count"),
+        (lowest, "lowest losses"),
+        (uniform, "4 samples"),
+        (rare_first, "small clients"),
+        (sharpened, "more often ("),
+        (largest, "always the same 2: "),
+        (global_top, "before it chooses"),
+        (own_rng, "different generators"),
+        (unseeded, "equal generators"),
+        (with_replacement, "twice"),
+        (foreign_losses, "matched with its own loss"),
+        (second_draw, "no second draw"),
+        (all_candidates, "all candidates"),
+        (writes_losses, "'losses' changed"),
+        (lambda sizes, losses, d, m, rng: losses[:m], "float64"),
+        (lambda sizes, losses, d, m, rng: losses > 2, "bool"),
+        (lambda sizes, losses, d, m, rng: np.arange(m) + 1 + len(sizes), "0…11"),
+        (lambda sizes, losses, d, m, rng: [], "shape (0,)"),
+        (lambda sizes, losses, d, m, rng: 3, "int"),
+        (lambda sizes, losses, d, m, rng: rng.choice(12, d, p=sizes), "ValueError"),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [pytest.param(*wrong, id=wrong[1]) for wrong in wrong_choices()],
+)
+def test_a_wrong_power_of_choice_gets_its_own_hint(answer, words):
+    result = check("power_of_choice", answer)
+    refuse(result, words)
+    assert "argsort" not in result.message
+    assert "candidates[" not in result.message
+
+
+def select_clients(sizes, losses_of, d, m, rng):
+    candidates = draw_by_size(sizes, d, rng)
+    return candidates[np.argsort(-losses_of(candidates))[:m]]
+
+
+def select_with_a_dictionary(sizes, losses_of, d, m, rng):
+    candidates = sorted(draw_by_size(sizes, d, rng).tolist())
+    losses = {client: losses_of([client])[0] for client in candidates}
+    return sorted(losses, key=losses.get)[-m:]
+
+
+@pytest.mark.parametrize("answer", [select_clients, select_with_a_dictionary])
+def test_the_clients_that_were_asked_may_come_in_any_order(answer):
+    assert check("wrong_clients", answer).passed is True
+
+
+def wrong_clients():
+    """Repairs of `select_by_position` that are none, each with words of its hint."""
+
+    def lowest(sizes, losses_of, d, m, rng):
+        return select_clients(sizes, lambda clients: -losses_of(clients), d, m, rng)
+
+    def everyone(sizes, losses_of, d, m, rng):
+        losses = losses_of(np.arange(len(sizes)))
+        return power_of_choice(sizes, losses, d, m, rng)
+
+    def asks_twice(sizes, losses_of, d, m, rng):
+        chosen = select_clients(sizes, losses_of, d, m, rng)
+        return chosen[np.argsort(losses_of(chosen))]
+
+    def more_candidates(sizes, losses_of, d, m, rng):
+        return select_clients(sizes, losses_of, d + 1, m, rng)
+
+    def uniform(sizes, losses_of, d, m, rng):
+        return select_clients(np.ones(len(sizes)), losses_of, d, m, rng)
+
+    def every_candidate(sizes, losses_of, d, m, rng):
+        return select_clients(sizes, losses_of, d, d, rng)
+
+    def one_client(sizes, losses_of, d, m, rng):
+        return select_clients(sizes, losses_of, d, m, rng)[:1]
+
+    def never_asks(sizes, losses_of, d, m, rng):
+        return draw_by_size(sizes, d, rng)[:m]
+
+    def first_candidates(sizes, losses_of, d, m, rng):
+        candidates = draw_by_size(sizes, d, rng)
+        losses_of(candidates)
+        return candidates[:m]
+
+    def sorted_candidates(sizes, losses_of, d, m, rng):
+        order = select_by_position(sizes, losses_of, d, m, rng)
+        return np.arange(len(sizes))[::-1][order]
+
+    def returns_losses(sizes, losses_of, d, m, rng):
+        return losses_of(draw_by_size(sizes, d, rng))[:m]
+
+    def asks_with_a_mask(sizes, losses_of, d, m, rng):
+        return losses_of(sizes > 10)
+
+    return [
+        (select_by_position, "on paper"),
+        (lowest, "lowest losses"),
+        (everyone, "all 10 clients were asked"),
+        (asks_twice, "asked twice"),
+        (more_candidates, "7 clients were asked instead of d=6"),
+        (uniform, "other candidates"),
+        (every_candidate, "m=3 should train"),
+        (one_client, "found 1"),
+        (never_asks, "no client was asked"),
+        (first_candidates, "is not: is each"),
+        (sorted_candidates, "are unknown"),
+        (returns_losses, "whole numbers"),
+        (asks_with_a_mask, "found bool"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [pytest.param(*wrong, id=wrong[1]) for wrong in wrong_clients()],
+)
+def test_half_repairs_of_the_wrong_clients_are_refused(answer, words):
+    result = check("wrong_clients", answer)
+    refuse(result, words)
+    assert "position" not in result.message
+    assert "candidates[" not in result.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("power_of_choice", wrong_choices),
+        ("wrong_clients", wrong_clients),
+    ],
+)
+def test_different_mistakes_get_different_messages(name, wrong):
+    messages = {check(name, answer).message for answer, _ in wrong()}
+    assert len(messages) >= len({words for _, words in wrong()})

@@ -1,0 +1,299 @@
+"""Exercises of chapter 08: what is believed, padding, resumed draws, clipping."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fedlab_course.exercises import check, cohorts_from_one_stream
+from tests.course.chapters.test_exercises import refuse
+
+
+# ---- which messages enter the average ----------------------------------------------
+@pytest.mark.parametrize("answer", [{"b", "d"}, ["D", "b"], "bd", "b, d", ("b ", "d")])
+def test_both_believed_messages_pass_in_any_form(answer):
+    assert check("believed", answer).passed is True
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"a", "b", "d"}, "NaN"),
+        ({"b", "d", "g"}, "10^15"),
+        ({"b", "d", "h"}, "deadline"),
+        ({"b"}, "shuffled"),
+        ({"d"}, "finite"),
+        (set("acefgh"), "the others"),
+        ({"b", "x"}, "'x'"),
+        (3, "letters"),
+    ],
+)
+def test_a_wrong_belief_gets_its_own_hint(answer, words):
+    refuse(check("believed", answer), words)
+
+
+def test_the_package_believes_what_the_exercise_says():
+    """The answer is not only our word: the server refuses the six others."""
+    from fedlab_support.core.messages import Message, validate
+
+    sent = {"w": torch.ones(3)}
+    fine = Message(0, 5, sent, {}, {})
+    validate(fine, sent, 0, 5)
+    loud = Message(0, 5, {"w": torch.full((3,), 100.0)}, {}, {})
+    validate(loud, sent, 0, 5)
+    for weights, size in [
+        ({"w": torch.tensor([1.0, math.nan, 1.0])}, 5),
+        ({"w": torch.ones(4)}, 5),
+        (sent | {"more": torch.ones(1)}, 5),
+        (sent, 10**15),
+    ]:
+        with pytest.raises((ValueError, FloatingPointError)):
+            validate(Message(0, size, weights, {}, {}), sent, 0, 5)
+
+
+# ---- every client's own mean in a padded stack --------------------------------------
+def client_losses(losses, sizes):
+    is_real = torch.arange(losses.shape[1]) < sizes[:, None]
+    return (losses * is_real).sum(1) / sizes
+
+
+def by_where(losses, sizes):
+    is_real = torch.arange(losses.shape[1]) < sizes[:, None]
+    return torch.where(is_real, losses, torch.nan).nanmean(dim=1)
+
+
+def by_loop(losses, sizes):
+    return torch.stack([row[:n].mean() for row, n in zip(losses, sizes, strict=True)])
+
+
+def in_double(losses, sizes):
+    return client_losses(losses.double(), sizes)
+
+
+@pytest.mark.parametrize("answer", [client_losses, by_where, by_loop, in_double])
+def test_each_clients_own_mean_passes(answer):
+    assert check("client_losses", answer).passed is True
+
+
+def masked(divide):
+    def answer(losses, sizes):
+        is_real = torch.arange(losses.shape[1]) < sizes[:, None]
+        return divide(losses, is_real, sizes)
+
+    return answer
+
+
+def leaky(losses, sizes):
+    """Right values, and a gradient to the padding."""
+    is_real = torch.arange(losses.shape[1]) < sizes[:, None]
+    value = client_losses(losses, sizes)
+    rest = (losses * ~is_real).sum(1)
+    return value + rest - rest.detach()
+
+
+def overwrites(losses, sizes):
+    is_real = torch.arange(losses.shape[1]) < sizes[:, None]
+    losses.detach()[~is_real] = 0.0
+    return losses.sum(1) / sizes
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda losses, sizes: losses.mean(1), "padding counts"),
+        (lambda losses, sizes: losses.sum(1) / sizes, "divisor is right"),
+        (lambda losses, sizes: losses.sum(1), "nothing is divided"),
+        (masked(lambda v, m, n: (v * m).mean(1)), "out of the divisor"),
+        (masked(lambda v, m, n: (v * m).sum(1)), "these are sums"),
+        (masked(lambda v, m, n: (v * m).sum(1) / n.sum()), "samples of all"),
+        (masked(lambda v, m, n: (v * m).sum() / n.sum()), "one number"),
+        (masked(lambda v, m, n: (v * m).sum(1) / n / len(n)), "once more"),
+        (masked(lambda v, m, n: (v * ~m).sum(1) / n), "wrong way round"),
+        (lambda losses, sizes: losses.mean(0), "over the clients"),
+        (lambda losses, sizes: client_losses(losses, sizes).detach(), "no gradient"),
+        (lambda losses, sizes: losses[:, 0], "first n losses"),
+        (leaky, "padding still gets a gradient"),
+        (overwrites, "changed"),
+        (lambda losses, sizes: client_losses(losses, sizes).tolist(), "found list"),
+    ],
+)
+def test_a_wrong_mean_gets_its_own_hint(answer, words):
+    result = check("client_losses", answer)
+    refuse(result, words)
+    assert "arange" not in result.message
+
+
+# ---- who takes part after a restart -------------------------------------------------
+def drawn_by(key):
+    """Cohorts whose rounds draw from a generator of their own, default_rng(key)."""
+
+    def answer(seed, first, last, num_clients, m):
+        rngs = [np.random.default_rng(key(seed, r)) for r in range(first, last + 1)]
+        return [rng.choice(num_clients, m, replace=False).tolist() for rng in rngs]
+
+    return answer
+
+
+def fast_forward(seed, first, last, num_clients, m):
+    rng = np.random.default_rng(seed)
+    drawn = [rng.choice(num_clients, m, replace=False) for _ in range(last)]
+    return drawn[first - 1 :]
+
+
+def by_sequences(seed, round):
+    return np.random.SeedSequence(entropy=seed, spawn_key=(round,))
+
+
+RIGHT = [
+    drawn_by(lambda seed, round: [seed, round]),
+    drawn_by(lambda seed, round: (round, 7, seed)),
+    drawn_by(by_sequences),
+    fast_forward,
+]
+
+
+@pytest.mark.parametrize("answer", RIGHT)
+def test_draws_of_seed_and_round_alone_pass(answer):
+    assert check("cohorts", answer).passed is True
+
+
+def stepping(seed, first, last, num_clients, m):
+    """One generator per call that also knows where it starts: neither fish nor fowl."""
+    rng = np.random.default_rng([seed, first])
+    rounds = range(first, last + 1)
+    return [rng.choice(num_clients, m, replace=False).tolist() for _ in rounds]
+
+
+def by_chance(seed, first, last, num_clients, m):
+    return drawn_by(lambda *_: None)(seed, first, last, num_clients, m)
+
+
+def one_short(seed, first, last, num_clients, m):
+    return RIGHT[0](seed, first, last - 1, num_clients, m)
+
+
+def with_repeats(seed, first, last, num_clients, m):
+    rngs = [np.random.default_rng([seed, r]) for r in range(first, last + 1)]
+    return [rng.choice(num_clients, m).tolist() for rng in rngs]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (cohorts_from_one_stream, "round 1 again"),
+        (stepping, "other clients than without the stop"),
+        (by_chance, "where does chance begin"),
+        (drawn_by(lambda seed, round: seed), "all rounds have the same"),
+        (drawn_by(lambda seed, round: round), "where is the seed used"),
+        (drawn_by(lambda seed, round: seed + round), "one run in another order"),
+        (drawn_by(lambda seed, round: seed * round), "one run in another order"),
+        (drawn_by(lambda seed, round: 100 * seed + round), "one run in another order"),
+        (drawn_by(lambda seed, round: 1000 * seed + round), "one run in another order"),
+        (one_short, "a cohort for each of"),
+        (with_repeats, "different clients"),
+    ],
+)
+def test_wrong_draws_get_their_own_hint(answer, words):
+    refuse(check("cohorts", answer), words)
+
+
+# ---- one length for the whole message -----------------------------------------------
+def clip_step(received, trained, clip):
+    step = {name: trained[name] - received[name] for name in received}
+    length = math.sqrt(sum(value.square().sum().item() for value in step.values()))
+    factor = min(1.0, clip / length) if length else 1.0
+    return {name: received[name] + factor * step[name] for name in received}
+
+
+def by_joining(received, trained, clip):
+    joined = torch.cat([(trained[n] - received[n]).flatten() for n in received])
+    factor = clip / joined.norm().clamp(min=clip)
+    return {n: torch.lerp(received[n], trained[n], factor) for n in received}
+
+
+@pytest.mark.parametrize("answer", [clip_step, by_joining])
+def test_a_clipped_message_passes(answer):
+    assert check("clip_step", answer).passed is True
+
+
+def with_factor(change):
+    """Another step than the clipped one, of the step, its length and clip."""
+
+    def answer(received, trained, clip):
+        step = {name: trained[name] - received[name] for name in received}
+        length = torch.cat([v.flatten() for v in step.values()]).norm().item()
+        changed = change(step, max(length, 1e-12), clip)
+        return {name: received[name] + changed[name] for name in received}
+
+    return answer
+
+
+def scaled(step, factor):
+    return {name: factor * value for name, value in step.items()}
+
+
+def only_step(received, trained, clip):
+    kept = clip_step(received, trained, clip)
+    return {name: kept[name] - received[name] for name in received}
+
+
+def clips_weights(received, trained, clip):
+    zero = {name: torch.zeros_like(value) for name, value in received.items()}
+    return clip_step(zero, trained, clip)
+
+
+def writes(received, trained, clip):
+    kept = clip_step(received, trained, clip)
+    for name, value in trained.items():
+        value.copy_(kept[name])
+    return trained
+
+
+def backwards(received, trained, clip):
+    kept = clip_step(received, trained, clip)
+    return {name: 2 * received[name] - kept[name] for name in received}
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda received, trained, clip: dict(trained), "came through whole"),
+        (only_step, "a message holds weights"),
+        (with_factor(lambda s, n, c: scaled(s, c / n)), "made longer"),
+        (with_factor(lambda s, n, c: scaled(s, min(1, c / n**2))), "square root"),
+        (
+            with_factor(
+                lambda s, n, c: {k: v * min(1, c / v.norm()) for k, v in s.items()}
+            ),
+            "clipped alone",
+        ),
+        (
+            with_factor(lambda s, n, c: {k: v.clamp(-c, c) for k, v in s.items()}),
+            "every number",
+        ),
+        (clips_weights, "the weights were clipped"),
+        (backwards, "backwards"),
+        (writes, "changed"),
+        (with_factor(lambda s, n, c: scaled(s, 0.5)), "the step had length"),
+        (lambda received, trained, clip: {"bias": trained["bias"]}, "names"),
+    ],
+)
+def test_a_wrong_clip_gets_its_own_hint(answer, words):
+    refuse(check("clip_step", answer), words)
+
+
+def test_a_division_by_a_zero_step_is_reported():
+    def divides(received, trained, clip):
+        step = {name: trained[name] - received[name] for name in received}
+        length = math.sqrt(sum(v.square().sum().item() for v in step.values()))
+        return {n: received[n] + min(1, clip / length) * step[n] for n in received}
+
+    refuse(check("clip_step", divides), "ZeroDivisionError", "length 0")
+
+
+@pytest.mark.parametrize("name", ["believed", "client_losses", "cohorts", "clip_step"])
+def test_an_empty_stub_is_not_attempted(name):
+    assert check(name, ...).passed is None
+    if name != "believed":
+        assert check(name, lambda *inputs: ...).passed is None

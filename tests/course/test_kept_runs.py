@@ -1,0 +1,100 @@
+"""Every finished run of the course is still there, under the name of its settings."""
+
+import hashlib
+import io
+import json
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from fedlab_course import leaderboard
+from fedlab_support.run.archive import find
+from fedlab_support.run.run import Run
+from fedlab_support.run.study import fit_once
+from tests.course.test_leaderboard import runs_of_chapter
+from tests.paths import ROOT, shared
+
+KEPT = json.loads(
+    (ROOT / "tests" / "course" / "kept_runs.json").read_text(encoding="utf-8")
+)
+"""Of each chapter, the names of the runs that were there before they were packed."""
+
+
+def place(chapter: str) -> Path:
+    return ROOT / "figures" / chapter / "runs"
+
+
+def test_there_are_as_many_as_before_they_were_packed():
+    assert sum(map(len, KEPT.values())) == 708
+    packed = {path.parent.name for path in ROOT.glob("figures/*/runs.zip")}
+    assert packed == set(KEPT)
+
+
+@pytest.mark.parametrize("chapter", KEPT)
+def test_no_run_of_a_chapter_is_lost(chapter):
+    with ZipFile(f"{place(chapter)}.zip") as archive:
+        assert set(KEPT[chapter]) <= {Path(n).stem for n in archive.namelist()}
+        for name in archive.namelist():
+            with ZipFile(io.BytesIO(archive.read(name))) as file:
+                made_by = file.read("made_by.json")
+            assert hashlib.sha256(made_by).hexdigest()[:16] == Path(name).stem
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", KEPT)
+def test_every_run_of_a_chapter_can_be_read(chapter):
+    for name in KEPT[chapter]:
+        history = find(f"{name}.zip", place(chapter))
+        assert history.measured and history.traffic, name
+
+
+# ---- found under their settings -----------------------------------------------------
+@pytest.fixture
+def real(shared_data, monkeypatch):
+    """Real data and weights, and nothing is trained."""
+    monkeypatch.setenv("FEDLAB_DATA", str(shared_data))
+    monkeypatch.setenv("FEDLAB_WEIGHTS", str(shared("weights")))
+
+    def refuse(run, *_, **__):
+        raise AssertionError(f"{run} was trained although its history is kept")
+
+    monkeypatch.setattr(Run, "fit", refuse)
+    monkeypatch.setattr(Run, "step", refuse)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("chapter", "rounds", "labels"),
+    [
+        ("04_fedfa", 4, ("FedAvg", "FedFA+", "FedFA", "FedBN", "FedSR", "HarmoFL")),
+        ("05_fisc", 6, ("FedAvg", "FISC", "CCST", "FedDG-GA")),
+        ("06_fedgcr", "rounds", ("FedAvg", "FedGCR", "FedGR", "q-FFL", "AFL")),
+    ],
+)
+def test_runs_as_a_chapter_builds_them_are_found(chapter, rounds, labels, real):
+    space = runs_of_chapter(chapter, "real")
+    rounds = space["protocols"][space["protocol"]][rounds]
+    for label in labels:
+        history = fit_once(space["run_of"](label, seed=0), rounds, place(chapter))
+        assert max(round for round, *_ in history.measured) == rounds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [
+        ("digits5", ("FedAvg", "FedFA", "FedMix", "FedAvg + MixStyle")),
+        ("office10", ("FedAvg", "FPL", "FedGMA")),
+        ("femnist", ("FedAvg", "FedFA", "TERM")),
+        ("pacs", ("FedAvg", "FISC", "CCST")),
+        ("pacs_types", ("FedAvg", "VPT", "FedGCR")),
+        ("digits5_types", ("FedAvg", "q-FFL")),
+    ],
+)
+def test_runs_as_the_leaderboard_builds_them_are_found(name, entries, real):
+    rounds = leaderboard.protocol(name).rounds
+    for entry in entries:
+        run = leaderboard.run_of(entry, name)
+        history = fit_once(run, rounds, place("07_leaderboard"))
+        assert max(round for round, *_ in history.measured) == rounds

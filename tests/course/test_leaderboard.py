@@ -1,0 +1,492 @@
+"""The leaderboard: gaps with reasons, runs of chapters, ranks, papers' orders."""
+
+import ast
+import itertools
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from fedlab_course import figures, leaderboard
+from fedlab_course.leaderboard import Keeping, Own, Protocol, settings
+from fedlab_course.runner import NOTEBOOKS
+from fedlab_support import methods
+from fedlab_support.federation.federation import Federation
+from fedlab_support.federation.partition import by_domain, leave_out
+from fedlab_support.models import CNN
+from fedlab_support.run.run import Run
+from fedlab_support.training.settings import LocalTraining
+from tests.paths import shared
+from tests.tiny import tiny_data
+
+QUIET = partial(Keeping, progress=False)
+
+
+def tiny_cnn(image_shape, num_classes: int) -> CNN:
+    return CNN(image_shape, num_classes, widths=(2, 4), hidden=6)
+
+
+def deal(dataset: str, held_out: str, val: float) -> Federation:
+    whole = tiny_data(num=60, owners=3)
+    among = leave_out(whole, held_out) if held_out else None
+    parts = by_domain(whole, 2, 0, among)
+    return Federation.build(whole, parts, held_out or (), val)
+
+
+@pytest.fixture
+def board(monkeypatch) -> str:
+    """A protocol of seconds, under the name "tiny"."""
+    plan = Protocol(
+        *("for tests", "digits", deal, tiny_cnn),
+        *(LocalTraining(0.1, batch_size=16), 4, 2, None, (0, 1)),
+        own={"FedProx": Own({"mu": 0.5})},
+    )
+    monkeypatch.setitem(settings.MAKERS, "tiny", lambda: plan)
+    leaderboard.protocol.cache_clear()
+    leaderboard.gap.cache_clear()
+    yield "tiny"
+    leaderboard.protocol.cache_clear()
+    leaderboard.gap.cache_clear()
+
+
+# ---- what is compared ---------------------------------------------------------------
+def test_every_method_of_the_catalogue_stands_on_the_board_the_baseline_first():
+    names = leaderboard.entries()
+    assert names[0] == "FedAvg"
+    assert sorted(names) == sorted(methods.catalogue())
+    some = leaderboard.entries(["FPL", "FedBN"], ["mixup"])
+    assert some == ["FedAvg", "FedBN", "FPL", "FedAvg + mixup"]
+
+
+@pytest.mark.parametrize("wrong", [(["FedAwg"],), ((), ["mixdown"])])
+def test_an_unknown_name_is_refused_with_the_known_ones(wrong):
+    with pytest.raises(ValueError, match="expected some of"):
+        leaderboard.entries(*wrong)
+    with pytest.raises(ValueError, match="expected a protocol out of"):
+        leaderboard.protocol("mnist6")
+
+
+def test_a_protocol_decides_weighting_settings_and_samples_kept_back(board):
+    run = leaderboard.run_of("FedProx", board)
+    assert (run.method.weighting, run.method.mu) == ("equal", 0.5)
+    assert not run.federation.num_val.any()
+    kept = leaderboard.run_of("FedDG-GA", board).federation.num_val
+    assert (kept > 0).all()
+    augmented = leaderboard.run_of("FedAvg + MixStyle", board)
+    assert type(augmented.training.augment).__name__ == "MixStyle"
+    assert augmented.method == leaderboard.run_of("FedAvg", board).method
+
+
+def test_a_gap_says_why(board):
+    found = leaderboard.gaps(["FedAvg", "FedGCR", "VPT"], [board])
+    assert found["method"].tolist() == ["FedGCR", "VPT"]
+    assert found["reason"].str.contains("frozen vision transformer").all()
+    assert leaderboard.gaps(["FedAvg"], [board]).columns.tolist() == [
+        *("protocol", "method", "reason")
+    ]
+
+
+def test_absent_weights_are_a_gap_and_absent_data_an_error(board, monkeypatch):
+    def absent(*_):
+        raise FileNotFoundError("expected weights in FEDLAB_WEIGHTS")
+
+    with monkeypatch.context() as there:
+        there.setattr(methods.FedProx, "adapt", absent)
+        assert "expected weights" in leaderboard.gap("FedProx", board)
+        assert leaderboard.gap("FedAvg", board) == ""
+    plan = replace(leaderboard.protocol(board), deal=absent)
+    monkeypatch.setitem(settings.MAKERS, board, lambda: plan)
+    leaderboard.protocol.cache_clear()
+    with pytest.raises(FileNotFoundError):
+        leaderboard.gap("TERM", board)
+
+
+def test_what_is_no_refusal_is_not_hidden_as_a_gap(board, monkeypatch):
+    def broken(self, model):
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(methods.FedProx, "adapt", broken)
+    with pytest.raises(TypeError, match="a bug"):
+        leaderboard.gap("FedProx", board)
+
+
+def test_protocols_of_built_in_data_are_always_at_hand(monkeypatch, tmp_path):
+    monkeypatch.delenv("FEDLAB_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    names = leaderboard.at_hand()
+    assert {"digit_domains", "characters", "prostate_phantoms"} <= set(names)
+    assert "digits5" not in names
+
+
+# ---- runs and measures --------------------------------------------------------------
+def test_a_board_has_a_row_per_run_a_curve_per_run_and_its_gaps(board):
+    names = ["FedAvg", "FedProx", "FedGCR"]
+    found = leaderboard.collect([board], names, keeping=QUIET())
+    rows = found.runs[["protocol", "method", "seed"]].to_numpy().tolist()
+    wanted = itertools.product((0, 1), ("FedAvg", "FedProx"))
+    assert rows == [[board, name, seed] for seed, name in wanted]
+    assert found.gaps["method"].tolist() == ["FedGCR"]
+    assert found.curves.groupby(["method", "seed"]).ngroups == 4
+    assert set(leaderboard.MEASURES) <= set(found.runs)
+    one = leaderboard.collect([board], names[:1], [5], QUIET(length=0.5))
+    assert one.runs["seed"].tolist() == [5]
+    assert one.curves["round"].max() == 2
+
+
+def test_measures_are_what_a_slow_reading_of_the_history_gives(board):
+    run = leaderboard.run_of("FedAvg", board, seed=1)
+    run.fit(4, progress=False)
+    found = leaderboard.measured(run.history, run.federation, last_rounds=2)
+    rows = run.history.measured
+    ends = {}
+    for round, split, domain, _, metric, value in rows:
+        if (split, metric) == ("test", "accuracy") and domain and round in (2, 4):
+            ends.setdefault(domain, []).append(value)
+    each = np.array([np.mean(values) for values in ends.values()])
+    assert len(each) > 1 and (each != each[0]).any()
+    assert found["score"] == pytest.approx(each.mean())
+    assert found["worst_domain"] == pytest.approx(each.min())
+    assert found["sigma_domain"] == pytest.approx(each.std())
+    assert found["sigma_type"] == pytest.approx(each.std())  # two clients of each type
+    assert np.isnan(found["held_out"])
+    in_rounds = [b for r, *_, b in run.history.traffic if r > 0]
+    assert found["kilobytes"] == pytest.approx(sum(in_rounds) / 4 / 1000)
+
+
+def test_a_domain_that_nobody_has_is_the_score(board):
+    name = tiny_data().domain_names[-1]
+    run = leaderboard.run_of("FedAvg", board, held_out=name)
+    run.fit(2, progress=False)
+    found = leaderboard.measured(run.history, run.federation, last_rounds=1)
+    table = run.history.table()
+    last = table[(table["round"] == 2) & (table["metric"] == "accuracy")]
+    unseen = last[(last["split"] == "held_out") & (last["domain"] == name)]["value"]
+    assert found["score"] == found["held_out"] == pytest.approx(unseen.item())
+    curve = leaderboard.by_round(table.assign(protocol=board))
+    assert curve["value"].iloc[-1] == pytest.approx(unseen.item())
+
+
+def test_own_layers_are_the_score_of_clients_that_have_them(board):
+    run = leaderboard.run_of("FedAvg", board)
+    history = run.fit(2, progress=False)
+    for name in tiny_data().domain_names:
+        history.add(2, "test", "personal_accuracy", 1.0, domain=name)
+    assert leaderboard.measured(history, run.federation, last_rounds=1)["score"] == 1
+    curve = leaderboard.by_round(history.table().assign(protocol=board))
+    assert curve["value"].iloc[-1] == 1
+
+
+# ---- runs that are there already ----------------------------------------------------
+@pytest.fixture
+def fits(monkeypatch) -> list[Run]:
+    """Every run that is trained."""
+    done, fit = [], Run.fit
+
+    def counted(run, *args, **given):
+        done.append(run)
+        return fit(run, *args, **given)
+
+    monkeypatch.setattr(Run, "fit", counted)
+    return done
+
+
+def scores(found) -> list[float]:
+    return found.runs["score"].tolist()
+
+
+@pytest.mark.slow
+def test_runs_of_other_folders_are_copied_and_the_union_is_read(board, fits, tmp_path):
+    cells = tmp_path / "sweeps"
+    for seed in (0, 1):  # as two cells of a sweep
+        keeping = QUIET(cells / f"seed-{seed}" / "runs")
+        leaderboard.collect([board], ["FedAvg"], [seed], keeping)
+    assert len(fits) == 2
+    keeping = QUIET(tmp_path / "own", (f"{cells}/*/runs", str(tmp_path / "absent")))
+    both = leaderboard.collect([board], ["FedAvg", "FedProx"], keeping=keeping)
+    assert len(fits) == 2 + 2, "FedAvg was there; FedProx was not"
+    assert len(list((tmp_path / "own").glob("*.zip"))) == 4
+    again = leaderboard.collect(
+        [board], ["FedAvg", "FedProx"], keeping=QUIET(tmp_path / "own")
+    )
+    assert len(fits) == 4
+    assert scores(again) == scores(both)
+    assert scores(
+        leaderboard.collect([board], ["FedAvg", "FedProx"], keeping=QUIET())
+    ) == scores(both)
+
+
+def test_patterns_may_be_relative_and_name_folders_or_archives(tmp_path, monkeypatch):
+    (tmp_path / "build" / "04_a").mkdir(parents=True)
+    (tmp_path / "build" / "05_b").mkdir()
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "runs.zip").touch()
+    (tmp_path / "figures" / "runs.csv").touch()
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    patterns = ("../build/0[45]_*", "../none", "../*/runs.*")
+    places = Keeping(None, patterns).places()
+    assert [place.name for place in places] == ["04_a", "05_b", "runs.zip"]
+
+
+WANTED = """
+    one_client cnn office sgd small cifar protocols equal settings released
+    weights augmentations known methods more_methods cameras imagenet adam quick
+    mobile deep pictures source fisc ccst parts knobs adamw tiny deit large
+    digits shuffled fields plans everything theirs five swapped six turned whole
+    ours network_s data names left_out pairs topics questions
+"""
+"""What the chapters' definitions of their runs consist of."""
+
+
+def is_definition(line: ast.stmt) -> bool:
+    if isinstance(line, (ast.Import, ast.ImportFrom)):
+        return "matplotlib" not in ast.unparse(line)
+    if isinstance(line, ast.For):
+        return any(f"{n}[" in ast.unparse(line) for n in ("settings", "plans"))
+    if isinstance(line, (ast.Assign, ast.AugAssign)):
+        targets = line.targets if isinstance(line, ast.Assign) else [line.target]
+        names = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+        return bool(names) and names <= set(WANTED.split())
+    return isinstance(line, ast.FunctionDef)
+
+
+def runs_of_chapter(chapter: str, profile: str) -> dict:
+    """What a chapter's own cells define, without training anything."""
+    params = yaml.safe_load((NOTEBOOKS / "profiles" / f"{profile}.yaml").read_text())
+    space = {"__name__": "notebook"}
+    for cell in nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", 4).cells:
+        tags = cell.metadata.get("tags", [])
+        if cell.cell_type != "code" or "solution" in tags:
+            continue
+        if "parameters" in tags:
+            exec(cell.source, space)
+            space |= params[chapter]
+            continue
+        for line in filter(is_definition, ast.parse(cell.source).body):
+            with suppress(NameError):  # made of what was trained or drawn
+                exec(compile(ast.Module([line], []), chapter, "exec"), space)
+        if "run_of" in space:
+            return space
+    raise AssertionError(f"{chapter} defines no run_of")
+
+
+SHARED = [
+    ("04_fedfa", "laptop", "digit_domains", ("FedAvg", "FedFA", "FedBN"), 4),
+    ("05_fisc", "laptop", "picture_styles", ("FISC", "FedDG-GA"), 6),
+    ("06_fedgcr", "laptop", "digit_types", ("VPT", "FedGCR", "q-FFL"), "rounds"),
+    ("04_fedfa", "real", "digits5", ("FedAvg", "FPL"), 4),
+    ("05_fisc", "real", "pacs", ("FISC", "FedAvg"), 6),
+    ("06_fedgcr", "real", "pacs_types", ("VPT", "FedGR", "FedMix"), "rounds"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chapter", "profile", "name", "same", "rounds"), SHARED)
+def test_a_run_of_a_chapter_is_the_same_run(
+    chapter, profile, name, same, rounds, monkeypatch
+):
+    if profile == "real":
+        monkeypatch.setenv("FEDLAB_DATA", str(shared("data")))
+        monkeypatch.setenv("FEDLAB_WEIGHTS", str(shared("weights")))
+    space = runs_of_chapter(chapter, profile)
+    plan = leaderboard.protocol(name)
+    assert space["protocols"][space["protocol"]][rounds] == plan.rounds
+    assert not space["rounds"]
+    for label in same:
+        theirs = "FedAvg" if label == "VPT" else label  # what chapter 06 calls it
+        run, mine = space["run_of"](theirs, seed=1), leaderboard.run_of(label, name, 1)
+        assert mine.describe() == run.describe()
+        assert mine.evaluate_every == run.evaluate_every
+
+
+# ---- a method that is new -----------------------------------------------------------
+NEW_METHOD = '''
+"""Halfway: the server goes half of the way to the clients' mean."""
+from dataclasses import dataclass, replace
+
+from .fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class Halfway(FedAvg):
+    """FedAvg whose server takes a part of the step."""
+
+    part: float = 0.5  # of the step, in (0, 1]; 1 is FedAvg
+
+    def aggregate(self, server, messages):
+        """The old weights and the mean, mixed."""
+        after = super().aggregate(server, messages)
+        mixed = {
+            name: new.lerp(server.weights[name], 1 - self.part)
+            if new.is_floating_point() else new
+            for name, new in after.weights.items()
+        }
+        return replace(after, weights=mixed)
+'''
+
+
+@pytest.mark.slow
+def test_one_new_file_is_on_the_board_and_on_the_map(board, tmp_path, monkeypatch):
+    assert len(NEW_METHOD.splitlines()) < 40
+    (tmp_path / "halfway.py").write_text(NEW_METHOD, encoding="utf-8")
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    names = leaderboard.entries()
+    assert "Halfway" in names
+    found = leaderboard.collect([board], ["FedAvg", "Halfway"], [0], QUIET())
+    assert np.isfinite(found.runs.set_index("method").loc["Halfway", "score"])
+    losses = found.curves[(found.curves["metric"] == "loss")]
+    each = losses.groupby("method")["value"].mean()
+    assert each["Halfway"] > each["FedAvg"], "half a step falls more slowly"
+    assert "Halfway" in set(leaderboard.ranks(found.runs)["method"])
+    hooks = {n: methods.changed_hooks(kind) for n, kind in methods.catalogue().items()}
+    table = pd.DataFrame(
+        {h: {n: h in own for n, own in hooks.items()} for h in methods.HOOKS}
+    )
+    assert table.loc["Halfway"].to_dict() == {
+        h: h == "aggregate" for h in methods.HOOKS
+    }
+    assert "Halfway" in figures.method_map(table).data["method"].tolist()
+
+
+# ---- ranks --------------------------------------------------------------------------
+def made_up(values: dict[tuple, dict[str, float]]) -> pd.DataFrame:
+    """Runs with given scores: (protocol, seed) → method → score."""
+    rows = [
+        {
+            **{"protocol": name, "held_out_domain": "", "seed": seed},
+            **{"method": method, "score": score, "seconds": 1 / score},
+        }
+        for (name, seed), own in values.items()
+        for method, score in own.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+BLOCKS = {
+    ("a", 0): {"FedAvg": 0.8, "FPL": 0.9, "FedBN": 0.8},
+    ("a", 1): {"FedAvg": 0.7, "FPL": 0.9, "FedBN": 0.6},
+    ("b", 0): {"FedAvg": 0.4, "FPL": 0.3},
+}
+
+
+def test_shares_know_ties_and_gaps():
+    shares = leaderboard.beaten(leaderboard.blocks(made_up(BLOCKS)))
+    wanted = [[0.25, 1, 0.25], [0.5, 1, 0], [1, 0, np.nan]]
+    np.testing.assert_allclose(shares.to_numpy(), wanted)
+
+
+def test_a_data_set_counts_once_however_many_seeds_it_has():
+    ranks = leaderboard.ranks(made_up(BLOCKS)).set_index("method")
+    assert ranks.index.tolist() == ["FedAvg", "FPL", "FedBN"]
+    wanted = [(0.375 + 1) / 2, (1 + 0) / 2, 0.125]
+    np.testing.assert_allclose(ranks["beats"], wanted)
+    assert ranks["num_protocols"].tolist() == [2, 2, 1]
+    assert (ranks["low"] <= ranks["beats"]).all() and (
+        ranks["high"] >= ranks["beats"]
+    ).all()
+    assert ranks.loc["FPL", ["low", "high"]].tolist() == [0, 1]
+
+
+def test_less_is_better_where_it_is():
+    ranks = leaderboard.ranks(made_up(BLOCKS), "seconds")
+    assert (
+        ranks["beats"].tolist() == leaderboard.ranks(made_up(BLOCKS))["beats"].tolist()
+    )
+
+
+def test_a_measure_that_nobody_has_is_refused():
+    with pytest.raises(ValueError, match="expected a measure"):
+        leaderboard.ranks(made_up(BLOCKS), "glory")
+    runs = made_up(BLOCKS).assign(held_out=np.nan)
+    with pytest.raises(ValueError, match="found none"):
+        leaderboard.ranks(runs, "held_out")
+
+
+def noise(num_sets: int, ahead: float, seed: int) -> pd.DataFrame:
+    """Three seeds, six methods, the first ``ahead`` by so many deviations."""
+    rng, values = np.random.default_rng(seed), {}
+    for block in itertools.product("abcdefg"[:num_sets], range(3)):
+        luck = rng.normal(0, 0.1)  # of the seed, the same for all
+        own = 0.8 + luck + 0.01 * rng.standard_normal(6)
+        own[0] += 0.01 * ahead
+        values[block] = dict(zip(["FedAvg", *"vwxyz"], own, strict=True))
+    return made_up(values)
+
+
+@pytest.mark.slow
+def test_luck_alone_is_hardly_ever_real_and_a_large_lead_is():
+    false = [leaderboard.pairs(noise(4, 0, s))["is_real"].any() for s in range(15)]
+    assert np.mean(false) <= 0.1
+    found = leaderboard.pairs(noise(4, 6, 0))
+    real = found[found["is_real"]]
+    assert set(real["better"]) == {"FedAvg"} and len(real) == 5
+    assert (found["low"] <= found["difference"]).all()
+
+
+def test_pairs_subtract_inside_blocks_and_leave_out_single_seeds():
+    runs = made_up(BLOCKS)
+    found = leaderboard.pairs(runs).set_index(["better", "worse"])
+    row = found.loc[("FPL", "FedAvg")]  # on b there is one seed, where it lost
+    gaps = np.array([0.1, 0.2])
+    assert row["difference"] == pytest.approx(gaps.mean())
+    assert row["num_sets"] == 1
+    from scipy.stats import t
+
+    error = gaps.std(ddof=1) / np.sqrt(2)
+    reach = t.isf(0.025 / 3, 1) * error  # three pairs
+    assert row["high"] - row["difference"] == pytest.approx(reach)
+    assert leaderboard.pairs(runs[runs["seed"] == 0]).empty
+
+
+# ---- papers -------------------------------------------------------------------------
+def test_the_printed_numbers_name_known_methods_and_protocols():
+    table = leaderboard.printed()
+    known = set(methods.catalogue())
+    assert set(table["method"]) | set(table["reference"]) <= known
+    names = {name for line in table["protocols"] for name in line.split()}
+    assert names <= set(leaderboard.MAKERS)
+    assert not table.duplicated(["paper", "dataset", "method"]).any()
+    office = table[
+        (table["dataset"] == "Office-Caltech10") & (table["method"] == "FedFA+")
+    ]
+    assert office[["value", "reference_value"]].to_numpy().tolist() == [[84.8, 78.5]]
+
+
+@pytest.mark.skipif(
+    not Path("../shared/paper_results").exists(), reason="needs ../shared/paper_results"
+)
+def test_the_printed_numbers_are_the_papers():
+    files = Path("../shared/paper_results").glob("*_table*.csv")
+    papers = pd.concat(map(pd.read_csv, files)).dropna(subset="value")
+    columns = papers["dataset"], papers["table"].astype(str), papers["value"]
+    cells = set(zip(*columns, strict=True))
+    for line in leaderboard.printed().to_dict("records"):
+        for value in (line["value"], line["reference_value"]):
+            assert (line["dataset"], str(line["table"]), value) in cells, line
+
+
+def test_an_order_holds_only_where_our_own_sign_is_clear():
+    values = {}
+    for seed in range(3):
+        own = {"FedAvg": 0.5, "FPL": 0.6 + seed / 1000, "FedSAM": 0.4 + seed / 1000}
+        own |= {"FedProx": 0.5 + (-0.1, 0.3, 0.1)[seed], "FedBN": 0.4 - seed / 1000}
+        values["digits5", seed] = own
+    found = leaderboard.orders(made_up(values)).set_index("method")
+    assert found["holds"].to_dict() == {
+        "FPL": "yes",
+        "FedSAM": "yes",
+        "FedProx": "unclear",
+        "FedBN": "no",
+    }
+    assert found.loc["FPL", "printed"] == pytest.approx(82.8 - 78.5)
+    assert found.loc["FPL", "ours"] == pytest.approx(10.1)
+    assert found["wins"].to_dict() == {"FPL": 3, "FedSAM": 0, "FedProx": 2, "FedBN": 0}
+    single = made_up({("digits5", 0): values["digits5", 0]})
+    assert set(leaderboard.orders(single)["holds"]) == {"unclear"}
+    assert leaderboard.orders(made_up({("tiny", 0): {"FedAvg": 1.0}})).empty
