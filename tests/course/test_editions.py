@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from fedlab_course import editions
-from fedlab_course.editions import answers, grade, instructor, main, student, write
+from fedlab_course import grading
+from fedlab_course.editions import instructor, student, write
+from fedlab_course.grading import answers, grade
 from fedlab_course.papermill_runner import execute
 from fedlab_course.runner import NOTEBOOKS, find_chapters, profile
 
@@ -186,7 +187,7 @@ def test_grades_of_a_class(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_cell_without_an_end_does_not_hold_up_grading(tmp_path, monkeypatch):
-    monkeypatch.setattr(editions, "CELL_SECONDS", 3)
+    monkeypatch.setattr(grading, "CELL_SECONDS", 3)
     endless = student(read(NOTEBOOKS / "00_tour.ipynb"))
     endless.cells[:] = [*endless.cells[:3], new_code_cell("while True:\n    pass")]
     nbformat.write(endless, tmp_path / "00_tour_max.ipynb")
@@ -200,7 +201,7 @@ def test_a_cell_without_an_end_does_not_hold_up_grading(tmp_path, monkeypatch):
 def test_files_that_cannot_be_told_apart_are_refused_before_any_runs(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(editions, "execute", None)
+    monkeypatch.setattr(grading, "execute", None)
     for owner in ("ada", "bob"):
         (tmp_path / owner).mkdir()
         (tmp_path / owner / "01_fedavg.ipynb").write_text("{}")
@@ -218,7 +219,7 @@ def test_what_is_no_notebook_has_a_row_and_the_others_are_graded(tmp_path, monke
         nbformat.read(file, as_version=4)
         nbformat.write(new_notebook(), out)
 
-    monkeypatch.setattr(editions, "execute", one_check)
+    monkeypatch.setattr(grading, "execute", one_check)
     names = ("01_fedavg_ada", "01_fedavg_bob", "01_fedavg_eve")
     ada, bob, eve = (tmp_path / f"{name}.ipynb" for name in names)
     ada.write_text("[]")
@@ -235,9 +236,9 @@ def test_a_file_that_is_no_chapters_is_refused_and_the_table_is_written(
     tmp_path, monkeypatch, capsys
 ):
     with pytest.raises(SystemExit):
-        main(["grade", "my_homework.ipynb", "--out", str(tmp_path)])
+        grading.main(["my_homework.ipynb", "--out", str(tmp_path)])
     assert "01_fedavg" in capsys.readouterr().err
     row = pd.DataFrame([("a.ipynb", "01", "mean", "yes", "right")])
-    monkeypatch.setattr(editions, "grade", lambda *_: row)
-    assert main(["grade", "a.ipynb", "--out", str(tmp_path)]) == 0
+    monkeypatch.setattr(grading, "grade", lambda *_: row)
+    assert grading.main(["a.ipynb", "--out", str(tmp_path)]) == 0
     assert "right" in (tmp_path / "grades.csv").read_text()
