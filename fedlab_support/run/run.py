@@ -217,7 +217,9 @@ class Run:
         results = self.engine.train(broadcasts, self.private)
         messages = accepted_messages(self.job, broadcasts, results, record, self.faults)
         server = self._aggregate(messages, record)
-        private = {i: r[1] for i, r in results.items() if not isinstance(r, Failure)}
+        private = {
+            i: r[1] for i, r in sorted(results.items()) if not isinstance(r, Failure)
+        }
         record.add(server.round, "cost", "seconds", time.perf_counter() - began)
 
         self.server, self.messages = server, messages

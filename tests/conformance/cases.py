@@ -1,0 +1,58 @@
+"""Every method of the catalogue, with its setting for the conformance suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import fedlab_support as fl
+from fedlab_support.methods import FedAvg
+from tests.vit import ADAMW, narrow_vit
+
+SGD = fl.LocalTraining(lr=0.05, epochs=2, batch_size=8, momentum=0.9)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method at a setting that differs from FedAvg, and how it is trained.
+
+    neutral:   the setting at which the method equals FedAvg of the same weighting; None
+               if it has none.
+    near:      largest difference between the two; 0 means bit for bit.
+    """
+
+    method: FedAvg
+    neutral: FedAvg | None = None
+    near: float = 0.0
+    model: Callable = fl.small_cnn
+    training: fl.LocalTraining = SGD
+
+
+PROMPTS = {"model": narrow_vit, "training": ADAMW}
+
+CASES = {
+    "AFL": Case(fl.AFL(), fl.AFL(mixture_lr=0.0), near=1e-6),
+    "CCST": Case(fl.CCST()),
+    "FISC": Case(fl.FISC(), fl.FISC(contrast_weight=0.0, size_weight=0.0), near=1e-6),
+    "FPL": Case(fl.FPL(), fl.FPL(contrast_weight=0.0, consistency_weight=0.0)),
+    "q-FFL": Case(fl.QFFL(), fl.QFFL(q=0.0), near=1e-5),
+    "TERM": Case(fl.TERM(tilt=1.0), fl.TERM(tilt=0.0), near=1e-6),
+    "VPT": Case(fl.VPT(), **PROMPTS),
+    "FedAvg": Case(FedAvg(), FedAvg()),
+    "FedAvgM": Case(fl.FedAvgM(momentum=0.5), fl.FedAvgM(momentum=0.0)),
+    "FedBN": Case(fl.FedBN(), fl.FedBN()),
+    "FedDG": Case(fl.FedDG()),
+    "FedDG-GA": Case(fl.FedDGGA(), fl.FedDGGA(step=0.0), near=1e-6),
+    "FedFA": Case(fl.FedFA(), fl.FedFA(p=0.0)),
+    "FedFA+": Case(fl.FedFAPlus(), fl.FedFAPlus(p=0.0, alignment=0.0)),
+    "FedGCR": Case(fl.FedGCR(num_groups=2), **PROMPTS),
+    "FedGMA": Case(fl.FedGMA(), fl.FedGMA(tau=0.0), near=1e-6),
+    "FedGR": Case(fl.FedGR(num_groups=2), **PROMPTS),
+    "FedMix": Case(fl.FedMix(share=0.2), fl.FedMix(share=0.0)),
+    "FedProx": Case(fl.FedProx(mu=0.1), fl.FedProx(mu=0.0)),
+    "FedRobust": Case(fl.FedRobust(), fl.FedRobust(matrix_rate=0.0, shift_rate=0.0)),
+    "FedSAM": Case(fl.FedSAM(), fl.FedSAM(rho=0.0)),
+    "FedSR": Case(fl.FedSR()),
+    "HarmoFL": Case(fl.HarmoFL(), fl.HarmoFL(window="none", alpha=0.0)),
+}
+"""By label of the method."""

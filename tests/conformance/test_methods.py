@@ -1,0 +1,177 @@
+"""What every method must satisfy; a method of your own, too:
+
+    python -m pytest tests/conformance --method my_module:MyMethod
+
+``my_module`` must be importable (from the working directory, say). The class is tested
+with its default settings on images with classes, with ``small_cnn``.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from fedlab_support import FedAvg, Run, small_cnn
+from fedlab_support.core.checks import ranges
+from fedlab_support.engines.contract import Job
+from fedlab_support.methods import catalogue
+from tests.conformance.cases import CASES, SGD, Case
+from tests.paths import ROOT
+from tests.runs import bytes_by_part, distance, same_to_the_bit, unequal
+
+pytestmark = pytest.mark.usefixtures("one_thread", "tiny_styles")
+
+CANDIDATES = (math.nan, math.inf, -math.inf, -1, -0.5, 0, 0.5, 1.5, 2, 1e9, 10**9)
+CANDIDATES += (True, None, "no", "0.1", (), [1], {})
+"""Values of which every declared range refuses some."""
+
+
+@pytest.fixture(scope="module")
+def federation():
+    """Five clients of 5 to 30 training images; the first has none of class 0."""
+    return unequal(num=110, channels=3, val=0.25)
+
+
+def fitted(case: Case, federation, rounds: int = 2, **settings) -> Run:
+    settings = {"workers": 1, **settings}
+    method = settings.pop("method", case.method)
+    run = Run(method, federation, case.model, case.training, **settings)
+    run.fit(rounds, progress=False)
+    return run
+
+
+def test_every_method_is_tested():
+    assert CASES.keys() == catalogue().keys()
+
+
+def test_impossible_settings_are_refused_by_name(case):
+    for name, (kind, limits) in ranges(type(case.method)).items():
+        impossible = [v for v in CANDIDATES if not limits.contains(v, kind)]
+        assert len(impossible) >= 5, f"{name} may be nearly anything"
+        for value in impossible:
+            with pytest.raises(ValueError, match=f"^{name} must be .*found"):
+                replace(case.method, **{name: value})
+
+
+def test_every_number_and_flag_has_a_declared_range(case):
+    declared = ranges(type(case.method))
+    for name, value in vars(case.method).items():
+        assert name in declared or not isinstance(value, bool | int | float), name
+
+
+@pytest.mark.slow
+def test_the_number_of_workers_does_not_matter(case, federation):
+    alone, together = (fitted(case, federation, workers=n) for n in (1, 3))
+    assert same_to_the_bit(alone, together)
+
+
+@pytest.mark.slow
+def test_the_order_of_visits_does_not_matter(case, federation, monkeypatch):
+    usual = fitted(case, federation)
+    monkeypatch.setattr(Job, "large_first", lambda job, ids: sorted(ids))
+    assert same_to_the_bit(usual, fitted(case, federation))
+
+
+@pytest.mark.slow
+def test_a_seed_decides_everything(case, federation):
+    once, again = (fitted(case, federation, seed=3) for _ in range(2))
+    other = fitted(case, federation, seed=4)
+    assert same_to_the_bit(once, again)
+    assert distance(once, other) > 0
+
+
+@pytest.mark.slow
+def test_the_neutral_setting_is_fedavg(case, federation):
+    if case.neutral is None:
+        pytest.skip("has no setting at which it is FedAvg")
+    fedavg = FedAvg(case.neutral.weighting)
+    plain = fitted(case, federation, method=fedavg)
+    neutral = fitted(case, federation, method=case.neutral)
+    assert distance(plain, fitted(case, federation, 1, method=fedavg)) > 1e-3, "no move"
+    assert distance(plain, neutral) <= case.near
+
+
+@pytest.mark.slow
+def test_the_loss_falls(case, federation):
+    """Of the task, where a method logs it: other terms may join in later rounds."""
+    table = fitted(case, federation, rounds=8).history.table()
+    train = table.query("split == 'train'").groupby(["metric", "round"])["value"].mean()
+    mean = train["task_loss" if "task_loss" in train else "loss"]
+    assert mean.iloc[-1] < 0.8 * mean.iloc[0]
+
+
+@pytest.mark.slow
+def test_only_what_is_declared_is_sent(case, federation):
+    run, method = fitted(case, federation), case.method
+    private = set(method.private_names(run.model))
+    received = run.server.weights.keys()
+    assert not private & received
+    spec = method.upload_spec(run.job.model)
+    for message in run.messages:
+        assert message.weights.keys() == received
+        if spec is not None:
+            assert message.upload.keys() == spec.keys()
+    sent = {part for part, size in bytes_by_part(run).items() if size}
+    expected = {("down", "weights"), ("up", "weights"), ("up", "num_examples")}
+    for part, hooks in (
+        (("up", "setup_upload"), ("client_setup",)),
+        (("down", "setup_reply"), ("setup_reply",)),
+        (("down", "shared"), ("client_broadcast", "aggregate")),
+        (("up", "upload"), ("before_training", "after_training")),
+    ):
+        if any(map(method.overrides, hooks)):
+            expected.add(part)
+    assert sent <= expected
+
+
+OWN = '''
+from dataclasses import dataclass, replace
+import torch
+from fedlab_support import FedAvg
+from fedlab_support.core.checks import setting
+
+
+@dataclass(frozen=True)
+class Halfway(FedAvg):
+    """Go half of the way to the mean."""
+
+    share: float = setting(0.5, at_least=0, at_most=1)
+
+    def aggregate(self, server, messages):
+        after = super().aggregate(server, messages)
+        mixed = {n: torch.lerp(w, after.weights[n], self.share) if w.is_floating_point()
+                 else w for n, w in server.weights.items()}
+        return replace(after, weights=mixed)
+
+
+@dataclass(frozen=True)
+class Careless(Halfway):
+    """Draws from PyTorch's global generator: no seed decides it."""
+
+    def loss(self, model, batch, context):
+        return super().loss(model, batch, context) * (0.5 + torch.rand(()))
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "passes"), [("Halfway", True), ("Careless", False)])
+def test_a_method_of_ones_own_is_put_in(tmp_path, name, passes):
+    (tmp_path / "mine.py").write_text(OWN, encoding="utf-8")
+    program = (
+        "import sys, pytest; sys.path[:0] = sys.argv[1:3]; "
+        "sys.exit(pytest.main(['tests/conformance', '-q', '-p', 'no:cacheprovider', "
+        "'-k', 'not own', '--method', sys.argv[3]]))"
+    )
+    command = [sys.executable, "-c", program, str(ROOT), str(tmp_path), f"mine:{name}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode == 0) == passes, done.stdout[-3000:]
+    if not passes:
+        assert "test_a_seed_decides_everything" in done.stdout
+
+
+def test_a_case_of_a_method_of_ones_own_needs_nothing_else():
+    assert Case(FedAvg()).model is small_cnn and Case(FedAvg()).training is SGD
