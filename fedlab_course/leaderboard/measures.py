@@ -1,4 +1,4 @@
-"""One row per run: how good, how even, how dear."""
+"""The measures of a run: accuracy, fairness and cost."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ MEASURES = {
     "kilobytes": "lower",
     "seconds": "lower",
 }
-"""What a run is measured by, and what is better."""
+"""Measures of a run, and whether higher or lower is better."""
 
 
 def measured(
     history: History, federation: Federation, last_rounds: int
 ) -> dict[str, float]:
-    """The measures of one run, shares in [0, 1]; NaN where a thing is not defined.
+    """The measures of one run, as shares in [0, 1]; NaN where one is not defined.
 
-    - ``score``, what ranks are made of: on the domains that nobody has where there are
-      some, else on test samples of those that clients have, by their own layers where
-      they have such; each domain counts once.
-    - ``worst_domain``, ``sigma_domain``: the lowest of all domains, and the deviation
-      between them (dividing by their number). ``held_out``: on what nobody has.
-    - ``sigma_type``, ``sigma_client``: where each client holds one domain, between the
-      types of clients and between clients, tested on their domains, as FedGCR's paper
-      does; ``sigma_client`` elsewhere on samples that clients keep back.
-    - ``kilobytes``: per round, down and up, all clients together, without round 0 (what
-      is said once). ``seconds``: of a round, the median, by the clock of the machine
-      that trained.
+    score:        the basis of ranks: mean over the held-out domains if there are any,
+                  else over the clients' domains on test samples, with personal layers
+                  if the method has them.
+    worst_domain: the lowest score of a domain.
+    sigma_domain: standard deviation over domains (dividing by their number).
+    held_out:     score on held-out domains.
+    sigma_type, sigma_client: if each client holds one domain, standard deviation over
+                  types of clients and over clients, tested on their domains as in
+                  FedGCR's paper; otherwise ``sigma_client`` is over clients on their
+                  validation samples.
+    kilobytes:    per round, down and up, all clients together, without the one-time
+                  set-up in round 0.
+    seconds:      median per round, on the machine that trained.
 
     Every score is the mean of the last ``last_rounds`` evaluations.
     """
@@ -87,7 +89,7 @@ def _cost(table: pd.DataFrame, wire: pd.DataFrame) -> dict[str, float]:
 
 
 def by_round(curves: pd.DataFrame) -> pd.DataFrame:
-    """What ``score`` averages, after every evaluation: tidy, with split "score"."""
+    """The score after every evaluation, as a tidy table with split "score"."""
     curves = as_participants(curves)
     score = curves["metric"].isin([each.metric for each in TASKS.values()])
     domains = curves[score & (curves["domain"] != "") & (curves["client"] == -1)]

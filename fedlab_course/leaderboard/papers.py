@@ -1,4 +1,4 @@
-"""What the papers print, and whether the order holds here."""
+"""The papers' published numbers, and whether their order holds here."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ COPIED = ("paper", "table", "dataset", "method", "reference")
 def printed() -> pd.DataFrame:
     """The papers' main tables, a row per method.
 
-    ``value`` and ``reference_value``: the printed averages of a method and of what it
-    is compared with, in per cent. ``protocols``: those of ours that ask the same, the
-    papers' data set first, then stand-ins, separated by spaces.
+    value, reference_value: the published averages of a method and of the method it is
+               compared with, in per cent.
+    protocols: our protocols for the same question, separated by spaces: the papers'
+               data set first, then stand-ins.
     """
     import pandas as pd
 
@@ -32,24 +33,24 @@ def printed() -> pd.DataFrame:
 def orders(runs: pd.DataFrame) -> pd.DataFrame:
     """Method minus reference, in points: in the paper, and here with its spread.
 
-    runs: a row per run, as in :class:`Board`. Returns a row per printed number and
-    protocol of ours that has both methods: paper, table, dataset, protocol, method,
-    reference, printed, ours, sd (over blocks; NaN for one), num_blocks, wins (blocks
-    in which the method is ahead), and ``holds``: "yes" or "no" where the 95 % interval
-    of ours (Student's t) leaves out zero, else "unclear", as from fewer than three
-    blocks.
+    runs: a row per run, as in ``Board``.
+    Returns a row per published number and protocol of ours that has both methods:
+    paper, table, dataset, protocol, method, reference, printed, ours, sd (over blocks; NaN for
+    one), num_blocks, wins (blocks in which the method is ahead), and holds: "yes" or
+    "no" if our 95 % interval (Student's t) excludes zero, otherwise "unclear", which
+    includes fewer than three blocks.
     """
     import pandas as pd
 
     table, rows = 100 * blocks(runs), []
     for line in printed().to_dict("records"):
-        told = {name: line[name] for name in COPIED}
+        row = {name: line[name] for name in COPIED}
         for name in line["protocols"].split():
             ahead = _ahead(table, name, line["method"], line["reference"])
             if len(ahead):
-                told |= {"protocol": name}
-                told["printed"] = line["value"] - line["reference_value"]
-                rows.append(told | _compared(ahead, told["printed"]))
+                row |= {"protocol": name}
+                row["printed"] = line["value"] - line["reference_value"]
+                rows.append(row | _compared(ahead, row["printed"]))
     columns = ["paper", "table", "dataset", "protocol", "method", "reference"]
     columns += ["printed", "ours", "sd", "num_blocks", "wins", "holds"]
     return pd.DataFrame(rows, columns=columns)

@@ -1,9 +1,8 @@
-"""Ranks over data sets, how sure they are, and which differences are real.
+"""Ranks over data sets, their uncertainty, and which differences are significant.
 
-What is drawn again is what was drawn: data sets from all that might have been taken,
-and, inside each, seeds. A block is one data set, held-out domain and seed; within a
-block all methods share clients, order of samples and luck, so they are compared there
-and nowhere else.
+The bootstrap resamples what was sampled: data sets, and seeds within each data set.
+A **block** is one data set, held-out domain and seed. Within a block all methods share
+clients, order of samples and random streams, so they are compared only within blocks.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ INTERVAL = 0.95
 
 
 def blocks(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
-    """Blocks × methods; NaN where a method could not run. More is always better.
+    """Blocks × methods; NaN where a method could not run. Higher is always better.
 
-    runs: a row per run, as in :class:`Board`. Raises ValueError for a measure that is
-    none, or that no run has.
+    runs: a row per run, as in ``Board``.
+    Raises ValueError for an unknown measure, or one that no run has.
     """
     if measure not in MEASURES:
         raise ValueError(f"expected a measure of {list(MEASURES)}, found {measure!r}")
@@ -40,10 +39,11 @@ def blocks(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
 
 
 def beaten(table: pd.DataFrame) -> pd.DataFrame:
-    """Share of the other methods of its block that each method beats; a tie is half.
+    """Share of the other methods in its block that each method beats; a tie is half.
 
-    table: of :func:`blocks`. It is a rank that does not depend on how many compete: 1
-    is first, 0 is last. Alone in a block: NaN.
+    table: of ``blocks``.
+    Returns a rank that does not depend on the number of methods: 1 is first, 0 is last,
+    NaN is alone in its block.
     """
     import pandas as pd
 
@@ -62,10 +62,10 @@ def beaten(table: pd.DataFrame) -> pd.DataFrame:
 def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataFrame:
     """The methods, best first, by the share of opponents that they beat.
 
-    Every data set counts once. Returns method, beats (share in [0, 1]), low and high
-    (95 % bootstrap interval), num_protocols, and num_blocks. The interval is wide
-    because data sets are few, and still too narrow: with three or four of them a
-    bootstrap covers less than it says.
+    Every data set has the same weight. Returns method, beats (share in [0, 1]), low and
+    high (95 % bootstrap interval), num_protocols, and num_blocks. The interval is wide
+    because there are few data sets, and still too narrow: with three or four of them a
+    bootstrap interval covers less than its nominal level.
     """
     import pandas as pd
 
@@ -88,17 +88,20 @@ def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataF
 
 
 def pairs(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
-    """Every two methods: how far apart, and whether that is more than seeds' luck.
+    """Compare every two methods: their difference, and whether seeds explain it.
 
-    Methods are subtracted block by block, so that what a seed does to both drops out.
-    ``difference`` is better minus worse, in the unit of the measure: the mean over what
-    has at least two seeds (``num_sets`` data sets and held-out domains), each counting
-    once. ``is_real``: its *simultaneous* 95 % interval (``low``, ``high``) leaves out
-    zero. It is Student's t with Welch's degrees of freedom, each data set having a
-    spread of its own; simultaneous because each of P pairs gets 5 % / P (Bonferroni).
+    Methods are subtracted block by block, which removes what a seed does to both.
 
-    Data sets are taken as they are: what is real here need not be so elsewhere, of
-    which the intervals of :func:`ranks` speak.
+    difference: better minus worse, in the unit of the measure: the mean over data sets
+                and held-out domains with at least two seeds (``num_sets``), with equal
+                weights.
+    is_real:    whether its *simultaneous* 95 % interval (``low``, ``high``) excludes
+                zero. The interval is Student's t with Welch's degrees of freedom, since
+                each data set has its own spread; each of P pairs gets 5 % / P
+                (Bonferroni).
+
+    Data sets are treated as fixed: a difference that is significant on these need not
+    be on others, which is what the intervals of ``ranks`` are about.
     """
     import pandas as pd
     from scipy.stats import t
@@ -137,9 +140,9 @@ def _difference(gaps: pd.Series) -> tuple[float, float, float, int] | None:
 
 
 def _weights(index: pd.MultiIndex, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """What each block counts, (blocks,), and in each of the draws, (DRAWS, blocks).
+    """The weight of each block, (blocks,), and in each draw, (DRAWS, blocks).
 
-    A draw takes as many data sets as there are, and inside each as many blocks, both
+    A draw samples as many data sets as there are, and as many blocks within each, both
     with replacement.
     """
     rng = np.random.default_rng(seed)
@@ -158,7 +161,7 @@ def _weights(index: pd.MultiIndex, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Weighted means of columns, (draws, columns), over the blocks that are there."""
+    """Weighted means of columns, (draws, columns), over the blocks without NaN."""
     here = ~np.isnan(values)
     total, counted = weights @ np.nan_to_num(values), weights @ here
     return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)

@@ -25,7 +25,7 @@ CONTRACT = (
     data.DomainData,
     history.History,
 )
-"""What hooks are given and runs give back; it has no public name, but is described."""
+"""What hooks receive and runs return: documented, although without a public name."""
 
 Page = dict[str, list[str]]
 """Heading → full names of the functions and classes below it."""
@@ -82,7 +82,7 @@ def pages() -> dict[str, Page]:
         for value in _offers(part):
             add(name, f"In `fl.{name}`", value)
     for value in CONTRACT:
-        add(_home(value), "What hooks and runs hand over", value)
+        add(_home(value), "What hooks and runs return", value)
     return {
         module: {heading: sorted(names) for heading, names in found[module].items()}
         for module in sorted(found)

@@ -1,4 +1,4 @@
-"""The attack on styles: an attacker is a run whose one client holds public pictures."""
+"""The attack on styles: a run whose only client, the attacker, holds public images."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ DISTANCES = ("mse", "perceptual")
 
 @dataclass(frozen=True)
 class StyleInversion(FedAvg):
-    """Learn to rebuild pictures from their styles, on pictures that anyone may have.
+    """Learn to reconstruct images from their styles, on images that are public.
 
-    Trains a ``models.StyleInverter`` on colours (see :func:`public`). Pictures whose
-    styles are asked for later take no part.
+    Trains a ``StyleInverter`` on colours (see ``public``). The images under attack are
+    not used for training.
 
     Source: Chen et al. (CCST), WACV 2023, supplement; Nguyen et al. (FISC), 2024,
-    section "Security Analysis". The paper speaks of a GAN; the code behind it trains a
-    generator by regression, without a discriminator, and so do we.
+    section "Security Analysis". The paper describes a GAN; its code trains a generator
+    by regression, without a discriminator, and so do we.
     """
 
     distance: str = setting(  # or "perceptual", by the style network
@@ -42,7 +42,7 @@ class StyleInversion(FedAvg):
     stackable: ClassVar[bool] = False
 
     def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """Look at all styles once; they do not change."""
+        """Fit the whitening to all styles, once; they do not change."""
         model.look_at(self._styles(model, context), self.jointly)
         return {}
 
@@ -56,14 +56,14 @@ class StyleInversion(FedAvg):
     def _styles(
         self, model: nn.Module, context: ClientContext, batch: Batch | None = None
     ):
-        """Those of a batch, or of all training pictures, (N, 2, C)."""
+        """Styles of a batch, or of all training images, (N, 2, C)."""
         return context.kept("styles", lambda each: model.styles(each.x), batch)
 
 
 def public(data: DomainData, rows: np.ndarray | None = None) -> Federation:
-    """One client with the pictures at ``rows``, all by default, given as colours.
+    """One client with the images at ``rows``, by default all, as colours in [0, 1].
 
-    Nothing is set aside for testing: the attacker has no use for it.
+    No image is set aside for testing, since the attacker needs none.
     """
     data = data if rows is None else data.select(rows)
     nothing, plain = (0.0,) * len(data.mean), (1.0,) * len(data.std)

@@ -1,4 +1,4 @@
-"""How much of pictures comes back: of each, of a set of them, and of what they show."""
+"""Reconstruction metrics: per image, per set of images, and of what they reveal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 LEAST_PROBABILITY = 1e-12
-"""What a probability counts at least, so that its logarithm is finite."""
+"""Lower bound of probabilities, so that logarithms are finite."""
 
 
 def psnr(found: Tensor, true: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ def retrieval_rate(found: Tensor, true: Tensor) -> float:
 def guess(
     known: Tensor, labels: np.ndarray, asked: Tensor, strength: float = 1.0
 ) -> np.ndarray:
-    """What who has labelled examples says of others, (M,): logistic regression.
+    """Predict labels for ``asked``, (M,), by a logistic regression fitted on ``known``.
 
     - ``known``: (N, …) examples, as styles; ``labels``: what is known of them, (N,).
     - ``asked``: (M, …) of the same form. ``strength``: inverse of the penalty, > 0.

@@ -1,4 +1,4 @@
-"""From a style back to a picture: the attacker's network, and what it may compare."""
+"""The attacker's network, which maps a style back to an image, and its distances."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fedlab_support.models.stages import norm2d
 from fedlab_support.models.style.adain import style_network, style_of_each
 
 HALVINGS = 3
-"""How often the smallest map is doubled on its way to a picture."""
+"""How often the smallest map is doubled in size."""
 WEAKEST = 1e-6
-"""Added to the variance of what styles differ in, so that what never differs stays."""
+"""Added to the variances before whitening, so that constant entries stay finite."""
 
 
 class StyleInverter(nn.Module):
-    """Rebuilds pictures from their styles.
+    """Reconstruct images from their styles.
 
     The generator sees a style and nothing else. It makes of it a map at an eighth of
     the picture's side, and then three times one of twice the size. What pictures differ
