@@ -35,10 +35,10 @@ def orders(runs: pd.DataFrame) -> pd.DataFrame:
 
     runs: a row per run, as in ``Board``.
     Returns a row per published number and protocol of ours that has both methods:
-    paper, table, dataset, protocol, method, reference, printed, ours, sd (over blocks; NaN for
-    one), num_blocks, wins (blocks in which the method is ahead), and holds: "yes" or
-    "no" if our 95 % interval (Student's t) excludes zero, otherwise "unclear", which
-    includes fewer than three blocks.
+    paper, table, dataset, protocol, method, reference, printed, ours, sd (over blocks;
+    NaN for one), num_blocks, wins (blocks in which the method is ahead), and holds:
+    "yes" or "no" if our 95 % interval (Student's t) excludes zero, otherwise "unclear",
+    which includes fewer than three blocks.
     """
     import pandas as pd
 
