@@ -15,7 +15,7 @@ BENCH_ARGS ?=
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-# One worker process per core, each with one thread; tests of one chapter stay together.
+# One worker per core, with one thread; executed chapters stay with one of them.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
 # Jupyter refuses to start for the superuser, who is the only user in many containers.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)

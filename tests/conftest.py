@@ -91,10 +91,7 @@ def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """Give tests that share an executed chapter to one worker of pytest-xdist."""
+    """Let one worker of pytest-xdist have all tests of executed chapters."""
     for item in items:
         if "smoke_run" in getattr(item, "fixturenames", ()):
-            given = getattr(item, "callspec", None)
-            chapter = given.params.get("chapter", "") if given else ""
-            name = getattr(chapter, "stem", "chapters")
-            item.add_marker(pytest.mark.xdist_group(name))
+            item.add_marker(pytest.mark.xdist_group("chapters"))
