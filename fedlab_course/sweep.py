@@ -191,15 +191,16 @@ def sweep(
     jobs: int = 1,
     executor: Executor | None = None,
 ) -> pd.DataFrame:
-    """Run a chapter at every point of a grid; the table of all its runs.
+    """Run a chapter at every point of a grid and return the table of all its runs.
 
-    - ``grid``: name of a parameter → its values. ``params``: the others that are set.
-    - ``out``: folder of the results; None: ``build/sweeps/<chapter>``.
-    - ``jobs``: cells at a time. ``executor``: who runs them instead.
+    grid:     values of each parameter, by name.
+    params:   other parameters to set.
+    out:      folder of the results; None: ``build/sweeps/<chapter>``.
+    jobs:     number of cells at a time.
+    executor: runs the cells instead of ``jobs`` threads.
 
-    Writes the table as CSV and Parquet, each of which appears whole. Raises ValueError
-    as :func:`plan`, OSError when ``out`` cannot be written, and :class:`SweepError`
-    after all cells when some failed.
+    Writes the table as CSV and Parquet, atomically. Raises ValueError as ``plan`` does,
+    OSError if ``out`` cannot be written, and SweepError after all cells if some failed.
     """
     notebook = Path(notebook).resolve()
     out = Path(out).resolve() if out else BUILD / "sweeps" / notebook.stem

@@ -29,17 +29,19 @@ class Own:
 
 @dataclass(frozen=True)
 class Protocol:
-    """All that a comparison on one data set keeps fixed.
+    """Everything that a comparison on one data set keeps fixed.
 
-    - ``about``: in a few words. ``dataset``: the name that `load` knows.
-    - ``deal``: data set, held-out domain and share kept back → federation.
-    - ``network``, ``training``: of every method but those in ``own``.
-    - ``rounds``, and ``every`` how many of them it is measured; ``cohort``: clients
-      per round, None: all.
-    - ``seeds``: three where a run is light. ``held_out``: domains that nobody has, a
-      run each; "" for none.
-    - ``weighting``: of all methods; None: each method's own.
-    - ``own``: label of a method → what it has for itself.
+    about:     a short description.
+    dataset:   name for ``load``.
+    deal:      maps data set, held-out domain and validation share to a federation.
+    network, training: of every method that has none in ``own``.
+    rounds:    number of rounds.
+    every:     rounds between evaluations.
+    cohort:    clients per round; None: all.
+    seeds:     three where runs are short.
+    held_out:  held-out domains, one run each; "" for none.
+    weighting: of all methods; None: each method's own.
+    own:       settings of single methods, by label.
     """
 
     about: str

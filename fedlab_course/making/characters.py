@@ -16,10 +16,10 @@ NUM_WRITERS = 100
 def characters() -> DomainData:
     """Draw the set: about 12,800 images of 28x28 pixels; each writer is an owner.
 
-    No image is real. Each writer is a :class:`~fedlab_course.making.handwriting.Hand`
-    that writes the centre lines of fonts that matplotlib ships. Writers have 40 to 300
-    images, about half of them digits; a tenth of each writer's images is for testing.
-    Labels are in LEAF's order: 0-9, A-Z, a-z.
+    No image is real. Each writer is a ``Hand`` that writes the centre lines of fonts
+    that matplotlib ships. Writers have 40 to 300 images, about half of them digits; a
+    tenth of each writer's images is for testing. Labels are in LEAF's order: 0-9, A-Z,
+    a-z.
     """
     streams = np.random.SeedSequence(SEED).spawn(NUM_WRITERS)
     parts = [_writer(np.random.default_rng(stream)) for stream in streams]

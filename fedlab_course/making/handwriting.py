@@ -1,6 +1,6 @@
 """Synthetic handwriting: centre lines of printed characters, distorted per writer.
 
-Each character of a font is thinned to its centre line. A :class:`Hand` bends, slants
+Each character of a font is thinned to its centre line. A ``Hand`` bends, slants
 and scales that line and traces it with a pen, so that the images of one writer resemble
 each other. Everything is determined by integer seeds.
 """

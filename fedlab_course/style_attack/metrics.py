@@ -95,11 +95,13 @@ def guess(
 ) -> np.ndarray:
     """Predict labels for ``asked``, (M,), by a logistic regression fitted on ``known``.
 
-    - ``known``: (N, …) examples, as styles; ``labels``: what is known of them, (N,).
-    - ``asked``: (M, …) of the same form. ``strength``: inverse of the penalty, > 0.
+    known:    examples, such as styles, (N, …).
+    labels:   labels of ``known``, (N,).
+    asked:    examples without a label, (M, …).
+    strength: inverse of the penalty, > 0.
 
-    Values are scaled by the known examples' mean and deviation. Raises ValueError for
-    labels that do not fit, or are all the same.
+    Values are scaled by the mean and deviation of ``known``. Raises ValueError if the
+    number of labels does not match, or all labels are equal.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

@@ -23,15 +23,15 @@ WEAKEST = 1e-6
 class StyleInverter(nn.Module):
     """Reconstruct images from their styles.
 
-    The generator sees a style and nothing else. It makes of it a map at an eighth of
-    the picture's side, and then three times one of twice the size. What pictures differ
-    in is small beside what all have in common, and spread over all channels: so styles
-    are made white first, as those of the pictures that it learns from (`look_at`).
+    The generator receives nothing but a style, maps it to a feature map at an eighth of
+    the image's side, and doubles its size three times. Styles differ little compared
+    with what they have in common, and in all channels at once, so they are first
+    whitened with the statistics of the training images (``look_at``).
 
-    - ``styler``: what makes the styles, frozen; it is public, so the attacker has it.
-    - ``image_shape``: (C, H, W), H and W multiples of 8.
-    - ``widths``: channels of the first map and after each doubling. The default is a
-      small attacker; (256, 128, 64, 32) is one with more than twice the weights.
+    styler:      the style network, frozen; it is public, so the attacker has it.
+    image_shape: (C, H, W), H and W multiples of 8.
+    widths:      channels of the first map and after each doubling. The default is a
+                 small attacker; (256, 128, 64, 32) has more than twice the weights.
     """
 
     def __init__(
@@ -60,16 +60,16 @@ class StyleInverter(nn.Module):
 
     @torch.no_grad()
     def styles(self, colours: Tensor) -> Tensor:
-        """The style of each picture, (B, 2, C), from colours (B, 1 or 3, H, W)."""
+        """The style of each image, (B, 2, C), from colours (B, 1 or 3, H, W)."""
         return style_of_each(self.styler.encode(colours))
 
     @torch.no_grad()
     def look_at(self, styles: Tensor, jointly: bool = True) -> None:
-        """Bring styles, from now on, to what makes these, (N, 2, C), white.
+        """Set the whitening so that these styles, (N, 2, C), become white.
 
-        That is mean 0 and covariance 1, or without ``jointly`` variance 1 of each
-        number. What does not differ in these styles is blown up when it does in others:
-        take some hundred more of them than 2C.
+        White means mean 0 and identity covariance; without ``jointly``, variance 1 of
+        each entry. Entries that hardly vary in these styles are amplified in others, so
+        use some hundred more styles than 2C.
         """
         rows = styles.flatten(1).double()
         covariance = torch.cov(rows.T)
@@ -121,18 +121,18 @@ def style_inverter(
     source: str | Path = "small",
     widths: Sequence[int] = (128, 64, 32, 16),
 ) -> StyleInverter:
-    """The attacker on the styles of :func:`adain.style_network`, as a run asks for it.
+    """A model factory for runs: the attacker on the styles of ``adain.style_network``.
 
-    ``num_classes`` is of no use to it.
+    num_classes: not used.
     """
     return StyleInverter(style_network(source), image_shape, widths)
 
 
 def perceptual_distance(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
-    """How unlike two pictures are to a network, (B,), by maps (B, C, h, w) of layers.
+    """Perceptual distance of images, (B,), from feature maps (B, C, h, w) of layers.
 
-    At each place the channels are scaled to length 1, so that only their direction
-    counts; squared differences are averaged over places, and over layers. This is LPIPS
+    At each position the channels are scaled to length 1, so that only their direction
+    matters; squared differences are averaged over positions and layers. This is LPIPS
     without its learned weights. Source: Zhang et al., CVPR 2018, equation 1.
     """
     unit = partial(F.normalize, dim=1, eps=1e-6)

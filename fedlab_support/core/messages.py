@@ -245,9 +245,10 @@ def expect_classes(
 ) -> None:
     """Raise ValueError unless ``classes`` has one of 0…num - 1 for each of ``entries``.
 
-    - ``classes`` None: entries have none. ``beside``: names of all other tensors.
-    once:   each class at most once.
-    width:  of an entry, where that is known.
+    classes: name of the classes; None: entries have none.
+    once:    whether each class may occur only once.
+    width:   of an entry, if it is known.
+    beside:  names of all other tensors.
     """
     expect_names(tensors, entries, *beside, *([classes] if classes else []))
     if classes is None:

@@ -105,7 +105,7 @@ TrainingResult = tuple[Message, PrivateState] | Failure
 
 
 class Engine(Protocol):
-    """Train and evaluate clients. A client that fails gives a :class:`Failure`."""
+    """Train and evaluate clients. A client that fails returns a ``Failure``."""
 
     holds_clients: bool
     """Whether clients' data and private state are in this process."""

@@ -38,7 +38,7 @@ STACK_BYTES = {"cpu": 500_000_000, "cuda": 8_000_000_000}
 class StackedEngine(LocalEngine):
     """Train all clients of a round at once, each on its own sequence of batches.
 
-    Gives the results of :class:`LocalEngine` up to rounding, and inherits everything
+    Gives the results of ``LocalEngine`` up to rounding, and inherits everything
     but training from it.
 
     workers: intra-op threads; one by default, because several threads wait for each

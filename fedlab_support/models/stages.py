@@ -16,8 +16,8 @@ class Staged(nn.Module):
 
     stages:  a list of ``nn.Sequential``, each of which returns (B, C, H, W), C as in
              ``widths``. A layer may be appended to each (see ``insert``).
-    - ``bypasses``, in a U-Net: one ``nn.Sequential`` for each skip connection, empty,
-      where a layer may be added.
+    bypasses: in a U-Net, an empty ``nn.Sequential`` for each skip connection, to which
+             a layer may be appended.
     neck:    from the output of the last stage to features (B, D).
     head:    from features to logits (B, M).
     """

@@ -55,7 +55,7 @@ _BUILDING = threading.Lock()
 class Run:
     """One method on one federation, round by round.
 
-    method:          a :class:`FedAvg` or a subclass.
+    method:          an instance of FedAvg or of a subclass.
     federation:      the clients, and the splits to evaluate on.
     model:           a factory, called with the image shape (C, H, W) and the number of
                      classes.

@@ -147,8 +147,8 @@ class LocalFlower:
     ) -> Outcome:
         """Run a recipe, "module:function", for ``rounds`` rounds.
 
-        - ``settings``: keyword arguments of the recipe, JSON values.
-        - ``timeout``, ``patience``: seconds, see ``FlowerEngine``.
+        settings: keyword arguments of the recipe, JSON values.
+        timeout, patience: seconds, see ``FlowerEngine``.
 
         Raises RuntimeError, with the end of the log, when there is no outcome, and
         outside the ``with``.

@@ -29,16 +29,16 @@ STARTS = 10
 
 
 def grouped(points: Tensor, num: int, algorithm: str = "gmm") -> Tensor:
-    """Groups of points (n, D), numbered in order of their first member: int64 (n,).
+    """Cluster points (n, D); groups are numbered by first member: int64 (n,).
 
-    - ``num``: how many are looked for, ≥ 1; no more than there are different points. A
-      group without a point is left out, so that there may be fewer.
-    - ``algorithm``: 'gmm', a mixture of Gaussians with a variance per dimension, or
-      k-means where none can be fitted; 'kmeans'; 'finch', the coarsest partition of at
-      least ``num`` groups, or else the finest.
+    num:       number of groups, ≥ 1, at most the number of distinct points. Empty
+               groups are dropped, so there may be fewer.
+    algorithm: "gmm", a Gaussian mixture with diagonal covariances, or k-means if none
+               can be fitted; "kmeans"; "finch", the coarsest partition with at least
+               ``num`` groups, or else the finest.
 
-    The same points always give the same groups: all draws have a fixed seed. Points are
-    centred and scaled to a mean variance of 1 first.
+    All random draws have a fixed seed, so the same points always give the same groups.
+    Points are first centred and scaled to a mean variance of 1.
     """
     device, points = points.device, points.detach().cpu().double()
     num = min(num, len(points.unique(dim=0)))
@@ -98,7 +98,7 @@ def regrouped(
 
 
 def groups_of(memory: Tensors, clients: Sequence[int]) -> Tensor:
-    """The groups, (k,), of some clients that :func:`regrouped` knows."""
+    """The groups, (k,), of some clients that ``regrouped`` knows."""
     return memory["groups"][
         torch.searchsorted(memory["clients"], torch.tensor(clients))
     ]
@@ -112,11 +112,13 @@ def centres(memory: Tensors) -> Tensor:
 def group_weights(
     shares: Tensor, losses: Tensor, groups: Tensor, beta: float, q: float
 ) -> Tensor:
-    """What each client counts, float64 (K,), summing to 1: more if its loss is high.
+    """Aggregation weights, float64 (K,), summing to 1: larger for higher losses.
 
-    - ``shares``: of the data, (K,). ``losses``: (K,), ≥ 0. ``groups``: int64 (K,).
-    - ``beta``: in [0, 1], what the group's mean loss counts beside the own. ``q``: the
-      power less one; -1 gives the shares.
+    shares: of the data, (K,).
+    losses: of the clients, (K,), ≥ 0.
+    groups: of the clients, int64 (K,).
+    beta:   weight of the group's mean loss against the client's own, in [0, 1].
+    q:      power of the loss minus one; -1 gives the shares.
 
     Source: Cheng et al., AAAI 2024, equations 3 and 5, divided by the sum.
     """
@@ -169,11 +171,13 @@ def group_metrics(method, server: Server, messages: Sequence[Message]) -> Tensor
 
 
 def contrast(x: Tensor, known: Tensor, right: Tensor, temperature: float) -> Tensor:
-    """How far points are from the right one of several, by angle: a mean, ≥ 0.
+    """Contrastive loss by cosines: cross-entropy of the right candidate, a mean, ≥ 0.
 
-    - ``x``: (B, D). ``known``: (C, D), or (B, C, D) if every point has its own.
-    - ``right``: int64 (1,), which of the C is the right one. A vector of length 0 is at
-      a cosine of 0 to all.
+    x:     points, (B, D).
+    known: candidates, (C, D), or (B, C, D) if every point has its own.
+    right: index of the right candidate, int64 (1,).
+
+    A vector of length 0 has a cosine of 0 with all others.
     """
     # -log (exp(s(x, k_right)/tau) / sum_k exp(s(x, k)/tau))
     likeness = F.cosine_similarity(x[:, None], known, dim=-1)
