@@ -120,7 +120,8 @@ def _headings(hooks: list[str], room: int) -> tuple[list[str], float, float]:
         texts = [_wrap(hook, room) for hook in hooks]
         lines = max(text.count("\n") + 1 for text in texts)
         return texts, LINE_INCHES * lines + 0.12, 0.0
-    texts = [textwrap.fill(hook, 13) for hook in hooks]
+    apart = [textwrap.fill(hook.replace("_", "_ "), 13) for hook in hooks]
+    texts = [text.replace("_ ", "_") for text in apart]  # break after an underscore
     longest = max(len(line) for text in texts for line in text.splitlines())
     return texts, 1.15 * CHARACTER_INCHES * longest + 0.12, 90.0
 
