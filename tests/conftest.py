@@ -90,6 +90,7 @@ def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
     return run
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
 def pytest_collection_modifyitems(items) -> None:
     """Let one worker of pytest-xdist have all tests of executed chapters."""
     for item in items:
