@@ -1,4 +1,4 @@
-"""CCST: clients share their styles, and each learns its pictures in those of others."""
+"""CCST: clients share styles, and train on their images in the styles of others."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from .shared.styles import attach, check_styles, features, restyled
 
 @dataclass(frozen=True)
 class CCST(FedAvg):
-    """FedAvg on pictures that were also styled like those of other clients.
+    """FedAvg on images that are also transferred to the styles of other clients.
 
-    Before round 1 every client says its style, and gets those of all. By default as in
-    FISC's comparison: a client draws one other client's style for the whole run, and
-    learns from its pictures and, as much, from their copies in that style. As in the
-    original (``form="official"``), each picture has ``num_styles`` different styles,
-    where its own client's stands for the picture as it is, and all copies together make
-    the data; there a step takes copies of several pictures, here all of its own
-    pictures, and their mean loss. A single client, or no other style, gives FedAvg.
+    Before round 1 every client uploads its style and receives the styles of all. The
+    default is the form of FISC's comparison: a client draws one other client's style
+    for the whole run, and trains on its images and, with equal weight, on their copies
+    in that style. In the original (``form="official"``) each image gets ``num_styles``
+    different styles, where the client's own style stands for the unchanged image, and
+    all copies together are the data. There a step takes copies of several images; here
+    it takes all copies of its images and their mean loss. With a single client, or no
+    other style, it is FedAvg.
 
-    With ``num_single`` clients say the styles of so many single pictures; the official
-    code then draws one for a batch, here each picture draws its own. The server learns
-    the styles of all clients, and so does everybody: N · 8C bytes for each.
+    With ``num_single``, clients upload the styles of that many single images; the
+    official code then draws one per batch, here each image draws its own. The server
+    and
+    all clients learn the styles of all clients: N · 8C bytes for each.
 
     Source: Chen et al., WACV 2023; code at 87c3e44; FISC's form is that of
     judydnguyen/PARDON-FedDG at e5df7dd.
@@ -55,15 +57,15 @@ class CCST(FedAvg):
 
     @property
     def is_official(self) -> bool:
-        """Whether copies take the place of the pictures."""
+        """Whether copies replace the images."""
         return self.form == "official"
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """The network, and beside it the one that transfers styles."""
+        """The network, with a style network attached."""
         return attach(model, self.network)
 
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """The client's style, (1, 2, C), or those of single pictures, (J, 2, C)."""
+        """The client's style, (1, 2, C), or those of single images, (J, 2, C)."""
         mine, size = context.client.train, context.training.batch_size
         if self.num_single:
             drawn = torch.randperm(len(mine), generator=context.rng)[: self.num_single]
@@ -75,7 +77,7 @@ class CCST(FedAvg):
         return {"styles": context.memory["own"]}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """Styles are finite, deviations are not negative; ValueError otherwise."""
+        """Styles are finite with deviations ≥ 0; otherwise ValueError."""
         check_styles(tensors, max(1, self.num_single))
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
@@ -87,9 +89,9 @@ class CCST(FedAvg):
         return pooled
 
     def choose(self, context: ClientContext) -> Tensor:
-        """Which styles each of the client's pictures gets, int64 (n, K); -1: its own.
+        """The styles of each image's copies, int64 (n, K); -1 is the image's own.
 
-        K is smaller where there are not as many to draw from.
+        K is smaller if there are fewer styles to draw from.
         """
         styles, own = context.memory["styles"], context.memory["own"]
         is_own = (styles[:, None] == own).flatten(2).all(2).any(1).cpu()
@@ -122,5 +124,5 @@ class CCST(FedAvg):
         return own + sum(losses) / (len(losses) if self.is_official else 1)
 
     def upload_spec(self, model: nn.Module) -> Tensors:
-        """Nothing is said after training."""
+        """Nothing is uploaded after training."""
         return {}

@@ -1,4 +1,4 @@
-"""FedMix: mixup with averages of other clients' pictures, to first order."""
+"""FedMix: mixup with averages of other clients' images, to first order."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from .shared.samples import gather, others
 
 @dataclass(frozen=True)
 class FedMix(FedAvg):
-    """FedAvg that mixes its pictures with averages of other clients' pictures.
+    """FedAvg that mixes each client's images with averages of other clients' images.
 
-    Before round 1 every client says the mean picture and mean label of groups of its
-    data, and gets those of all others. These means are the only things like data that
-    travel here: a group is never one picture, and a client with fewer pictures than
-    ``smallest_group`` says none. ``share=0`` is FedAvg. Every client keeps all others'
-    means: G (CHW + M) numbers each.
+    Before round 1 every client uploads mean image and mean label of groups of its data,
+    and receives those of all others. Nothing else derived from single images is sent: a
+    group never consists of one image, and a client with fewer images than
+    ``smallest_group`` uploads none. ``share=0`` is FedAvg. Every client stores the
+    means of all others, G (CHW + M) numbers each.
 
-    ``naive=True`` adds the mean to the pictures (NaiveMix); else the loss of that mixup
-    is expanded around the own pictures (needs second derivatives). The paper has
-    ``share`` 0.2 for FEMNIST, 0.05 for CIFAR-10, 0.1 for CIFAR-100; NaiveMix 0.2, 0.1,
-    0.1. A public reimplementation divides the expansion's last term by the batch size;
-    the paper does not. Of masks the mean is a share of each class in each pixel; Dice
-    is not linear in it, as the paper's split of the label is, but nearly.
+    ``naive=True`` adds the mean to the images (NaiveMix); otherwise the loss of that
+    mixup is expanded around the client's own images, which needs second derivatives.
+    The paper has ``share`` 0.2 for FEMNIST, 0.05 for CIFAR-10, 0.1 for CIFAR-100;
+    NaiveMix 0.2, 0.1, 0.1. A public reimplementation divides the expansion's last term
+    by the batch size; the paper does not. Of masks the mean is a share of each class in
+    each pixel; Dice is not linear in it, as the paper's split of the label is, but
+    nearly.
 
     Source: Yoon, Shin, Hwang, Yang, ICLR 2021.
     """
@@ -63,9 +64,10 @@ class FedMix(FedAvg):
         return model if self.naive else plain_attention(model)
 
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """Mean pictures, (G, C, H, W), and labels, (G, M, …), of random, even groups.
+        """Mean images, (G, C, H, W), and labels, (G, M, …), of random, even groups.
 
-        G is n / ``group_size``, rounded up, or what leaves ``smallest_group`` to each.
+        G is n / ``group_size`` rounded up, or less, so that each group has at least
+        ``smallest_group`` images.
         """
         mine, n = context.client.train, len(context.client.train)
         if context.training.compile and not self.naive:
@@ -78,7 +80,7 @@ class FedMix(FedAvg):
         share = F.normalize(F.one_hot(group).to(torch.float32), p=1, dim=0)
         pictures, labels = 0, 0
         for x, y, index, _ in mine.batches(context.training.batch_size):
-            # (1/M) sum_j x_j and (1/M) sum_j onehot(y_j), over the pictures of a group
+            # (1/M) sum_j x_j and (1/M) sum_j onehot(y_j), over the images of a group
             part = share.to(x)[index]
             target = context.task.soft(y, context.num_classes).to(x)
             pictures = pictures + torch.einsum("bg,b...->g...", part, x)
@@ -86,7 +88,7 @@ class FedMix(FedAvg):
         return {"pictures": pictures[:num], "labels": labels[:num]}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """Each mean picture needs a label, shares of the classes; ValueError if not."""
+        """Each mean image has a label, shares of the classes; otherwise ValueError."""
         expect_names(tensors, "pictures", "labels")
         pictures, labels = tensors["pictures"], tensors["labels"]
         is_off = ((labels.sum(1) - 1).abs() > 1e-3).any() or (labels < 0).any()
@@ -97,19 +99,19 @@ class FedMix(FedAvg):
             )
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
-        """All means; ValueError when pictures differ in shape."""
+        """All means; ValueError if images differ in shape."""
         return gather(uploads, "pictures", beside=("labels",))
 
     def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
-        """Everybody's means but the client's own."""
-        told = others(pooled, client_id)
-        return {name: told[name] for name in ("entries", "labels")}
+        """The means of all other clients."""
+        theirs = others(pooled, client_id)
+        return {name: theirs[name] for name in ("entries", "labels")}
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """(1 - a) l(f(u), y) + a l(f(u), y') + a <d/du (1 - a) l(f(u), y), x'>.
 
-        One mean picture x' with its label y' serves the whole batch; u = (1 - a) x, and
-        a is ``share``. NaiveMix sees u + a x' in place of u, and has no third term.
+        One mean image x' with its label y' is used for the whole batch; u = (1 - a) x,
+        and a is ``share``. NaiveMix has u + a x' in place of u, and no third term.
         """
         bank, a = context.memory, self.share
         one = torch.randint(len(bank["labels"]), (), generator=context.rng)

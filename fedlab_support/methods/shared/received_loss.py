@@ -1,4 +1,4 @@
-"""What methods share that weigh clients by how badly the received model serves them."""
+"""Shared by methods that weight clients by their loss under the received model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...training.context import ClientContext
 
 
 class ReceivedLoss:
-    """Every client says its loss F_k(w) under the weights that it received, 8 bytes.
+    """Every client uploads its loss F_k(w) under the received weights, 8 bytes.
 
-    Stands before FedAvg among a method's bases. The loss is the mean over all training
-    data of the client, in evaluation mode, before the first step. FedGCR's branches of
-    AFL, q-FFL and TERM take the mean over batches while the model moves; the papers
-    take the received model, and so do we.
+    A mix-in: list it before FedAvg among a method's bases. The loss is the mean over
+    all training data of the client, in evaluation mode, before the first step. FedGCR's
+    implementations of AFL, q-FFL and TERM average over batches during training instead;
+    the papers use the received model, and so do we.
     """
 
     def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
@@ -31,7 +31,7 @@ class ReceivedLoss:
         return {"loss": value.new_zeros((), dtype=torch.float64)}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """All that is said are single numbers, finite and ≥ 0; ValueError if not."""
+        """Every tensor is a single number, finite and ≥ 0; otherwise ValueError."""
         for name, value in tensors.items():
             if value.numel() != 1 or not 0 <= value < math.inf:
                 raise ValueError(
@@ -41,6 +41,6 @@ class ReceivedLoss:
 
 
 def numbers(messages: Sequence[Message], name: str) -> Tensor:
-    """What each client reported as ``name``, float64 (m,)."""
-    said = [float(message.upload[name]) for message in messages]
-    return torch.tensor(said, dtype=torch.float64)
+    """The number that each client uploaded as ``name``, float64 (m,)."""
+    values = [float(message.upload[name]) for message in messages]
+    return torch.tensor(values, dtype=torch.float64)

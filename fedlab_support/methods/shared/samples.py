@@ -1,7 +1,7 @@
-"""A bank: what all clients said once, given back to each without its own part.
+"""Pool one-time uploads and return to each client everyone else's entries.
 
-Amplitudes, styles and averaged batches are shared this way. Entries lie group after
-group (clients, or classes), so that a draw needs only the groups' sizes beside them.
+Amplitudes, styles and averaged batches are shared this way. Entries are ordered by
+group (client or class), so that drawing one only needs the sizes of the groups.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ def gather(
     groups: str | None = None,
     beside: tuple[str, ...] = (),
 ) -> Tensors:
-    """The server's bank out of what every client said.
+    """Pool the set-up uploads of all clients.
 
-    - ``entries``: name of the tensors that form the bank, (n_k, …) each.
-    - ``groups``: name of the group of each entry, int64 (n_k,); where nobody said any,
-      each client is one.
-    - ``beside``: names of what else belongs to each entry, (n_k, …) each.
+    introductions: set-up uploads by client.
+    entries:       name of the tensors to pool, (n_k, …) each.
+    groups:        name of the group of each entry, int64 (n_k,); without it, each
+                   client is a group.
+    beside:        names of tensors that belong to each entry, (n_k, …) each.
 
-    All else that was said describes the entries and must be the same everywhere.
-    Returns ``entries`` (N, …), ``owner`` and ``group`` (N,), and ``beside`` by its
-    names. Raises ValueError when entries differ in shape or description.
+    All other tensors describe the entries and must be equal for all clients. Returns
+    ``entries`` (N, …), ``owner`` and ``group`` (N,), and the tensors of ``beside``.
+    Raises ValueError if entries differ in shape or description.
     """
     said, rows = list(introductions.values()), (entries, *beside)
     for name in sorted(said[0].keys() - {groups}):
@@ -50,10 +51,10 @@ def gather(
 
 
 def others(bank: Tensors, client_id: int) -> Tensors:
-    """The entries of everybody else, by group, what lies beside, and the groups' sizes.
+    """The entries of all other clients, ordered by group, and the groups' ``sizes``.
 
-    The last size is 0 and stands for any group that nobody here has. Raises ValueError
-    when nobody else has an entry.
+    The last size is 0 and stands for every group without an entry. Raises ValueError if
+    no other client has an entry.
     """
     theirs = (bank["owner"] != client_id).nonzero()[:, 0]
     if not len(theirs):
@@ -72,9 +73,9 @@ def others(bank: Tensors, client_id: int) -> Tensors:
 def draw(
     sizes: Tensor, num: int, rng: torch.Generator, group: Tensor | None = None
 ) -> Tensor:
-    """Positions of ``num`` entries: a group that has any, then one of its entries.
+    """Draw positions of ``num`` entries: a non-empty group, then one of its entries.
 
-    ``group``: (num,), the wanted groups; where one is empty, any entry may come.
+    group: the groups to draw from, (num,); if one is empty, any entry may be drawn.
     """
     sizes = sizes.cpu()
     if group is None:

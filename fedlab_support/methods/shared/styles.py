@@ -1,7 +1,7 @@
-"""Styles instead of pictures: a client's own, one of many clients, and copies in them.
+"""Styles of clients, their interpolation, and style transfer of a client's images.
 
-A style is one float tensor (2, C): means and deviations of the channels of a frozen
-style network, of which every client has the same.
+A style is a float tensor (2, C): mean and standard deviation of each channel of a
+frozen style network, which is the same for all clients.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ...training.context import ClientContext
 from .clustering import MOST_POINTS, cluster_means, finch
 
 MOST_VALUES = 16_384
-"""Of a map (C, h, w) that is clustered as it is; a larger one is pooled to 4x4."""
+"""Largest map (C, h, w) that is clustered as it is; larger ones are pooled to 4x4."""
 
 
 def attach(model: nn.Module, network: str) -> nn.Module:
-    """The model with a style network as ``model.styler``: frozen, so it never travels.
+    """Attach a style network as ``model.styler``; it is frozen and therefore not sent.
 
-    ``network``: "small" or a file, as for :func:`style_network`.
+    network: "small" or a file, as for ``style_network``.
     """
     model.styler = style_network(network)
     return model
@@ -33,7 +33,7 @@ def attach(model: nn.Module, network: str) -> nn.Module:
 
 @torch.no_grad()
 def features(model: nn.Module, samples: Samples, size: int) -> Iterator[Tensor]:
-    """Maps (B, C, h, w) of all pictures, in sequence, at most ``size`` at once."""
+    """Feature maps (B, C, h, w) of all images in order, at most ``size`` at once."""
     for batch in samples.batches(size):
         yield model.styler.encode(samples.store.shown(batch.x))
 
@@ -41,13 +41,15 @@ def features(model: nn.Module, samples: Samples, size: int) -> Iterator[Tensor]:
 def client_style(
     maps: Iterable[Tensor], is_clustered: bool = True, with_spread: bool = False
 ) -> Tensor:
-    """The mean style (2, C) of the clusters of a client's pictures.
+    """The style (2, C) of a client: the mean of the styles of its clusters of images.
 
-    - ``maps``: (B, C, h, w), of all its pictures, in batches. They are clustered by
-      FINCH, whose coarsest partition counts; of more than it takes, evenly spaced ones
-      count alone. ``is_clustered``: else all are one.
-    - ``with_spread``: deviations as in the released code, those of all pixels if each
-      cluster had as many; else the mean of the clusters' deviations, as in the paper.
+    maps:         feature maps (B, C, h, w) of all its images, in batches. FINCH
+                  clusters them, and its coarsest partition is used; if there are more
+                  than FINCH can take, only evenly spaced ones are used.
+    is_clustered: False treats all images as one cluster.
+    with_spread:  True: the deviation of all pixels if clusters had equally many, as in
+                  the released code; False: the mean of the clusters' deviations, as in
+                  the paper.
 
     Source: Nguyen et al., arXiv:2410.22622, equations 1 and 2.
     """
@@ -67,7 +69,7 @@ def client_style(
 
 
 def together(styles: Tensor) -> Tensor:
-    """The style (2, C) of all pixels behind styles (n, 2, C), equally many of each."""
+    """The style (2, C) of the union of equally many pixels with styles (n, 2, C)."""
     mean, deviation = styles.unbind(1)
     # sigma² = mean_i(sigma_i² + (mu_i - mu)²)
     spread = deviation.square() + (mean - mean.mean(0)).square()
@@ -75,7 +77,7 @@ def together(styles: Tensor) -> Tensor:
 
 
 def disturbed(style: Tensor, xi: Tensor, noise: float, fading: float) -> Tensor:
-    """A style (2, C) with noise, of which ``xi`` (2, C) was drawn from N(0, I).
+    """A style (2, C) with noise; ``xi`` (2, C) is a draw from N(0, I).
 
     Source: Tan et al., *Federated Learning from Pre-Trained Models*, NeurIPS 2022.
     """
@@ -85,10 +87,11 @@ def disturbed(style: Tensor, xi: Tensor, noise: float, fading: float) -> Tensor:
 
 
 def interpolation_style(styles: Tensor, coarsest: bool = False) -> Tensor:
-    """Median (2, C) of the mean styles of the clusters of styles (K, 2, C).
+    """The median (2, C) of the mean styles of clusters of styles (K, 2, C).
 
-    FINCH's finest partition counts, as in the released code, or its ``coarsest``; and
-    of an even number of clusters the lower of both values in the middle, as there.
+    Clusters are those of FINCH's finest partition, as in the released code, or of its
+    ``coarsest``. For an even number of clusters the median is the lower of the two
+    middle values, also as in the code.
     Source: Nguyen et al., arXiv:2410.22622, equation 3.
     """
     rows = styles.flatten(1)
@@ -97,9 +100,9 @@ def interpolation_style(styles: Tensor, coarsest: bool = False) -> Tensor:
 
 
 def check_styles(tensors: Tensors, most: int = 1) -> None:
-    """Raise ValueError for ``styles`` that are none: (J, 2, C), deviations ≥ 0.
+    """Raise ValueError unless ``styles`` are (J, 2, C) with deviations ≥ 0.
 
-    J lies in 1…``most``: who says more styles would have more votes.
+    most: largest J; a client that uploaded more styles would have more influence.
     """
     expect_names(tensors, "styles")
     styles = tensors["styles"]
@@ -124,17 +127,17 @@ def restyled(
     strength: float,
     choice: Tensor | None = None,
 ) -> list[Tensor]:
-    """K copies of a batch of the client's pictures in other styles, (B, C, H, W) each.
+    """K copies of a batch of the client's images in other styles, (B, C, H, W) each.
 
-    - ``strength``: of the transfer, in 0…1.
-    - ``choice``: int64 (n, K), for all n pictures of the client, which of the styles
-      ``context.memory["styles"]``, (S, 2, C), each copy gets; -1: it stays as it is.
-      None: one copy each, in the first style.
+    strength: of the transfer, in [0, 1].
+    choice:   for each of the client's n images, the index of the style of each copy in
+              ``context.memory["styles"]`` (S, 2, C): int64 (n, K); -1 leaves the image
+              as it is. None: one copy each, in the first style.
 
-    Copies are rounded to 256 shades, as pictures are. Those of all pictures are made in
-    sequence when the first is asked for, and kept in ``context.cache``: what
-    convolutions round away depends on the batch. With an augmentation a batch is styled
-    as it comes.
+    Copies are rounded to 256 shades, as images are. The first call computes the copies
+    of all images in order and stores them in ``context.cache``, because the rounding of
+    convolutions depends on the batch. With an augmentation, each batch is styled as it
+    comes.
     """
     mine = context.client.train
     if choice is None:
@@ -159,7 +162,7 @@ def restyled(
 def _shades(
     model: nn.Module, x: Tensor, choice: Tensor, context: ClientContext, strength: float
 ) -> Tensor:
-    """Normalised pictures (B, C, H, W) in the styles ``choice`` (B, K), uint8."""
+    """Normalised images (B, C, H, W) in the styles ``choice`` (B, K), uint8."""
     colours = context.client.train.store.shown(x)
     shades = x.new_zeros(*choice.shape, *x.shape[1:], dtype=torch.uint8)
     rows, copies = (choice >= 0).nonzero(as_tuple=True)
