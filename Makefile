@@ -15,8 +15,8 @@ BENCH_ARGS ?=
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-# One worker per core, with one thread; executed chapters stay with one of them.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup
+# One worker per core, with one thread.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 # Jupyter refuses to start for the superuser, who is the only user in many containers.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 # Notebooks run inside notebooks/: a relative folder must be made absolute here.

@@ -1,5 +1,6 @@
 """Fixtures for several test files."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from filelock import FileLock
 
 from fedlab_course.editions import student
 from fedlab_course.papermill_runner import execute
@@ -63,15 +65,28 @@ rehearse()
 
 @pytest.fixture(scope="session")
 def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
-    """Executes a chapter at smoke size, once for all tests that ask.
+    """Executes a chapter at smoke size, once for all tests and workers that ask.
 
     What students get, then the solutions, then a cell that moves all explorers and that
     no test sees.
     """
-    folder = tmp_path_factory.mktemp("smoke")
+    folder = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        folder = folder.parent  # which all workers share
+    folder = folder / "smoke"
+    folder.mkdir(exist_ok=True)
 
     @cache
     def run(chapter: Path) -> SmokeRun:
+        done = folder / f"{chapter.stem}.seconds"
+        with FileLock(folder / f"{chapter.stem}.lock"):
+            if not done.exists():
+                done.write_text(str(executed(chapter).seconds), encoding="utf-8")
+        seconds = float(done.read_text(encoding="utf-8"))
+        figures = folder / "figures" / chapter.stem
+        return SmokeRun(folder / chapter.name, figures, seconds)
+
+    def executed(chapter: Path) -> SmokeRun:
         out, figures = folder / chapter.name, folder / "figures" / chapter.stem
         params = profile("smoke", chapter.stem) | {"figures_dir": str(figures)}
         began = time.perf_counter()
@@ -88,11 +103,3 @@ def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
         return SmokeRun(out, figures, time.perf_counter() - began)
 
     return run
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
-def pytest_collection_modifyitems(items) -> None:
-    """Let one worker of pytest-xdist have all tests of executed chapters."""
-    for item in items:
-        if "smoke_run" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("chapters"))

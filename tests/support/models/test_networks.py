@@ -588,7 +588,7 @@ def test_a_hub_out_of_reach_is_reported_with_the_way_out(monkeypatch):
         raise ConnectionError("no route")
 
     monkeypatch.setattr(_builder, "load_state_dict_from_hf", hub)
-    with pytest.raises(FileNotFoundError, match=r"no route; fetch the file.*its path"):
+    with pytest.raises(FileNotFoundError, match=r"no route; download the .*its path"):
         resnet18((3, 96, 96), 3, weights="resnet18.tv_in1k")
 
 
