@@ -44,9 +44,9 @@ class FedAdded(FedAvg):
 
     turns: int = 1  # how often | they are turned, ≥ 0; 0 gives FedAvg
 
-    def weigh(self, server, messages):
+    def aggregation_weights(self, server, messages):
         """The weights of the others."""
-        return super().weigh(server, messages).roll(self.turns)
+        return super().aggregation_weights(server, messages).roll(self.turns)
 '''
 
 
