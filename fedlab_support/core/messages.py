@@ -127,13 +127,14 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
 
 
 def _refuse_unlike(trees: Sequence[Tensors]) -> None:
+    shapes = {name: value.shape for name, value in trees[0].items()}
     for tree in trees[1:]:
-        if missing := sorted(trees[0].keys() ^ tree.keys()):
+        if missing := sorted(shapes.keys() ^ tree.keys()):
             raise ValueError(
                 f"dictionaries must have equal names, {missing[0]!r} is not in all"
             )
         for name, value in tree.items():
-            if value.shape != trees[0][name].shape:
+            if value.shape != shapes[name]:
                 raise ValueError(
                     f"{name!r} must have one shape, found {tuple(value.shape)} and "
                     f"{tuple(trees[0][name].shape)}"
@@ -176,6 +177,15 @@ def validate(
     another shape, type or device, values that are not finite, and a number of examples
     that is not an integer in 1…most_examples.
     """
+    validate_form(message, expected, client, most_examples)
+    refuse_nan(message.weights)
+    refuse_nan(message.upload)
+
+
+def validate_form(
+    message: Message, expected: Tensors, client: int | None, most_examples: float
+) -> None:
+    """As ``validate``, but without looking at the values of the weights and upload."""
     if client is not None and message.client != client:
         raise ValueError(f"expected client {client}, found {message.client}")
     count = message.num_examples
@@ -184,8 +194,6 @@ def validate(
             f"num_examples must be an integer in 1…{most_examples}, found {count}"
         )
     expect_alike("weights", message.weights, expected)
-    refuse_nan(message.weights)
-    refuse_nan(message.upload)
 
 
 def expect_alike(what: str, tensors: Tensors, expected: Tensors) -> None:
@@ -266,6 +274,20 @@ def expect_classes(
             f"expected a {'different ' if once else ''}class in 0…{num - 1} for each "
             f"of {tuple(shape)} {entries}, found {found.tolist()}"
         )
+
+
+def all_finite(trees: Sequence[Tensors]) -> bool:
+    """Whether the sum of all values of dictionaries with equal names is finite.
+
+    If it is, then so is every value. Small tensors of one name are added at once.
+    """
+    for name, first in trees[0].items() if trees else ():
+        values = [tree[name] for tree in trees]
+        if len(values) * first.numel() <= AT_ONCE:
+            values = [torch.stack(values)]
+        if not all(math.isfinite(value.sum()) for value in values):
+            return False
+    return True
 
 
 def refuse_nan(tensors: Tensors) -> None:

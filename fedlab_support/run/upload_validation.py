@@ -14,11 +14,12 @@ from ..core.messages import (
     Broadcast,
     Message,
     Tensors,
+    all_finite,
     expect_alike,
     expect_tensors,
     nbytes,
     refuse_nan,
-    validate,
+    validate_form,
 )
 from ..engines import Failure, Faults, Job, TrainingResult
 from ..engines.contract import SetupResult
@@ -72,6 +73,7 @@ def accepted_messages(
             accepted[i] = _checked(job, broadcast, i, results[i], spec, record)
         except Exception as error:
             refused[i] = error
+    refused |= _with_nan(accepted)
     if spec is None:
         refused |= _unlike_most({i: m.upload for i, m in accepted.items()})
     for i, broadcast in broadcasts.items():
@@ -99,7 +101,9 @@ def _checked(
     expect_tensors("weights", message.weights)
     expect_tensors("an upload", message.upload)
     record_message(record, broadcast.round, client, message)
-    validate(message, broadcast.weights, client, int(job.federation.sizes[client]))
+    most_examples = int(job.federation.sizes[client])
+    validate_form(message, broadcast.weights, client, most_examples)
+    refuse_nan(message.upload)
     if spec is not None:
         expect_alike("an upload", message.upload, spec)
     if spec != {}:
@@ -107,6 +111,19 @@ def _checked(
     for value in message.metrics.values():
         float(value)  # raises unless it is a number
     return message
+
+
+def _with_nan(accepted: dict[int, Message]) -> dict[int, ValueError]:
+    """Errors for clients whose weights hold a value that is NaN or infinite."""
+    if all_finite([message.weights for message in accepted.values()]):
+        return {}
+    refused = {}
+    for i, message in accepted.items():
+        try:
+            refuse_nan(message.weights)
+        except ValueError as error:
+            refused[i] = error
+    return refused
 
 
 def _unlike_most(uploads: dict[int, Tensors]) -> dict[int, ValueError]:
