@@ -74,8 +74,8 @@ def descendants() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
 
 
-def running(flower, count: int) -> list[psutil.Process]:
-    """Wait for the federation's processes: a program about to start has no environment."""
+def appeared(flower, count: int) -> list[psutil.Process]:
+    """Wait for its processes: a program about to start has no environment yet."""
     until = time.monotonic() + 30
     while len(found := cleanup.marked(str(flower.folder))) < count:
         assert time.monotonic() < until, found
@@ -94,7 +94,7 @@ def test_processes_live_as_long_as_the_block_also_those_that_left_home(stand_ins
     before = descendants()
     with LocalFlower(nodes=2) as flower:
         assert set(flower.processes) == {"watch", "superlink", "node0", "node1"}
-        seen = running(flower, 5)
+        seen = appeared(flower, 5)
         assert any("sleep" in process.name() for process in seen), "its own session"
         assert len(seen) == 5
     assert_gone(flower, seen)
@@ -108,7 +108,7 @@ def test_a_run_without_an_outcome_says_what_its_log_says(stand_ins):
         with pytest.raises(RuntimeError, match=r"refused the command\n.*log of run1"):
             flower.run("refused:b")
         assert flower.processes["superlink"].poll() is None, "another run may follow"
-        seen = running(flower, 4)
+        seen = appeared(flower, 4)
     assert_gone(flower, seen)
 
 
@@ -121,7 +121,7 @@ def test_an_interrupt_ends_everything(stand_ins, monkeypatch):
         sleep(seconds)
 
     with LocalFlower(nodes=1) as flower:
-        seen = running(flower, 4)
+        seen = appeared(flower, 4)
         monkeypatch.setattr(flower_local.time, "sleep", interrupt_once)
         with pytest.raises(KeyboardInterrupt):
             flower.run("hangs:b")
@@ -133,7 +133,7 @@ def test_an_error_inside_the_block_ends_everything(stand_ins):
 
     def stumble():
         with flower:
-            seen.extend(running(flower, 4))
+            seen.extend(appeared(flower, 4))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -145,7 +145,7 @@ def test_an_error_inside_the_block_ends_everything(stand_ins):
 @pytest.mark.slow
 def test_a_superlink_that_dies_ends_the_run(stand_ins):
     with LocalFlower(nodes=1) as flower:
-        seen = running(flower, 4)
+        seen = appeared(flower, 4)
         threading.Timer(0.5, flower.processes["superlink"].kill).start()
         with pytest.raises(RuntimeError, match="SuperLink ended before the run"):
             flower.run("hangs:b")
