@@ -2,78 +2,225 @@
 
     python -m fedlab_course.grading handed_in/*.ipynb --profile smoke
 
-Every notebook is executed, and all its checks go into one table, ``grades.csv``. The
-name of a file begins with that of its chapter, as in ``01_fedavg_ada.ipynb``. Grading
-runs code that others wrote, so run it where that can do no harm.
+The name of a file begins with that of its chapter, as in ``01_fedavg_ada.ipynb``. The
+answers are taken out of each notebook and checked in a process of its own, with a fresh
+copy of the course, an empty environment, and limits on time, memory, the size of files
+and, where the system allows it, without a network. What a notebook displays does not
+count. All results go into one table, ``grades.csv``.
+
+This stops accidents and simple tricks. Code that is written to attack your account can
+still read what your account can read: for strangers, use a container.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import functools
+import json
+import os
+import secrets
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pandas as pd
 from nbformat import NotebookNode
 
-from .checking.exercise import MARKS
-from .papermill_runner import execute, own_folders
-from .runner import BUILD, NOTEBOOKS, find_chapters, profile
+from fedlab_support.engines.flower import cleanup
 
-FOLDERS = ("figures", "runs")
-"""What a chapter writes; each notebook gets folders of its own."""
-CELL_SECONDS = 600
-"""Time limit of a cell."""
-PASSED = {mark: passed for passed, mark in MARKS.items()}
-"""The mark in front of an exercise's name → whether it passed."""
+from .checking import judge
+from .checking.answers import Statement, check_name, names_in, needed, statements
+from .editions import student
+from .papermill_runner import FOLDERS, own_folders
+from .papermill_runner import check as check_parameters
+from .runner import BUILD, COURSE, NOTEBOOKS, PACKAGES, find_chapters, profile
 
-
-def answers(executed: NotebookNode) -> dict[str, tuple[bool | None, str]]:
-    """Results of the checks in an executed notebook: exercise → (passed, message).
-
-    ``passed`` is None if the exercise was not attempted. If an exercise was checked
-    several times, the last check counts.
-    """
-    found = {}
-    for cell in executed.cells:
-        for output in cell.get("outputs", []):
-            text = output.get("data", {}).get("text/plain", "")
-            mark, _, rest = text.partition(" ")
-            name, colon, message = rest.partition(": ")
-            if "fl-exercise" in output.get("data", {}).get("text/html", "") and colon:
-                found[name] = (PASSED[mark], message)
-    return found
+COLUMNS = ["file", "chapter", "exercise", "passed", "message"]
+WORDS = {True: "yes", False: "no", None: "not attempted"}
+SECONDS = 600
+"""Time limit of a notebook."""
+MEMORY, FILE_SIZE, NOTEBOOK_SIZE = 8 * judge.GIGABYTE, 2**28, 2**25
+"""Limits in bytes: of the address space, of a file that is written, of a notebook."""
+LONGEST = 2000
+"""Characters of a message."""
+OUTPUTS, WRITTEN = ("figures_dir", "runs_dir"), NOTEBOOKS / "written"
+"""Where a chapter writes: a folder beside it, in the copy that is deleted."""
+ISOLATED = (
+    *("unshare", "--map-root-user", "--net", "--pid", "--mount-proc"),
+    *("--fork", "--kill-child"),
+)
+"""No network, and no process outlives the first: Linux, where users may do this."""
 
 
 def grade(files: Sequence[Path], profile_name: str, out: Path) -> pd.DataFrame:
-    """Execute notebooks and return a table with one row per check.
+    """Check the answers in notebooks; one row per exercise of their chapters.
 
     Columns: file, chapter, exercise, passed ("yes", "no", "not attempted"), message. A
-    notebook that fails, or has a cell that exceeds ``CELL_SECONDS``, has one row with
-    the reason as message.
+    file that cannot be read has one row with the reason.
+    out: where the table will be written.
+    Raises ValueError for an unknown profile, for files that cannot be told apart, and
+    when the table would be written among the files that were handed in.
     """
-    words, rows = {True: "yes", False: "no", None: "not attempted"}, []
-    for file, chapter in _chapters_of(files).items():
-        homes = {f"{what}_dir": out / what / file.stem for what in FOLDERS}
-        shutil.rmtree(homes["runs_dir"], ignore_errors=True)  # of an earlier attempt
+    chapters = _chapters_of(files)
+    if any(file.resolve().parent == out.resolve() for file in files):
+        raise ValueError(
+            f"expected another folder for results than {out}, which holds files that "
+            "were handed in; choose one with --out"
+        )
+    params = {c: _parameters(profile_name, c) for c in set(chapters.values())}
+    rows = []
+    for file, chapter in chapters.items():
         try:
-            params = profile(profile_name, chapter.stem)
-            params |= own_folders(file, NOTEBOOKS, **homes)
-            execute(file, out / file.name, params, CELL_SECONDS, cwd=NOTEBOOKS)
-        except Exception as error:  # one row, whatever the notebook does
-            reason = f"stopped: {error or type(error).__name__}"
-            rows.append((file.name, chapter.stem, "", "no", reason))
-            continue
-        results = answers(nbformat.read(out / file.name, as_version=4))
+            verdicts = list(_graded(file, chapter, params[chapter]))
+        except Exception as error:  # one row, whatever the file holds
+            reason = f"cannot be graded: {type(error).__name__}: {error}"
+            verdicts = [("", False, reason)]
         rows += [
-            (file.name, chapter.stem, name, words[passed], message)
-            for name, (passed, message) in results.items()
+            (file.name, chapter.stem, name, WORDS[passed], _harmless(message))
+            for name, passed, message in verdicts
         ]
-    columns = ["file", "chapter", "exercise", "passed", "message"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _parameters(profile_name: str, chapter: Path) -> dict[str, Any]:
+    """A profile's parameters but its seeds: experiments are judged by the chapter's."""
+    params = profile(profile_name, chapter.stem)
+    params = {n: value for n, value in params.items() if not n.endswith("seeds")}
+    check_parameters(chapter, params)
+    return params
+
+
+def _graded(file: Path, chapter: Path, params: dict[str, Any]) -> Iterator[tuple]:
+    """Exercise, passed and message for each exercise of the chapter."""
+    if (size := file.stat().st_size) > NOTEBOOK_SIZE:
+        raise ValueError(f"expected at most {NOTEBOOK_SIZE:,} bytes, found {size:,}")
+    with tempfile.TemporaryDirectory(prefix="fedlab_grading_") as home:
+        original = student(nbformat.read(chapter, as_version=4))
+        sizes = _parameters_cell(original, chapter, params)
+        known = {cell.source for cell in original.cells}
+        handed_in = nbformat.read(file, as_version=4)
+        for notebook in (original, handed_in):
+            for cell in notebook.cells:
+                if "parameters" in cell.metadata.get("tags", []):
+                    cell.source = sizes
+        ours = statements(original, lambda cell: False)
+        theirs = statements(handed_in, lambda cell: cell.source not in {*known, sizes})
+        task = _task(ours, theirs)
+        verdicts, end = _judged(task, chapter, Path(home))
+    asked = {line[3] for line in task["program"] if len(line) > 3}
+    for name in task["facts"]:
+        if name in verdicts:
+            yield name, *verdicts[name]
+        elif name in asked:
+            yield name, False, end
+        else:
+            yield name, None, "the notebook does not check an answer to this exercise"
+
+
+def _parameters_cell(
+    original: NotebookNode, chapter: Path, params: dict[str, Any]
+) -> str:
+    """The source of the chapter's cell of parameters, with those of the profile."""
+    params = params | own_folders(chapter, NOTEBOOKS, **dict.fromkeys(OUTPUTS, WRITTEN))
+    (cell,) = (
+        cell for cell in original.cells if "parameters" in cell.metadata.get("tags", [])
+    )
+    lines = [f"{name} = {value!r}" for name, value in params.items()]
+    return "\n".join([cell.source, *lines])
+
+
+def _task(ours: list[Statement], theirs: list[Statement]) -> dict[str, Any]:
+    """What `judge.judge` is asked to do: statements as source, cell and index."""
+    facts, given = {}, set()
+    for position, statement in enumerate(ours):
+        for call in statement.checks:
+            kept = ast.Call(ast.Name("dict"), [], call.keywords)
+            facts[check_name(call)] = ast.unparse(kept)
+            given |= needed(ours[:position], names_in(kept) - {"dict"})
+    program, chosen = [], set()
+    for position, statement in enumerate(theirs):
+        for call in statement.checks:
+            chosen |= needed(theirs[:position], names_in(call.args[1]))
+    for position, statement in enumerate(theirs):
+        line = [statement.source, statement.cell, statement.index]
+        program += [line] * (position in chosen)
+        for call in statement.checks:
+            if check_name(call) in facts:
+                program.append([*line, check_name(call), ast.unparse(call.args[1])])
+    lines = [[s.source, s.cell, s.index] for k, s in enumerate(ours) if k in given]
+    return {"given": lines, "facts": facts, "program": program}
+
+
+def _judged(
+    task: dict[str, Any], chapter: Path, home: Path
+) -> tuple[dict[str, tuple[bool | None, str]], str]:
+    """The verdicts by exercise, and how the process ended; its files go to `home`."""
+    for package in PACKAGES:
+        skipped = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(package, home / package.name, ignore=skipped)
+    shown = NOTEBOOKS.parent / "figures" / chapter.stem
+    if shown.is_dir():
+        shutil.copytree(shown, home / "figures" / chapter.stem)
+    (home / "notebooks").mkdir()
+    token = secrets.token_hex()
+    limits = {"token": token, "memory": MEMORY, "file_size": FILE_SIZE}
+    script = home / COURSE.name / "checking" / "judge.py"
+    process = subprocess.Popen(
+        [*_isolation(), sys.executable, "-I", str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=home / "notebooks",
+        env=_environment(home),
+        start_new_session=True,
+    )
+    try:
+        text, _ = process.communicate(json.dumps(task | limits).encode(), SECONDS)
+        end = f"the notebook ended its own process (exit status {process.returncode})"
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        text, _ = process.communicate()
+        end = f"stopped: the notebook took longer than {SECONDS} seconds"
+    finally:
+        cleanup.end(str(home))
+    verdicts = {}
+    for line in text.decode(errors="replace").splitlines():
+        with suppress(ValueError):
+            given, name, passed, message = json.loads(line)
+            if given == token and name in task["facts"]:
+                verdicts[name] = passed, message
+    return verdicts, end
+
+
+@functools.cache
+def _isolation() -> tuple[str, ...]:
+    """The beginning of a command that runs without a network; empty if it cannot."""
+    if shutil.which(ISOLATED[0]) is None:
+        return ()
+    tried = subprocess.run([*ISOLATED, "true"], capture_output=True)
+    return () if tried.returncode else ISOLATED
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Variables of the grader that a notebook may see, and a home of its own."""
+    kept = {n: str(Path(os.environ[n]).resolve()) for n in FOLDERS if os.environ.get(n)}
+    own = {name: str(home) for name in ("HOME", "TMPDIR", cleanup.MARK)}
+    return kept | own | {"PATH": os.defpath, "MPLBACKEND": "agg", "LANG": "C.UTF-8"}
+
+
+def _harmless(message: str) -> str:
+    """A message that no spreadsheet takes for a formula."""
+    message = "".join(c for c in message if c.isprintable() or c == "\n")[:LONGEST]
+    return f"'{message}" if message.lstrip()[:1] in tuple("=+-@|%") else message
 
 
 def _chapters_of(files: Sequence[Path]) -> dict[Path, Path]:

@@ -1,20 +1,17 @@
-"""Editions: students get no solution, teachers see all; grades are what checks said."""
+"""Editions: students get no solution, teachers see all of them."""
 
 import ast
 import re
-import shutil
 from pathlib import Path
 
 import nbformat
-import pandas as pd
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_notebook
 
-from fedlab_course import grading
 from fedlab_course.editions import instructor, student, write
-from fedlab_course.grading import answers, grade
 from fedlab_course.papermill_runner import execute
-from fedlab_course.runner import NOTEBOOKS, find_chapters, profile
+from fedlab_course.runner import find_chapters, profile
+from tests.course.executed import answers
 
 CHAPTERS = find_chapters()
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
@@ -144,101 +141,3 @@ def test_pictures_and_profiles_come_along(tmp_path):
     pictures = [link for link in links if link.endswith(".png")]
     assert all((files[0].parent / link).exists() for link in pictures)
     assert (tmp_path / "notebooks" / "profiles" / "smoke.yaml").exists()
-
-
-# ---- grades -------------------------------------------------------------------------
-def shown(text: str, is_exercise: bool = True):
-    page = "<p class='fl-exercise'>" if is_exercise else "<p>"
-    data = {"text/plain": text, "text/html": page}
-    return new_output("execute_result", data=data)
-
-
-def test_of_several_checks_of_one_exercise_the_last_counts():
-    texts = ["… mean: not attempted", "✘ mean: too high: 3", "✔ bytes: right"]
-    outputs = [shown(text) for text in texts] + [shown("✔ no: exercise", False)]
-    cells = [new_markdown_cell("text"), new_code_cell("", outputs=outputs)]
-    assert answers(new_notebook(cells=cells)) == {
-        "mean": (False, "too high: 3"),
-        "bytes": (True, "right"),
-    }
-
-
-@pytest.mark.slow
-def test_grades_of_a_class(tmp_path, monkeypatch):
-    source = NOTEBOOKS / "00_tour.ipynb"
-    (tmp_path / "in").mkdir()
-    ada, bob, eve = (
-        tmp_path / "in" / f"00_tour_{n}.ipynb" for n in ("ada", "bob", "eve")
-    )
-    shutil.copy(source, ada)
-    nbformat.write(student(read(source)), bob)
-    broken = student(read(source))
-    broken.cells[1:] = [*broken.cells[1:8], new_code_cell("1 / 0")]
-    nbformat.write(broken, eve)
-    table = grade([ada, bob, eve], "smoke", tmp_path / "out")
-    assert list(table["file"].unique()) == [ada.name, bob.name, eve.name]
-    passed = table.groupby("file")["passed"].agg(set)
-    assert passed[ada.name] == {"yes"}
-    assert passed[bob.name] == {"not attempted"}
-    assert passed[eve.name] == {"no"}
-    assert "stopped" in table[table["file"] == eve.name]["message"].item()
-    assert not (tmp_path / "in" / "build").exists()
-
-
-@pytest.mark.slow
-def test_a_cell_without_an_end_does_not_hold_up_grading(tmp_path, monkeypatch):
-    monkeypatch.setattr(grading, "CELL_SECONDS", 3)
-    endless = student(read(NOTEBOOKS / "00_tour.ipynb"))
-    endless.cells[:] = [*endless.cells[:3], new_code_cell("while True:\n    pass")]
-    nbformat.write(endless, tmp_path / "00_tour_max.ipynb")
-    table = grade([tmp_path / "00_tour_max.ipynb"], "smoke", tmp_path / "out")
-    assert table["passed"].tolist() == ["no"]
-    assert (
-        "cell 4: interrupted, as a cell is that takes longer" in table["message"].item()
-    )
-
-
-def test_files_that_cannot_be_told_apart_are_refused_before_any_runs(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(grading, "execute", None)
-    for owner in ("ada", "bob"):
-        (tmp_path / owner).mkdir()
-        (tmp_path / owner / "01_fedavg.ipynb").write_text("{}")
-    ada, bob = (tmp_path / who / "01_fedavg.ipynb" for who in ("ada", "bob"))
-    gone, other = tmp_path / "01_fedavg_eve.ipynb", tmp_path / "homework.ipynb"
-    refused = {"more than once": [ada, bob], "found nothing": [ada, gone]}
-    refused |= {"found none": [], "named after one of": [ada, other]}
-    for words, files in refused.items():
-        with pytest.raises(ValueError, match=words):
-            grade(files, "smoke", tmp_path / "out")
-
-
-def test_what_is_no_notebook_has_a_row_and_the_others_are_graded(tmp_path, monkeypatch):
-    def one_check(file, out, *_, **__):
-        nbformat.read(file, as_version=4)
-        nbformat.write(new_notebook(), out)
-
-    monkeypatch.setattr(grading, "execute", one_check)
-    names = ("01_fedavg_ada", "01_fedavg_bob", "01_fedavg_eve")
-    ada, bob, eve = (tmp_path / f"{name}.ipynb" for name in names)
-    ada.write_text("[]")
-    bob.write_text("no JSON")
-    shutil.copy(NOTEBOOKS / "01_fedavg.ipynb", eve)
-    (tmp_path / "out" / "runs" / eve.stem).mkdir(parents=True)
-    table = grade([ada, bob, eve], "smoke", tmp_path / "out")
-    assert table["file"].tolist() == [ada.name, bob.name]
-    assert table["message"].str.startswith("stopped: ").all()
-    assert not (tmp_path / "out" / "runs" / eve.stem).exists(), "an earlier try's"
-
-
-def test_a_file_that_is_no_chapters_is_refused_and_the_table_is_written(
-    tmp_path, monkeypatch, capsys
-):
-    with pytest.raises(SystemExit):
-        grading.main(["my_homework.ipynb", "--out", str(tmp_path)])
-    assert "01_fedavg" in capsys.readouterr().err
-    row = pd.DataFrame([("a.ipynb", "01", "mean", "yes", "right")])
-    monkeypatch.setattr(grading, "grade", lambda *_: row)
-    assert grading.main(["a.ipynb", "--out", str(tmp_path)]) == 0
-    assert "right" in (tmp_path / "grades.csv").read_text()

@@ -12,9 +12,9 @@ import torch
 from fedlab_course.checking import exercise, timeout
 from fedlab_course.checking.timeout import THREAD_NAME, TooLong, within
 from fedlab_course.exercises import check
-from fedlab_course.grading import answers
 from fedlab_course.papermill_runner import execute
 from tests.course.chapters.test_exercises import COUNTS, refuse
+from tests.course.executed import answers
 from tests.course.test_runner import write_chapter
 
 

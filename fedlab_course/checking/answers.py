@@ -1,0 +1,133 @@
+"""Take the answers out of a notebook: the statements that its checks need.
+
+A check is a call of ``exercises.check("name", answer, **given)``. The names that
+statements bind and use tell which ones it needs, as in a program without branches.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from nbformat import NotebookNode
+
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement at the top level of a code cell.
+
+    source: of the whole cell, for messages that quote a line.
+    cell:   number of the cell in its notebook.
+    index:  number of the statement in its cell.
+    is_own: whether the student wrote the cell.
+    checks: the checks of exercises that it calls.
+    """
+
+    source: str
+    cell: int
+    index: int
+    node: ast.stmt
+    is_own: bool
+    checks: tuple[ast.Call, ...]
+
+    @property
+    def uses(self) -> set[str]:
+        """The names that it reads, those inside of functions included."""
+        names = (n for n in ast.walk(self.node) if isinstance(n, ast.Name))
+        return {name.id for name in names if isinstance(name.ctx, ast.Load)}
+
+    @property
+    def binds(self) -> set[str]:
+        """The names that it binds, or whose objects it may change."""
+        return set(_bound(self.node))
+
+
+def statements(
+    notebook: NotebookNode, is_own: Callable[[NotebookNode], bool]
+) -> list[Statement]:
+    """The statements of all code cells, in order; lines with magics are left out.
+
+    A cell that is no Python has none: its answer is missing, the others count.
+    """
+    found = []
+    for number, cell in enumerate(notebook.cells):
+        if cell.cell_type != "code":
+            continue
+        lines = cell.source.splitlines()
+        source = "\n".join("" if line[:1] in ("%", "!") else line for line in lines)
+        try:
+            nodes = ast.parse(source).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        own = is_own(cell)
+        found += [
+            Statement(source, number, k, node, own, tuple(_checks(node)))
+            for k, node in enumerate(nodes)
+        ]
+    return found
+
+
+def needed(program: Sequence[Statement], names: Iterable[str]) -> set[int]:
+    """The positions of the statements on which some names depend.
+
+    Those that the student wrote are all needed, and what they depend on.
+    """
+    wanted, chosen, num_before = set(names), set(), -1
+    while len(chosen) > num_before:  # functions may use what is bound after them
+        num_before = len(chosen)
+        for k in range(len(program) - 1, -1, -1):
+            statement = program[k]
+            if statement.checks or k in chosen:
+                continue
+            if statement.is_own or statement.binds & wanted:
+                chosen.add(k)
+                wanted |= statement.uses
+    return chosen
+
+
+def check_name(call: ast.Call) -> str:
+    """The name of the exercise that a check is for."""
+    return call.args[0].value
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """All names in an expression."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _checks(node: ast.stmt) -> Iterator[ast.Call]:
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            first = call.args[0] if len(call.args) == 2 else None
+            is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
+            if call.func.attr == "check" and is_text:
+                yield call
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, SCOPES):
+        if not isinstance(node, ast.Lambda):
+            yield node.name
+        return  # what is bound inside stays inside
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif isinstance(node, ast.alias):
+        yield (node.asname or node.name).partition(".")[0]
+    elif isinstance(node, (ast.Attribute, ast.Subscript)):
+        if not isinstance(node.ctx, ast.Load):
+            yield from _base(node)
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        yield from _base(node.value.func)  # run.fit(3) changes run
+    for child in ast.iter_child_nodes(node):
+        yield from _bound(child)
+
+
+def _base(node: ast.AST) -> Iterator[str]:
+    """The name at the beginning of a chain of attributes, entries and calls."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if isinstance(node, ast.Name):
+        yield node.id

@@ -1,0 +1,127 @@
+"""Run a student's statements and check the answers, in a process made for it.
+
+`fedlab_course.grading` starts this file as a script, with the task as JSON on the
+standard input; the verdicts go to the standard output, one JSON list per line.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import linecache
+import os
+import resource
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+GIGABYTE = 2**30
+
+
+def limit(memory: int, file_size: int) -> None:
+    """Limit this process and all that it starts; both in bytes."""
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+class Space:
+    """A module in which statements run one by one; the first errors are kept."""
+
+    def __init__(self, name: str):
+        module = sys.modules[name] = types.ModuleType(name)
+        self.names, self.errors = vars(module), []
+        self.file = f"<{name}, cell %d>"
+
+    def run(self, source: str, cell: int, statement: ast.stmt) -> None:
+        """Run a statement of a cell; an error does not stop those after it."""
+        file = self.file % cell
+        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+        try:
+            code = compile(ast.Module([statement], []), file, "exec")
+            exec(code, self.names)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            self.errors.append(f"cell {cell}: {type(error).__name__}: {error}")
+
+    def value(self, expression: str) -> object:
+        """What an expression gives."""
+        return eval(expression, self.names)
+
+
+def callables() -> dict[tuple[str, str], object]:
+    """Functions and classes on which verdicts rest, and the members of our classes."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        ours = name.partition(".")[0] in ("fedlab_course", "fedlab_support")
+        if not ours and name not in ("torch", "torch.nn.functional", "numpy", "math"):
+            continue
+        for key, value in list(vars(module).items()):
+            if callable(value):
+                found[name, key] = value
+            if ours and isinstance(value, type) and value.__module__ == name:
+                members = vars(value).items()
+                found |= {(f"{name}.{key}", k): v for k, v in members}
+    return found
+
+
+def judge(task: dict, report: Callable[..., None]) -> None:
+    """Run the statements of a task and report a verdict for each check.
+
+    task:   "given": statements of the chapter itself, before anything of the student;
+            "program": the student's. A statement is [source of its cell, number of the
+            cell, number of the statement in it], a check has three entries more:
+            exercise, answer, given (expressions as text; given is evaluated before the
+            student's code runs).
+    report: takes exercise, passed (True, False, None) and the message.
+    """
+    from fedlab_course.exercises import EXERCISES
+
+    chapter, student = Space("chapter"), Space("handed_in")
+    for source, cell, k in task["given"]:
+        chapter.run(source, cell, ast.parse(source).body[k])
+    given = {name: chapter.value(text) for name, text in task["facts"].items()}
+    grade, before = type(EXERCISES[min(EXERCISES)]).grade, callables()
+    for source, cell, k, *check in task["program"]:
+        if not check:
+            student.run(source, cell, ast.parse(source).body[k])
+            continue
+        name, answer = check
+        try:
+            value = student.value(answer)
+        except Exception as error:
+            reason = student.errors[:1] or [f"{type(error).__name__}: {error}"]
+            report(name, False, f"there is no answer: {reason[0]}")
+            continue
+        result = grade(EXERCISES[name], value, **given[name])
+        after = callables()
+        changed = [key for key in before if after.get(key) is not before[key]]
+        if changed:
+            where = ".".join(changed[0])
+            report(name, False, f"the notebook replaces {where}, which it must not")
+        else:
+            report(name, result.passed, result.message)
+
+
+def main() -> None:
+    """Read a task, protect the channel of the verdicts, and judge."""
+    task = json.load(sys.stdin)
+    verdicts = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nowhere, number)
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    limit(task["memory"], task["file_size"])
+    token = task.pop("token")
+
+    def report(*verdict: object) -> None:
+        print(json.dumps([token, *verdict]), file=verdicts, flush=True)
+
+    judge(task, report)
+    report("", None, "done")
+    verdicts.close()
+    os._exit(0)  # threads of the student's do not keep it alive
+
+
+if __name__ == "__main__":
+    main()

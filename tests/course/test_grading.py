@@ -1,0 +1,247 @@
+"""Grades: only answers count, and no notebook harms another one's grade."""
+
+import os
+import shutil
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from fedlab_course import grading
+from fedlab_course.checking.answers import needed, statements
+from fedlab_course.editions import student
+from fedlab_course.grading import grade, main
+from fedlab_course.runner import NOTEBOOKS, find_chapters
+
+TOUR = NOTEBOOKS / "00_tour.ipynb"
+
+
+def read(chapter: Path):
+    return nbformat.read(chapter, as_version=4)
+
+
+def handed_in(folder: Path, who: str, *cells: str) -> Path:
+    """The student edition of the tour with cells put in before its first exercise."""
+    notebook = student(read(TOUR))
+    first = next(
+        k for k, c in enumerate(notebook.cells) if "exercises.check" in c.source
+    )
+    notebook.cells[first:first] = map(new_code_cell, cells)
+    path = folder / f"00_tour_{who}.ipynb"
+    nbformat.write(notebook, path)
+    return path
+
+
+def with_answer(path: Path, check: str, answer: str) -> Path:
+    """Replace the cell of a check by an answer and the same check."""
+    notebook = read(path)
+    (cell,) = (c for c in notebook.cells if f'check("{check}", my' in c.source)
+    lines = [line for line in cell.source.splitlines() if not line.startswith("my_")]
+    cell.source = "\n".join([answer, *lines])
+    nbformat.write(notebook, path)
+    return path
+
+
+def by_exercise(table):
+    return table.set_index("exercise")[["passed", "message"]].T.to_dict("list")
+
+
+# ---- which statements an answer needs -----------------------------------------------
+def lines_needed(*sources: str, own: int = -1, names=("answer",)) -> list[str]:
+    notebook = new_notebook(cells=[new_code_cell(source) for source in sources])
+    program = statements(notebook, lambda cell: cell.source == sources[own])
+    return [program[k].source for k in sorted(needed(program, names))]
+
+
+def test_what_an_answer_uses_comes_with_it_and_nothing_else():
+    found = lines_needed(
+        *("import math", "unused = 1", "import numpy as np", "size = np.zeros(3)"),
+        *(
+            "run = size + 1",
+            "run.fit(3)",
+            "other = run",
+            "run[0] = 2",
+            "for k in []: pass",
+        ),
+        *(
+            "def helper(x): return later(x)",
+            "later = math.sqrt",
+            "answer = helper(run)",
+        ),
+        own=11,
+    )
+    assert found == [
+        *("import math", "import numpy as np", "size = np.zeros(3)", "run = size + 1"),
+        *("run.fit(3)", "run[0] = 2", "def helper(x): return later(x)"),
+        *("later = math.sqrt", "answer = helper(run)"),
+    ]
+
+
+def test_what_a_student_wrote_is_all_needed_and_a_check_is_none_of_it():
+    found = lines_needed(
+        *("a = 1", "b = 2", "exercises.check('one', answer)", "c = a", "!ls", "def ("),
+        own=3,
+    )
+    assert found == ["a = 1", "c = a"]
+
+
+# ---- a class ------------------------------------------------------------------------
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", find_chapters(), ids=lambda path: path.stem)
+def test_solutions_pass(chapter, tmp_path):
+    copy = tmp_path / f"{chapter.stem}_ada.ipynb"
+    shutil.copy(chapter, copy)
+    table = grade([copy], "smoke", tmp_path / "out")
+    expected = [
+        c for c in student(read(chapter)).cells if "exercises.check" in c.source
+    ]
+    assert len(table) >= len(expected) - 1  # the tour checks one exercise twice
+    assert set(table["passed"]) == {"yes"}, table[table["passed"] != "yes"].to_dict()
+
+
+@pytest.mark.slow
+def test_one_row_per_exercise_for_everybody(tmp_path):
+    ada, bob = tmp_path / "00_tour_ada.ipynb", handed_in(tmp_path, "bob", "1 / 0")
+    shutil.copy(TOUR, ada)
+    eve, max_ = (tmp_path / f"00_tour_{name}.ipynb" for name in ("eve", "max"))
+    eve.write_text("no notebook")
+    forged = {"text/html": "<p class='fl-exercise'>", "text/plain": "broken"}
+    output = new_output("execute_result", data=forged)
+    nbformat.write(new_notebook(cells=[new_code_cell("", outputs=[output])]), max_)
+    table = grade([ada, bob, eve, max_], "smoke", tmp_path / "out")
+    rows = table.groupby("file")["passed"].agg(list)
+    assert rows[ada.name] == ["yes"] * len(rows[ada.name])
+    assert rows[bob.name] == rows[max_.name] == ["not attempted"] * len(rows[ada.name])
+    assert rows[eve.name] == ["no"]
+    assert "cannot be graded" in table[table["file"] == eve.name]["message"].item()
+
+
+# ---- tricks and accidents -----------------------------------------------------------
+@pytest.mark.slow
+def test_displays_replaced_checks_and_other_names_are_no_answers(tmp_path):
+    shown = "<p class='fl-exercise'>"
+    trick = f"""
+from IPython.display import display, HTML
+from fedlab_course.checking.exercise import Exercise, Result
+display({{"text/html": "{shown}", "text/plain": "✔ shares: right"}}, raw=True)
+exercises.check("no_such_exercise", 3)
+"""
+    file = handed_in(tmp_path, "ada", trick)
+    with_answer(file, "shares", "my_shares = [1, 2, 3]\nsmall = {'sizes': [1]}")
+    patched = "Exercise.grade = lambda self, *a, **k: Result(self.name, True, 'right')"
+    with_answer(file, "dearer_round", f"my_changes = 'z'\n{patched}")
+    table = by_exercise(grade([file], "smoke", tmp_path / "out"))
+    assert "no_such_exercise" not in table
+    assert table["shares"][0] == "no"
+    assert table["dearer_round"][0] == "no"
+    assert "fedlab_course.checking.exercise" in table["dearer_round"][1]
+    assert "must not" in table["one_round"][1], "nothing counts afterwards"
+
+
+@pytest.mark.slow
+def test_answers_see_no_secret_and_no_repository(tmp_path, monkeypatch):
+    monkeypatch.setenv("EXAM_SECRET", "42")
+    spy = """
+import os, sys, fedlab_course
+def look(*_):
+    where = [*sys.path, os.getcwd(), fedlab_course.__file__]
+    raise RuntimeError([os.environ.get("EXAM_SECRET"), *where])
+my_bytes = look
+"""
+    file = with_answer(handed_in(tmp_path, "ada"), "bytes_per_round", spy)
+    table = by_exercise(grade([file], "smoke", tmp_path / "out"))
+    message = table["bytes_per_round"][1]
+    seen = os.path.dirname(grading.NOTEBOOKS)
+    assert "None" in message and "42" not in message
+    assert f"'{seen}" not in message.replace(f"{seen}/.venv", "")
+
+
+@pytest.mark.slow
+def test_what_a_notebook_starts_ends_with_it(tmp_path):
+    name = f"77{os.getpid()}"
+    started = f"""
+import subprocess
+subprocess.Popen(["sleep", "{name}"], start_new_session=True)
+"""
+    file = handed_in(tmp_path, "ada", started)
+    assert set(grade([file], "smoke", tmp_path / "out")["passed"]) == {"not attempted"}
+    assert not [p for p in psutil.process_iter(["cmdline"]) if name in p.cmdline()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [
+        ("while True:\n    pass", "longer than 8 seconds"),
+        ("import os\nos._exit(0)", "ended its own process"),
+        ("grown = bytearray(9 << 30)", "MemoryError"),
+        ("open('x', 'wb').write(bytes(300 << 20))", "File too large"),
+    ],
+)
+def test_limits(tmp_path, monkeypatch, cell, reason):
+    if "while" in cell:
+        monkeypatch.setattr(grading, "SECONDS", 8)
+    file = with_answer(handed_in(tmp_path, "ada", cell), "shares", "my_shares = gone")
+    passed, message = by_exercise(grade([file], "smoke", tmp_path / "out"))["shares"]
+    assert passed == "no" and reason in message
+
+
+@pytest.mark.slow
+def test_there_is_no_network_where_the_system_can_take_it_away(tmp_path):
+    if not grading._isolation():
+        pytest.skip("this system does not let users leave the network")
+    cell = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(server.getsockname(), timeout=1)
+"""
+    file = with_answer(handed_in(tmp_path, "ada", cell), "shares", "my_shares = gone")
+    assert (
+        "unreachable"
+        in by_exercise(grade([file], "smoke", tmp_path / "o"))["shares"][1]
+    )
+
+
+# ---- tables -------------------------------------------------------------------------
+def test_no_message_is_a_formula():
+    formulas = ["=1+2", "+1", "-1", "@SUM(A1)", " =1", "\t=1", "|x"]
+    assert [grading._harmless(text)[0] for text in formulas] == ["'"] * len(formulas)
+    assert grading._harmless("right: 3 = 3") == "right: 3 = 3"
+    assert grading._harmless("a\x1b[2Jb") == "a[2Jb"
+    assert len(grading._harmless("x" * 10**6)) == grading.LONGEST
+
+
+def test_files_that_cannot_be_told_apart_are_refused_before_any_runs(tmp_path):
+    for owner in ("ada", "bob"):
+        (tmp_path / owner).mkdir()
+        (tmp_path / owner / "01_fedavg.ipynb").write_text("{}")
+    ada, bob = (tmp_path / who / "01_fedavg.ipynb" for who in ("ada", "bob"))
+    gone, other = tmp_path / "01_fedavg_eve.ipynb", tmp_path / "homework.ipynb"
+    refused = {"more than once": [ada, bob], "found nothing": [ada, gone]}
+    refused |= {"found none": [], "named after one of": [ada, other]}
+    for words, files in refused.items():
+        with pytest.raises(ValueError, match=words):
+            grade(files, "smoke", tmp_path / "out")
+
+
+@pytest.mark.parametrize("wrong", ["--profile=smoek", "--out={}"])
+def test_bad_input_is_refused_and_no_table_is_written(tmp_path, capsys, wrong):
+    file = tmp_path / "00_tour_ada.ipynb"
+    file.write_text("{}")
+    with pytest.raises(SystemExit) as stop:
+        main([str(file), wrong.format(tmp_path)])
+    assert stop.value.code == 2
+    assert "expected" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_a_file_that_is_too_large_or_no_notebook_has_a_row(tmp_path, monkeypatch):
+    small, large = (tmp_path / f"00_tour_{n}.ipynb" for n in ("small", "large"))
+    small.write_text("[]")
+    large.write_text("{}" + " " * 100)
+    monkeypatch.setattr(grading, "NOTEBOOK_SIZE", 100)
+    assert main([str(small), str(large), "--out", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "grades.csv").read_text()
+    assert text.count("cannot be graded") == 2 and "at most 100 bytes" in text
