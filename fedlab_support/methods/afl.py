@@ -1,4 +1,4 @@
-"""AFL: the worst mixture of clients decides what is averaged."""
+"""AFL: minimise the loss on the worst mixture of clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .shared.received_loss import ReceivedLoss, numbers
 
 def onto_simplex(y: Tensor) -> Tensor:
     """The point of the simplex {λ ≥ 0, Σ λ = 1} nearest to y (K,), in float64."""
-    y = y.double() - y.max()  # a constant changes nothing
+    y = y.double() - y.max()  # the projection does not depend on a constant
     u = y.sort(descending=True).values
     # nu_j = (1 - sum_{i≤j} u_i) / j,  rho = max {j: u_j + nu_j > 0}
     nu = (1 - u.cumsum(0)) / torch.arange(1, len(u) + 1)
@@ -27,40 +27,39 @@ def onto_simplex(y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class AFL(ReceivedLoss, FedAvg):
-    """FedAvg with weights λ that climb towards the clients with high loss.
+    """FedAvg with weights λ that ascend towards the clients with high loss.
 
-    The server keeps λ for all clients of the run and starts it at their shares by
-    ``weighting``: equal, or of the examples, which every client says once (8 bytes). An
-    absent client counts as one without a loss: its λ is only what the projection makes
-    of it, which is less whenever others have a loss. Participants are averaged with
-    their λ of before this round's losses, divided by its sum over them; if all of
-    theirs are 0, by ``weighting``.
+    The server keeps λ for all clients of the run and initialises it by ``weighting``:
+    equal, or the shares of examples, which every client uploads once (8 bytes). A
+    client that does not participate counts as one with loss 0, so the projection
+    reduces its λ. Messages are averaged with λ from before this round's losses,
+    normalised over the participants; if all of it is 0, by ``weighting``.
 
-    The step is not free of scale: with losses near 2.3 and ``mixture_lr=0.1`` λ settles
-    on one client within a few rounds. The theory is about the average of all rounds'
-    weights; as in the released codes, we go on with the last.
+    The step depends on the scale of the loss: with losses near 2.3 and
+    ``mixture_lr=0.1``, λ concentrates on one client within a few rounds. The theory
+    holds for the average of all rounds' weights; as the released codes, we return the
+    last.
 
-    ``AFL(weighting="examples", memoryless=True)`` is the baseline of FedGCR's code:
-    there this round's losses count at once, and are forgotten.
+    ``AFL(weighting="examples", memoryless=True)`` is the baseline of FedGCR's code,
+    which applies this round's losses at once and keeps no λ.
 
-    Source: Mohri, Sivek, Suresh, ICML 2019, section 4; the paper takes one stochastic
+    Source: Mohri, Sivek, Suresh, ICML 2019, section 4. The paper takes one stochastic
     step where clients here train locally.
     """
 
-    weighting: str = "equal"  # how λ starts, or "examples"
+    weighting: str = "equal"  # initial λ: "equal" or "examples"
     mixture_lr: float = setting(  # step of λ; 0 gives FedAvg of the same weighting
         0.1, at_least=0
     )
-    memoryless: bool = False  # True: each round's step begins where λ started
+    memoryless: bool = False  # True: each round's step begins at the initial λ
 
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """How many examples there are."""
+        """The client's number of examples."""
         return {"num_examples": torch.tensor(len(context.client.train))}
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
-        """Every client's number, in order, and λ as it starts, float64 (K,)."""
-        said = uploads.items()
-        each = [Message(i, int(mine["num_examples"]), {}) for i, mine in said]
+        """The clients' numbers, in order, and the initial λ, float64 (K,)."""
+        each = [Message(i, int(u["num_examples"]), {}) for i, u in uploads.items()]
         clients = torch.tensor([message.client for message in each])
         return {
             "clients": clients,
@@ -70,13 +69,13 @@ class AFL(ReceivedLoss, FedAvg):
     def mixture(
         self, server: Server, messages: Sequence[Message]
     ) -> tuple[Tensor, Tensor]:
-        """λ after this round's losses, float64 (K,), and the participants' places."""
+        """λ after this round's losses, float64 (K,), and the participants' indices."""
         here = torch.tensor([message.client for message in messages])
         place = torch.searchsorted(server.memory["clients"], here)
         past = server.memory["lambda"]
         losses = torch.zeros_like(past)
         losses[place] = numbers(messages, "loss")
-        # λ <- Π(λ + η L), less a constant: nothing overflows
+        # λ <- Π(λ + η L); subtracting a constant avoids overflow
         return onto_simplex(past + self.mixture_lr * (losses - losses.max())), place
 
     def aggregation_weights(
@@ -90,7 +89,7 @@ class AFL(ReceivedLoss, FedAvg):
         return mine / mine.sum()
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """Σ λ_k w_k; the server keeps λ, unless it is to forget it."""
+        """Σ λ_k w_k; the server stores the new λ unless it is memoryless."""
         after = super().aggregate(server, messages)
         if self.memoryless:
             return after

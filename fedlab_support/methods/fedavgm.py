@@ -1,4 +1,4 @@
-"""FedAvgM: the server keeps moving in the direction of past rounds."""
+"""FedAvgM: momentum on the server."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class FedAvgM(FedAvg):
     ``momentum=0, server_lr=1`` gives FedAvg. Running statistics and other buffers are
     averaged only: momentum could push a running variance below zero.
 
-    FedFA's code puts momentum on every entry of the state, with 0.01; here it acts on
-    parameters, as in the paper.
+    FedFA's code applies a momentum of 0.01 to every entry of the state; here it acts on
+    parameters only, as in the paper.
 
     Source: Hsu, Qi, Brown, arXiv:1909.06335, 2019, section 4.3.
     """
 
-    momentum: float = setting(0.9, at_least=0, below=1)  # of the server; 0 gives FedAvg
+    momentum: float = setting(0.9, at_least=0, below=1)  # beta; 0 gives FedAvg
     server_lr: float = setting(1.0, above=0)  # step of the server; 1 gives FedAvg
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """Step the server: v <- beta v + (w - mean);  w <- w - eta v."""
+        """Take a step with momentum: v <- beta v + (w - mean), w <- w - eta v."""
         mean = super().aggregate(server, messages).weights
         weights, memory = dict(mean), dict(server.memory)
         for name in server.parameters:

@@ -1,4 +1,4 @@
-"""FedBN: every client keeps its own batch normalisation."""
+"""FedBN: every client keeps its own BatchNorm layers."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from .fedavg import FedAvg
 
 @dataclass(frozen=True)
 class FedBN(FedAvg):
-    """FedAvg that never averages BatchNorm layers, chosen by their type.
+    """FedAvg that does not average BatchNorm layers, which are found by their type.
 
     Without BatchNorm in the network it is FedAvg. Clients predict with their own layers
-    (``personal_accuracy``); with what a client never seen does, the paper leaves open:
+    (``personal_accuracy``). The paper does not say which layers a new client uses;
+    ``unseen`` decides:
 
-    - ``unseen="batch"``: the statistics of the batch to be predicted, with the initial
-      scale and shift; no BatchNorm travels. Engines then mix the pictures of a domain,
-      32 to 63 at once: of one class alone, as files lie in folders, statistics mislead.
-      A single picture keeps the initial ones.
-      The default, because it adds nothing to what FedBN sends.
-    - ``unseen="average"``: scale, shift and statistics are the mean over the clients of
-      the last round, which report theirs for this and nothing else.
-    - ``unseen="adapt"``: mean scale and shift, statistics of the batch.
+    "batch":    statistics of the batch that is predicted, with the initial scale and
+                shift. No BatchNorm is sent, hence the default. Engines then evaluate
+                shuffled batches of one domain, 32 to 63 images each, since batches of a
+                single class have misleading statistics. A batch of one image uses the
+                initial statistics.
+    "average":  mean scale, shift and statistics of the last round's clients, which
+                upload theirs for this purpose only.
+    "adapt":    mean scale and shift, statistics of the batch.
 
     The authors' code finds the layers by "bn" in their names, which misses some.
-    FedFA's evaluates with layers that nobody trained; we do not follow it.
+    FedFA's code evaluates with layers that were never trained; we do not follow it.
 
     Source: Li et al., ICLR 2021, Algorithm 1; code at med-air/FedBN 2fa38ad.
     """
 
-    unseen: str = setting(  # or "average", or "adapt"
+    unseen: str = setting(  # BatchNorm of new clients, as above
         "batch", one_of=("batch", "average", "adapt")
     )
 
@@ -46,11 +47,11 @@ class FedBN(FedAvg):
 
     @property
     def predicts_per_image(self) -> bool:
-        """Not by the statistics of a batch, which is therefore of one domain, mixed."""
+        """Whether a prediction is independent of the other images of its batch."""
         return self.unseen == "average"
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """Let every BatchNorm count its batches from 0, also where it is pretrained."""
+        """Reset every BatchNorm's counter of batches, also if it is pretrained."""
         for norm in batch_norms(model).values():
             if norm.track_running_stats:
                 norm.num_batches_tracked.zero_()
@@ -63,32 +64,30 @@ class FedBN(FedAvg):
         return {name for name in trained_names(model) if name.startswith(prefixes)}
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """Own scale and shift, and statistics, if clients never seen need them."""
+        """The client's scale and shift, and statistics, if new clients need them."""
         return self.upload_spec(model)
 
     def upload_spec(self, model: nn.Module) -> Tensors:
-        """The model's own: nothing, its parameters, or its whole state."""
+        """Nothing, the parameters of the BatchNorm layers, or their whole state."""
         own = {"batch": {}, "adapt": dict(model.named_parameters())}
         state = own.get(self.unseen, model.state_dict())
         names = self.private_names(model) & state.keys()
         return {n: state[n] for n in sorted(names) if state[n].is_floating_point()}
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """Average what is shared; the mean of the reports is kept aside."""
+        """Average the shared weights; store the mean of the uploads separately."""
         after = super().aggregate(server, messages)
-        said = [message.upload for message in messages]
-        return replace(
-            after,
-            memory=weighted_mean(said, self.aggregation_weights(server, messages)),
-        )
+        uploads = [message.upload for message in messages]
+        shares = self.aggregation_weights(server, messages)
+        return replace(after, memory=weighted_mean(uploads, shares))
 
     def predict(self, model: nn.Module, x: Tensor) -> Tensor:
-        """The output, (B, M); a BatchNorm that never saw a batch looks at this one."""
+        """The output, (B, M); an untrained BatchNorm uses this batch's statistics."""
         norms = [m for m in batch_norms(model).values() if m.track_running_stats]
         new = [norm for norm in norms if not norm.num_batches_tracked]
         if self.unseen == "average" or len(x) == 1:
             new = []
-        for norm in new:  # trains on the batch, but learns nothing from it
+        for norm in new:  # use the batch's statistics, but do not record them
             norm.training, norm.track_running_stats = True, False
         try:
             return model(x)
@@ -99,12 +98,12 @@ class FedBN(FedAvg):
     def evaluation_state(
         self, server: Server, private: Tensors, client_id: int | None
     ) -> Tensors:
-        """Shared weights, with the client's own layers, or what stands in for them."""
+        """Shared weights with the client's own layers, or the mean ones."""
         return {**server.weights, **server.memory, **private}
 
 
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
-    """Every BatchNorm that is trained, by each of its names."""
+    """Every trained BatchNorm under each of its names."""
     frozen = frozen_modules(model)
     return {
         name: module

@@ -1,4 +1,4 @@
-"""FedDG: borrow the low frequencies of other clients' pictures, and learn from both."""
+"""FedDG: mix low frequencies of other clients' images into the client's own."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from .shared.samples import draw, gather, others
 
 @dataclass(frozen=True)
 class FedDG(FedAvg):
-    """FedAvg that also learns from its pictures in the look of other clients.
+    """FedAvg that also trains on the client's images in the style of other clients.
 
-    Before round 1 every client says the low-frequency amplitudes of its pictures, and
-    gets those of all others; with ``match_label`` the labels go to the server, too. At
-    each step, a virtual step on the own pictures must help on the restyled ones.
-    ``mixing=0, beta=0`` is FedAvg at twice the learning rate (SGD, no weight decay, no
-    dropout). Every client keeps the bank: K N C (2b+1)² numbers in all.
+    Before round 1 every client uploads the low-frequency amplitudes of its images (with
+    ``match_label`` also their labels) and receives those of all others. Each step
+    minimises the loss on the client's own images plus the loss on restyled images after
+    a virtual gradient step on the own ones. ``mixing=0, beta=0`` is FedAvg at twice the
+    learning rate (SGD, no weight decay, no dropout). Every client stores the bank,
+    K N C (2b+1)² numbers in all.
 
-    For large pictures the paper has ``alpha=0.01``. The authors' training loader swaps
-    fully (``mixing=1``) and the mean only (``alpha=0``), with an eighth of the
-    amplitudes (``bank_share=0.125``). The report's repository has ``alpha=0.003,
-    mixing=0.6, match_label=True``, which is the mean only at 28x28 pixels.
+    For large images the paper uses ``alpha=0.01``. The authors' training loader
+    replaces amplitudes completely (``mixing=1``), but only the mean (``alpha=0``), and
+    shares an eighth of them (``bank_share=0.125``). The report's repository uses
+    ``alpha=0.003, mixing=0.6, match_label=True``, which at 28x28 pixels also changes
+    the mean only.
 
-    The paper's second loss for masks, which contrasts boundaries, is not part of it:
-    segmentation is trained as classification is, by the task's loss alone.
+    The paper's boundary-contrastive loss for masks is not implemented: segmentation is
+    trained with the task's loss alone, as classification is.
 
     Source: Liu et al., CVPR 2021; code at 0a281e4.
     """
@@ -45,12 +47,12 @@ class FedDG(FedAvg):
     mixing: float | None = setting(  # of the foreign amplitude; None: uniform in 0…1
         None, at_least=0, at_most=1
     )
-    beta: float = setting(1e-3, at_least=0)  # virtual step; 0 looks ahead by no step
+    beta: float = setting(1e-3, at_least=0)  # size of the virtual step
     clip: float = setting(  # largest entry of the virtual step's gradient
         100.0, above=0, at_most=math.inf
     )
-    match_label: bool = False  # True: foreign pictures of the same class, if any
-    bank_share: float = setting(  # of a client's amplitudes that it says
+    match_label: bool = False  # True: foreign images of the same class, if any
+    bank_share: float = setting(  # of a client's amplitudes that it uploads
         1.0, above=0, at_most=1
     )
 
@@ -58,58 +60,58 @@ class FedDG(FedAvg):
 
     @property
     def needs_classes(self) -> bool:
-        """To look for foreign pictures of the same class."""
+        """Whether foreign images of the same class are looked up."""
         return self.match_label
 
     def window(self, height: int, width: int) -> tuple[Tensor, Tensor]:
         """Rows (2b+1, 1) and columns (2b+1,) of the frequencies |u|, |v| ≤ b."""
-        # b = floor(alpha · min(H, W)); negative frequencies stand at the end
+        # b = floor(alpha · min(H, W)); negative frequencies come last
         b = int(round(self.alpha * min(height, width), 9))
         low = torch.arange(-b, b + 1)
         return (low % height)[:, None], low % width
 
     def amplitudes(self, x: Tensor) -> Tensor:
-        """Amplitudes of the window, (B, C, 2b+1, 2b+1), of pictures (B, C, H, W)."""
+        """Amplitudes in the window, (B, C, 2b+1, 2b+1), of images (B, C, H, W)."""
         return fft.fft2(x)[(..., *self.window(*x.shape[-2:]))].abs()
 
     def restyle(self, x: Tensor, foreign: Tensor, mixing: Tensor) -> Tensor:
-        """Mix the window's amplitudes of pictures with foreign ones, keep the phase.
+        """Mix the window's amplitudes with foreign ones; keep the phase.
 
-        - ``x``: (B, C, H, W). ``foreign``: from :meth:`amplitudes`. ``mixing``: lambda,
-          the share of the foreign amplitude, (B,).
-
-        Returns (B, C, H, W), not clipped to the range of pictures.
+        x:        images, (B, C, H, W).
+        foreign:  amplitudes of other images, as from ``amplitudes``.
+        mixing:   lambda, the share of the foreign amplitude, (B,).
+        Returns (B, C, H, W), not clipped to the range of images.
         """
         rows, columns = self.window(*x.shape[-2:])
         spectrum = fft.fft2(x)
         low, share = spectrum[..., rows, columns], mixing.view(-1, 1, 1, 1)
-        # inside: (1 - lambda) A + lambda A'; only the change is transformed back
+        # in the window (1 - lambda) A + lambda A'; only the change is transformed back
         mixed = torch.polar((1 - share) * low.abs() + share * foreign, low.angle())
         change = torch.zeros_like(spectrum)
         change[..., rows, columns] = mixed - low
         return x + fft.ifft2(change).real
 
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """Own amplitudes, (n, C, 2b+1, 2b+1), and labels only if they are used."""
+        """The client's amplitudes, (n, C, 2b+1, 2b+1), and labels if they are used."""
         mine = context.client.train
         count = max(1, round(self.bank_share * len(mine)))
         kept = torch.randperm(len(mine), generator=context.rng)[:count].sort().values
         x, y, *_ = mine.batch(kept.numpy())
-        said = {"labels": y} if self.match_label else {}
-        said["image_shape"] = torch.tensor(x.shape[1:])
-        return said | {"amplitudes": self.amplitudes(x)}
+        upload = {"labels": y} if self.match_label else {}
+        upload["image_shape"] = torch.tensor(x.shape[1:])
+        return upload | {"amplitudes": self.amplitudes(x)}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """A class for each amplitude, if labels are used; ValueError otherwise."""
+        """Raise ValueError unless each amplitude has a class, if labels are used."""
         names = "amplitudes", "labels" if self.match_label else None
         expect_classes(tensors, *names, model.num_classes, beside=("image_shape",))
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
-        """The bank; ValueError when pictures differ in shape."""
+        """The bank of all amplitudes; ValueError if images differ in shape."""
         return gather(uploads, "amplitudes", "labels")
 
     def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
-        """Everybody's amplitudes but the client's own."""
+        """The amplitudes of all other clients."""
         return others(pooled, client_id)
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
@@ -122,14 +124,14 @@ class FedDG(FedAvg):
         ahead |= {name: buffer.clone() for name, buffer in model.named_buffers()}
         t = self._restyled(batch, context)
         outer = context.task.loss(functional_call(model, ahead, (t,)), batch.y)
-        # of value L(theta; x) and with its gradient, without a third pass backwards
+        # has the value and the gradient of L(theta; x) without a third backward pass
         linear = sum((g * (p - p.detach())).sum() for (_, p), g in pairs)
         context.log("task_loss", inner)
         context.log("restyled_loss", outer)
         return inner.detach() + linear + outer
 
     def _restyled(self, batch: Batch, context: ClientContext) -> Tensor:
-        """The batch with low frequencies out of the bank, in the range of pictures."""
+        """The batch with low frequencies from the bank, clipped to valid images."""
         bank, x, rng = context.memory, batch.x, context.rng
         which = draw(bank["sizes"], len(x), rng, batch.y if self.match_label else None)
         drawn = torch.rand(len(x), generator=rng)

@@ -1,4 +1,4 @@
-"""FedDG-GA: clients whose loss rises most when models are merged count for more."""
+"""FedDG-GA: more weight for clients whose loss rises most by averaging."""
 
 from __future__ import annotations
 
@@ -22,54 +22,55 @@ from .shared.received_loss import numbers
 class FedDGGA(FedAvg):
     """FedAvg whose aggregation weights follow the clients' generalisation gaps.
 
-    A client measures the merged model, when it arrives, and its own, once trained, on
-    samples that it keeps back. The gap is the first loss, in the next round in which it
-    takes part, minus the second. The merged model is not sent twice: the weights of a
-    round are known when it is averaged, and with all clients the same as in the paper.
-    Of some clients only those who were there before move their weight; then those who
-    are there share the round. Their gaps then also say how long they were away: the
-    paper has all clients in every round, and the merged model improves in between.
+    A client measures two losses on its validation samples: that of the averaged model
+    when it arrives, and that of its own model after training. Its gap is the first loss
+    of one round minus the second loss of the round before in which it participated. So
+    the averaged model is not sent twice; with all clients in every round, the weights
+    are those of the paper. With a cohort, only clients that participated before change
+    their weight, and the weights of the cohort are normalised to 1. Gaps then also grow
+    with the time since a client last participated, because the averaged model improves
+    in between; the paper has all clients in every round.
 
     The official code does not centre the gaps (``centred=False``) and has a third of
-    the step; FISC's version takes training losses. We follow the paper, whose step
-    falls to 0 with the last round: say how many there will be, ``rounds=``.
+    the step; FISC's version uses training losses. We follow the paper, whose step falls
+    to 0 at the last round: set ``rounds`` to the planned number.
 
     Source: Zhang et al., CVPR 2023; code at 8d03a24.
     """
 
-    weighting: str = setting(  # what the weights are before the first gaps are known
+    weighting: str = setting(  # weights before the first gaps are known
         "equal", one_of=("equal",)
     )
-    step: float = setting(  # d, the largest change of a weight; 0: equal weights stay
+    step: float = setting(  # d, the largest change of a weight; 0 keeps equal weights
         0.2, at_least=0
     )
-    rounds: int | None = setting(  # R, over which the step falls to 0; None: it stays
+    rounds: int | None = setting(  # R, over which the step falls to 0; None: constant
         None, at_least=1
     )
-    centred: bool = True  # False: a gap above 0 adds weight, even if all others do more
+    centred: bool = True  # False: gaps are not compared with their mean
 
     label: ClassVar[str] = "FedDG-GA"
     val_share: ClassVar[float] = 0.2
 
     def check_federation(self, federation: Federation) -> None:
-        """Every client keeps samples back; ValueError otherwise."""
+        """Raise ValueError unless every client has validation samples."""
         super().check_federation(federation)
         if len(without := np.flatnonzero(federation.num_val == 0)):
             raise ValueError(
-                "FedDG-GA measures gaps on samples that every client keeps back, found "
+                "FedDG-GA measures gaps on validation samples of every client, found "
                 f"{len(without)} clients with none, the first {without[:5]}; "
-                "Federation.build(…, val=0.2) keeps a fifth of each, rounded down"
+                "Federation.build(…, val=0.2) holds out a fifth of each, rounded down"
             )
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
-        """Equal weights, (K,), and no losses of own models yet."""
+        """Equal weights, (K,); no client's own loss is known yet."""
         num = max(uploads) + 1
         zeros = torch.zeros(num, dtype=torch.float64)
         known = torch.zeros(num, dtype=torch.bool)
         return {"weights": zeros + 1 / num, "own_loss": zeros, "is_known": known}
 
     def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """The loss of the merged model on own samples kept back."""
+        """The loss of the averaged model on the client's validation samples."""
         return {"received_loss": context.mean_loss(model, context.client.val)}
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
@@ -82,19 +83,16 @@ class FedDGGA(FedAvg):
         return {"received_loss": loss, "own_loss": loss}
 
     def adjust(self, weights: Tensor, who: Tensor, gaps: Tensor, step: float) -> Tensor:
-        """The weights (K,) of all clients after gaps (m,) of the clients ``who`` (m,).
-
-        A gap in accuracy has the other sign.
-        """
+        """The weights (K,) after gaps (m,) in loss of the clients ``who``, (m,)."""
         # a' = a + d (G - mean G) / max |G - mean G|, then a = max(a', 0) / sum
         change = gaps - gaps.mean() if self.centred else gaps
         most, noise = change.abs().max(), 1e-12 * gaps.abs().max()
-        if most <= noise:  # nobody's gap differs, but for rounding
+        if most <= noise:  # gaps differ by rounding only
             return weights
         return _shares(weights.index_add(0, who, step * change / most).clamp(min=0))
 
     def _adjusted(self, server: Server, messages: Sequence[Message]) -> Tensor:
-        """The weights (K,) of all clients in this round."""
+        """The weights (K,) of all clients after this round's gaps."""
         memory = server.memory
         back = [m for m in messages if memory["is_known"][m.client]]
         if not back:
@@ -109,11 +107,11 @@ class FedDGGA(FedAvg):
     def aggregation_weights(
         self, server: Server, messages: Sequence[Message]
     ) -> Tensor:
-        """The shares of those who are there."""
+        """The weights of this round's clients, normalised to 1."""
         return _shares(self._adjusted(server, messages)[[m.client for m in messages]])
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """FedAvg by these shares; note the weights, and the losses of own models."""
+        """FedAvg with these weights; record them and the losses of own models."""
         memory, who = server.memory, [m.client for m in messages]
         own, known = memory["own_loss"].clone(), memory["is_known"].clone()
         own[who] = numbers(messages, "own_loss").to(own)

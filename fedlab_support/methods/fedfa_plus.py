@@ -1,4 +1,4 @@
-"""FedFA+: FedFA, and features whose histograms are the same on all clients."""
+"""FedFA+: FedFA with feature histograms aligned across clients."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from .fedfa import FedFA
 class FedFAPlus(FedFA):
     """FedFA whose local objective pulls features towards their global histogram.
 
-    After training, every client says a soft histogram of each channel of one stage,
-    between the least and largest value on its own data, which it keeps to itself. From
-    round 2 on, the histogram of a batch is drawn to the mean of all. With
-    ``stages=()`` only this is left, the paper's FedFA^h.
+    After training, every client uploads a soft histogram of each channel of one stage.
+    Bins span the smallest to the largest value on the client's own data; this range is
+    not uploaded. From round 2 on, the histogram of a batch is pulled towards the mean
+    histogram of all clients. ``stages=()`` leaves only this part, the paper's FedFA^h.
 
-    No code was released. A channel's divergence is half of both KL in nats, and their
-    mean over channels counts. The range is that of the client's last visit; a client
-    that has none yet takes that of its batch.
+    No code was released. We average over channels the mean of both KL divergences, in
+    nats. The range is that of the client's previous round; without one, that of the
+    batch.
 
     Source: Zhou, Yuan, Wang, Konukoglu, *Federated Feature Augmentation and Alignment*,
     sections 3.3 and 3.4.
     """
 
-    alignment: float = setting(  # lambda; 0 says no histogram and gives FedFA
+    alignment: float = setting(  # lambda; 0 gives FedFA and uploads no histogram
         0.1, at_least=0
     )
-    bins: int = setting(  # L; the outermost lie beyond the range, so six fill it
+    bins: int = setting(  # L; the outermost two lie beyond the range
         8, at_least=2
     )
-    temperature: float = setting(0.01, above=0)  # tau; → 0 gives hard bins
-    aligned_stage: int | None = None  # from 1; None: the last
-    pool_features: bool = False  # True: a value per picture and channel, not per pixel
+    temperature: float = setting(0.01, above=0)  # tau; hard bins in the limit of 0
+    aligned_stage: int | None = None  # number, from 1; None: the last
+    pool_features: bool = False  # True: one value per image and channel, not per pixel
 
     label: ClassVar[str] = "FedFA+"
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """FedFA's layers, and behind those of the aligned stage one that listens."""
+        """Insert FedFA's layers, and one that records features of the aligned stage."""
         model = super().adapt(model)
         if self.alignment:
             layer = FeatureHistogram(self.bins, self.temperature, self.pool_features)
@@ -67,13 +67,13 @@ class FedFAPlus(FedFA):
         return model.stages[self._aligned(model) - 1].added.histogram
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
-        """CE + lambda · J(pi of the batch, pi of all), once the latter is told."""
+        """CE + lambda · J(pi of the batch, pi of all); CE before the latter exists."""
         if "histogram" not in context.received.shared:
             return super().loss(model, batch, context)
         layer = self._layer(model)
-        with layer.listening() as heard:
+        with layer.listening() as features:
             task_loss = super().loss(model, batch, context)
-        z = layer.values(heard)
+        z = layer.values(features)
         pi = layer.shares(z, context.memory.get("extent", extent(z)))
         divergence = symmetric_kl(pi, context.received.shared["histogram"]).mean()
         context.log("task_loss", task_loss)
@@ -81,19 +81,19 @@ class FedFAPlus(FedFA):
         return task_loss + self.alignment * divergence
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """FedFA's moments, and pi_k (C, L) of features that no layer has changed."""
-        said = super().after_training(model, context)
+        """FedFA's moments, and the histogram pi_k (C, L) of unperturbed features."""
+        upload = super().after_training(model, context)
         if self.alignment:
             layer = self._layer(model)
-            with torch.no_grad(), layer.listening() as heard:
+            with torch.no_grad(), layer.listening() as features:
                 for batch in context.client.train.batches(context.training.batch_size):
                     model.encode(batch.x)
-            z = layer.values(heard)
+            z = layer.values(features)
             context.memory["extent"] = extent(z)
-            said["histogram"] = pi = layer.shares(z, context.memory["extent"])
+            upload["histogram"] = pi = layer.shares(z, context.memory["extent"])
             if self.noise:
-                said["histogram"] = layer.as_shares(self._blurred(pi, context))
-        return said
+                upload["histogram"] = layer.as_shares(self._noisy(pi, context))
+        return upload
 
     def upload_spec(self, model: nn.Module) -> Tensors:
         """FedFA's moments, and L shares for each channel of the aligned stage."""
@@ -104,13 +104,13 @@ class FedFAPlus(FedFA):
         return form
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """As FedFA; and the shares of a channel are not negative and sum to 1."""
+        """As FedFA; the shares of a channel must be ≥ 0 and sum to 1."""
         super().check_upload(tensors, model)
         if "histogram" in tensors:
             expect_shares(tensors["histogram"], self.bins)
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """As FedFA; and pi, the mean of this round's histograms."""
+        """As FedFA; also share pi, the mean of this round's histograms."""
         server = super().aggregate(server, messages)
         if not self.alignment:
             return server

@@ -1,4 +1,4 @@
-"""FedGMA: the server hardly moves a parameter whose direction clients disagree on."""
+"""FedGMA: damp the server's step for parameters on whose sign clients disagree."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ from .fedavg import FedAvg
 
 @dataclass(frozen=True)
 class FedGMA(FedAvg):
-    """FedAvg whose mean step is damped, entry by entry, where its signs disagree.
+    """FedAvg whose mean step is damped, per entry, where clients' signs disagree.
 
-    Every client has one vote; the mean itself counts examples, as in FedAvg. Entries on
-    which at least ``tau`` of all votes are left over move freely. With 20 clients and
-    random signs 0.18 are: then the mask is small nearly everywhere, and the model moves
-    little. Its mean lies in ``server.memory["mask_mean"]`` after every round.
+    Every client has one vote; the mean itself is weighted as in FedAvg. The agreement
+    of an entry is |sum of signs| / K; from ``tau`` on, the entry takes the whole step.
+    With 20 clients and random signs the expected agreement is 0.18: then the mask is
+    small nearly everywhere and the model hardly moves. The mask's mean is in
+    ``server.memory["mask_mean"]`` after every round.
 
     Running statistics and other buffers are averaged only; the benchmark's code masks
-    them, too. Its mask is 1 + A where clients agree and 0 elsewhere, by a slip:
-    ``mask="benchmark_bug"``, behind the numbers of FISC's tables.
+    them as well. By mistake, its mask is 1 + A where clients agree and 0 elsewhere;
+    ``mask="benchmark_bug"`` reproduces this, as in FISC's tables.
 
     Source: Tenison et al., TMLR 2023; code of inouye-lab/FedDG_Benchmark at da58f76.
     """
 
-    tau: float = setting(  # agreement from which an entry moves freely; 0 gives FedAvg
+    tau: float = setting(  # agreement from which the step is whole; 0 gives FedAvg
         0.4, at_least=0, at_most=1
     )
-    mask: str = setting(  # the agreement below tau; or "hard": 0; or "benchmark_bug"
+    mask: str = setting(  # below tau: the agreement ("soft"), 0 ("hard"), or the bug
         "soft", one_of=("soft", "hard", "benchmark_bug")
     )
     server_lr: float = setting(1.0, above=0)  # step of the server; 1 gives FedAvg
 
     def mask_of(self, steps: Sequence[Tensor]) -> Tensor:
-        """What counts of the mean step, entry by entry, from K clients' own steps."""
-        # A = |sum_k sign(step_k)| / K, compared as whole numbers: tau K may be one
+        """The factor of the mean step for each entry, from the steps of K clients."""
+        # A = |sum_k sign(step_k)| / K; compared as integers, as tau K may be one
         votes = sum(step.sign().int() for step in steps).abs()
         is_free = votes >= math.ceil(self.tau * len(steps) - 1e-9)
         agreement = votes / len(steps)

@@ -1,4 +1,4 @@
-"""FedProx: a spring that ties local weights to the received ones."""
+"""FedProx: a proximal term that ties local weights to the received ones."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .fedavg import FedAvg
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
-    """FedAvg whose local objective punishes distance from the received weights.
+    """FedAvg whose local objective penalises the distance from the received weights.
 
-    The official code of several later papers (FedBN, FedFA) uses the norm instead of
-    its square, a pull of constant strength; ``penalty="norm"`` gives that. There the
-    penalty is skipped at the first batch of every epoch, here only where the distance
-    is 0, which is the same batch for one local epoch. We follow the paper: the square.
+    We follow the paper, which squares the distance. The code of several later papers
+    (FedBN, FedFA) uses the norm instead, a pull of constant strength:
+    ``penalty="norm"``. That code skips the penalty at the first batch of every epoch;
+    here it is skipped only where the distance is 0, which is the same with one epoch.
 
     Source: Li et al., MLSys 2020, equation 2.
     """
 
     mu: float = setting(0.01, at_least=0)  # strength; 0 gives FedAvg
-    penalty: str = setting("squared", one_of=("squared", "norm"))  # or "norm"
+    penalty: str = setting("squared", one_of=("squared", "norm"))  # of the distance
 
     stackable: ClassVar[bool] = True
 
@@ -41,7 +41,7 @@ class FedProx(FedAvg):
             if name in anchor
         )
         if self.penalty == "norm":
-            # The root has no gradient at 0, where there is nothing to pull back.
+            # the root has no gradient at 0
             distance = torch.where(distance > 0, distance, 1).sqrt() * (distance > 0)
         context.log("task_loss", task_loss)
         return task_loss + self.mu / 2 * distance

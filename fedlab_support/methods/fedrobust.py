@@ -1,4 +1,4 @@
-"""FedRobust: every client trains on the worst affine distortion of its own pictures."""
+"""FedRobust: clients train on the worst-case affine distortion of their images."""
 
 from __future__ import annotations
 
@@ -16,41 +16,39 @@ from ..training.context import ClientContext
 from .fedavg import FedAvg
 
 MOST_COLUMNS = 1024
-"""Values of a picture whose full matrix is still small: 4 MB."""
+"""Values per image up to which a full matrix is allowed; it then takes 4 MB."""
 
 
 @dataclass(frozen=True)
 class FedRobust(FedAvg):
-    """FedAvg against clients that distort their pictures, x Λ + δ, to raise the loss.
+    """FedAvg on images that are distorted, x Λ + δ, so as to increase the loss.
 
-    Λ and δ start at I and 0, stay with the client, and serve training only; they climb
-    once per batch, against a penalty. Rates of 0 give FedAvg. Penalties and rates are
-    those of the official code on MNIST, for the loss summed over a batch; on CIFAR-10
-    it has ``shift_rate=0.025``. ``family="full"`` mixes all values of a picture, at
-    most 1,024, as there. Ours, the default since it takes pictures of any size, mixes
-    channels at every pixel alike, so that penalties count each pixel and rates are
-    divided by their number. It distorts far less: slopes of different pixels cancel.
+    Λ and δ start at I and 0, stay on the client and are used in training only. Each
+    batch takes one gradient ascent step on both, with a penalty on their size. Rates of
+    0 give FedAvg. Penalties and rates are those of the official code for MNIST, for the
+    loss summed over a batch; for CIFAR-10 it has ``shift_rate=0.025``.
 
-    The paper trains the network on the distortion after its climb, the code on that
-    before; we follow the code. It has no local steps; we follow the paper.
+    ``family="full"`` mixes all values of an image, at most 1,024, as in the code. The
+    default works for images of any size: it applies one C x C matrix to the channels of
+    every pixel, so the penalty is multiplied, and the rate divided, by the number of
+    pixels. It distorts far less, since gradients of different pixels cancel.
+
+    The paper trains the network on the distortion after the ascent step, the code on
+    that before; we follow the code. The code has no local steps; we follow the paper.
 
     Source: Reisizadeh et al., NeurIPS 2020, Algorithm 1; code at farzanfarnia/RobustFL
     531ec8a.
     """
 
-    family: str = setting(  # of the distortion; or "full"
+    family: str = setting(  # one matrix for channels, or for all values ("full")
         "per_channel", one_of=("per_channel", "full")
     )
-    matrix_rate: float = setting(  # step of Λ's climb; 0 leaves it at I
+    matrix_rate: float = setting(  # ascent step of Λ; 0 leaves it at I
         0.001, at_least=0
     )
-    matrix_penalty: float = setting(  # on ||Λ - I||²; ∞ in the limit gives FedAvg
-        100.0, at_least=0
-    )
-    shift_rate: float = setting(0.02, at_least=0)  # step of δ's climb; 0 leaves it at 0
-    shift_penalty: float = setting(  # on ||δ||²; ∞ in the limit gives FedAvg
-        4.0, at_least=0
-    )
+    matrix_penalty: float = setting(100.0, at_least=0)  # on ||Λ - I||²
+    shift_rate: float = setting(0.02, at_least=0)  # ascent step of δ; 0 leaves it at 0
+    shift_penalty: float = setting(4.0, at_least=0)  # on ||δ||²
 
     stackable: ClassVar[bool] = False
 
@@ -59,7 +57,7 @@ class FedRobust(FedAvg):
         for part, (rate, penalty) in self.climbs.items():
             allowed = (
                 f"below 1 / (2 {part}_penalty) = {0.5 / (penalty or math.inf):.3g}, or "
-                "the penalty overshoots and the distortion grows without end"
+                "the penalty overshoots and the distortion diverges"
             )
             is_stable = penalty == 0 or 2 * rate * penalty < 1
             expect(self, f"{part}_rate", allowed, is_stable)
@@ -73,35 +71,35 @@ class FedRobust(FedAvg):
         }
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """The network itself; ValueError for pictures too large for a full matrix."""
+        """The network; ValueError for images that are too large for a full matrix."""
         num = math.prod(model.image_shape)
         if self.family == "full" and num > MOST_COLUMNS:
             raise ValueError(
-                f"a full matrix is for pictures of at most {MOST_COLUMNS:,} values, "
+                f"a full matrix is for images of at most {MOST_COLUMNS:,} values, "
                 f"found {num:,}; take family='per_channel'"
             )
         return model
 
     def distort(self, x: Tensor, matrix: Tensor, shift: Tensor) -> Tensor:
-        """X Λ + δ for pictures x (B, C, H, W), each row x flat, or of one pixel."""
+        """X Λ + δ for images x (B, C, H, W); a row of X is an image or a pixel."""
         if self.family == "per_channel":
             return (x.movedim(1, -1) @ matrix + shift).movedim(-1, 1)
         distorted = (x.flatten(1) @ matrix + shift).view(x.shape)
         return torch.empty_like(x).copy_(distorted)  # in the layout of x
 
     def neutral(self, x: Tensor) -> Tensors:
-        """I and 0 for pictures x: the distortion that changes nothing."""
+        """The identity for images x: Λ = I and δ = 0."""
         num = x.shape[1] if self.family == "per_channel" else x[0].numel()
         return {"matrix": torch.eye(num).to(x), "shift": x.new_zeros(num)}
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
-        """The task's loss on distorted pictures; then Λ and δ climb, both at once."""
+        """The task's loss on distorted images; Λ and δ then take an ascent step."""
         x, memory, start = batch.x, context.memory, self.neutral(batch.x)
         parts = [memory.get(name, start[name]).detach() for name in start]
         parts = [part.requires_grad_() for part in parts]
         loss = context.task.loss(model(self.distort(x, *parts)), batch.y)
         slopes = torch.autograd.grad(len(x) * loss, parts, retain_graph=True)
-        # values of the picture that one entry moves
+        # values of an image on which one entry acts
         num = x[0, 0].numel() if self.family == "per_channel" else 1
         for name, part, slope in zip(start, parts, slopes, strict=True):
             rate, penalty = self.climbs[name]

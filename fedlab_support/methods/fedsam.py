@@ -1,4 +1,4 @@
-"""FedSAM: local steps that make the loss small in a whole neighbourhood."""
+"""FedSAM: local steps of sharpness-aware minimisation."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .fedavg import FedAvg
 
 @dataclass(frozen=True)
 class FedSAM(FedAvg):
-    """FedAvg whose clients descend by the gradient at the worst weights nearby.
+    """FedAvg whose clients use the gradient at the worst weights in a neighbourhood.
 
-    Each step costs two passes; running statistics follow the first. ``rho=0`` gives
-    FedAvg. The CIFAR-10 tables have ``rho=0.1``, and ASAM ``rho=0.7``.
+    Each step takes two passes; only the first updates running statistics. ``rho=0``
+    gives FedAvg. The CIFAR-10 tables have ``rho=0.1``, and 0.7 for ASAM.
 
-    FedFA's code runs FedSAM on Adam where all other methods run SGD, which makes it
-    look far worse: ``base="adam"``. Its flag for scaled climbs has no offset and spares
-    no bias: ``scaling="all"``. The ECCV code updates running statistics in both passes;
-    we follow FedFA's, which freezes them in the second.
+    FedFA's code runs FedSAM on Adam while all other methods use SGD, which makes it
+    look far worse; ``base="adam"`` reproduces this. Its adaptive flag has no offset and
+    also scales biases: ``scaling="all"``. The ECCV code updates running statistics in
+    both passes; like FedFA's code, we freeze them in the second.
 
     Source: Qu et al., ICML 2022, Algorithm 1; Caldarola, Caputo, Ciccone, ECCV 2022;
     code at tfzhou/FedFA 57e9582 and debcaldarola/fedsam 64bbf93.
@@ -33,11 +33,11 @@ class FedSAM(FedAvg):
     rho: float = setting(  # radius of the neighbourhood; 0 gives FedAvg
         0.05, at_least=0
     )
-    scaling: str = setting(  # or "asam": far for large weights; "all": every tensor
+    scaling: str = setting(  # radius by |weight|: "asam" for weights, "all" tensors
         "none", one_of=("none", "asam", "all")
     )
-    offset: float = setting(0.2, at_least=0)  # of ASAM: what a weight of 0 climbs by
-    base: str | None = setting(  # "sgd" or "adam"; None: the optimiser of the training
+    offset: float = setting(0.2, at_least=0)  # added to |weight| in ASAM
+    base: str | None = setting(  # "sgd" or "adam"; None: the training's optimiser
         None, one_of=("sgd", "adam")
     )
 
@@ -52,7 +52,7 @@ class FedSAM(FedAvg):
         weights = {p for name, p in named_params if name.split(".")[-1] == "weight"}
 
         def unit(w: nn.Parameter) -> Tensor:
-            """T(w): |w|, with ASAM |w| + offset, and 1 for what is no weight."""
+            """T(w): |w|, or for ASAM |w| + offset, and 1 for other parameters."""
             if self.scaling == "all":
                 return w.abs()
             return w.abs() + self.offset if w in weights else torch.ones_like(w)

@@ -1,4 +1,4 @@
-"""FedSR: features that are simple, and depend on the picture only through its class."""
+"""FedSR: simple features that depend on the image only through its class."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from .fedavg import FedAvg
 class FedSR(FedAvg):
     """FedAvg with a probabilistic representation and two regularisers.
 
-    Class references and their scale stay on the client and serve training only. With
-    both weights 0 and sigma → 0 it is FedAvg with a linear head.
+    Class references and their scale stay on the client and are used in training only.
+    With both weights 0 and sigma → 0 it is FedAvg with a linear head.
 
-    The paper squares the norm; the official code does not, and tuned its weights so. It
-    also learns a scale c that the paper does not have. We follow the code; options
-    bring the paper back. ``form="report"`` is what the report's repository trains:
-    references that never move, plain logits, halves of the rectified features.
-    The official D is the encoder's whole width, ``num_features=512`` for ResNet-18; our
-    default is half of it, as in the report, so that both forms know equally much.
+    The paper squares the norm; the official code does not, and its weights were tuned
+    that way. The code also learns a scale c that is not in the paper. We follow the
+    code; ``power=2`` and ``learn_scale=False`` follow the paper. ``form="report"`` is
+    what the report's repository trains: fixed references, logits computed from the
+    features, and mu and sigma from the halves of the rectified features.
+    The official D is the full width of the encoder, ``num_features=512`` for ResNet-18;
+    our default is half of it, as in the report, so that both forms have equal size.
 
     Source: Nguyen, Torr, Lim, NeurIPS 2022; code at ba8d894.
     """
 
-    weighting: str = "equal"  # as the official code averages
+    weighting: str = "equal"  # as in the official code
     l2r_weight: float = setting(0.01, at_least=0)  # of the norm of z; 0 leaves it out
     cmi_weight: float = setting(  # divergence from the references; 0 leaves it out
         0.001, at_least=0
     )
-    power: int = setting(1, one_of=(1, 2))  # of the norm; 2 as the paper has it
+    power: int = setting(1, one_of=(1, 2))  # of the norm; 2 as in the paper
     learn_scale: bool = True  # False: c = 1, the textbook divergence
     num_features: int | None = setting(  # D; None: half of the encoder's features
         None, at_least=1
@@ -47,7 +48,7 @@ class FedSR(FedAvg):
     num_samples: int = setting(  # of z per prediction; 0 predicts with its mean
         20, at_least=0
     )
-    form: str = setting("official", one_of=("official", "report"))  # or "report"
+    form: str = setting("official", one_of=("official", "report"))  # whose program
 
     stackable: ClassVar[bool] = False
     predicts_personally: ClassVar[bool] = False
@@ -59,11 +60,11 @@ class FedSR(FedAvg):
 
     @property
     def needs_classes(self) -> bool:
-        """The references belong to classes."""
+        """Whether labels must be classes, to which the references belong."""
         return self.cmi_weight > 0
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """Put the Gaussian head in place of the linear one."""
+        """Replace the linear head by the Gaussian head."""
         width, num_classes = model.head.in_features, model.head.out_features
         is_official = self.form == "official"
         depth = self.num_features or max(1, width // 2)
@@ -75,7 +76,7 @@ class FedSR(FedAvg):
         return model
 
     def private_names(self, model: nn.Module) -> set[str]:
-        """The references and their scale, where they are trained."""
+        """The references and their scale, if they are trained."""
         own = ("head.reference_mean", "head.reference_scale", "head.stretch")
         return {name for name in own if model.get_parameter(name).requires_grad}
 

@@ -1,4 +1,4 @@
-"""FISC: a picture and its copy in one style that all clients agree on look alike."""
+"""FISC: contrast images with copies in a style on which all clients agree."""
 
 from __future__ import annotations
 
@@ -19,35 +19,38 @@ from .shared import styles
 from .shared.samples import gather
 
 PARTS = ("nothing", "client clusters", "server clusters", "contrast", "transfer")
-"""What the ablations of the paper leave out, v5 and then v1 to v4."""
+"""What the paper's ablations leave out: v5, then v1 to v4."""
 
 
 @dataclass(frozen=True)
 class FISC(FedAvg):
-    """FedAvg with a contrast of pictures and their copies in an interpolated style.
+    """FedAvg with a contrastive loss between images and their style-transferred copies.
 
-    Before round 1 every client says the mean style of the clusters of its pictures; the
-    server clusters these and answers the median. Then embeddings of a picture and of
-    its copy are drawn together, and apart from copies of other classes; both are kept
-    small. Cross-entropy sees the pictures only. ``contrast_weight=0, size_weight=0`` is
-    FedAvg; with any weight, running statistics follow the copies, too.
+    Before round 1 every client clusters its images by style and uploads the mean style
+    of the clusters; the server clusters these styles and returns the median. In
+    training, the embedding of an image is pulled towards that of its copy in this
+    interpolation style and pushed away from copies of other classes; both embeddings
+    are kept small. The cross-entropy is computed on the images only.
+    ``contrast_weight=0, size_weight=0`` gives FedAvg; otherwise the copies also enter
+    the running statistics.
 
-    Where text and released code differ, we follow the code in the server's partition
-    (``coarsest=True`` is the paper's) and in a mean, not a sum, over dimensions, and
-    the paper in a client's deviations (``with_spread=True`` is the code's).
-    The code shows normalised pictures to a network made for colours in 0…1, and its
-    output to the classifier as it is; here colours go both ways.
+    Where the paper and the released code differ, the server's partition (set
+    ``coarsest=True`` for the paper's) and the mean over dimensions, instead of a sum,
+    follow the code; a client's deviations follow the paper (set ``with_spread=True``
+    for the code's). The code passes normalised images to a network trained on colours
+    in 0…1 and its output straight to the classifier; here images are converted to
+    colours before the transfer and normalised again after it.
 
-    Ablations: ``without="contrast"`` has the cross-entropy of the copies instead;
-    ``without="transfer"`` mirrors and shifts pictures for copies, and says styles in
-    vain.
+    Ablations: ``without="contrast"`` replaces the contrast by the cross-entropy of the
+    copies. ``without="transfer"`` makes copies by mirroring and shifting; styles are
+    still exchanged but not used.
 
     Source: Nguyen, Johnson, Leach, arXiv:2410.22622, 2024; code of
     judydnguyen/PARDON-FedDG at e5df7dd.
     """
 
-    network: str = "small"  # that transfers styles; or the path of a file
-    strength: float = setting(  # alpha of the transfer; 0: a picture's own style
+    network: str = "small"  # style-transfer network: "small" or the path of a file
+    strength: float = setting(  # alpha of the transfer; 0 keeps the image's own style
         0.5, at_least=0, at_most=1
     )
     contrast_weight: float = setting(  # gamma 1; 0 leaves the contrast out
@@ -56,16 +59,16 @@ class FISC(FedAvg):
     size_weight: float = setting(  # gamma 2, of the mean square of embeddings; 0: none
         0.2, at_least=0
     )
-    margin: float = setting(  # by which other classes shall be farther away
+    margin: float = setting(  # by which copies of other classes should be farther away
         0.3, at_least=0
     )
-    without: str = setting("nothing", one_of=PARTS)  # or one of PARTS
-    with_spread: bool = False  # True: deviations grow with the spread between clusters
-    coarsest: bool = False  # True: the server takes the coarsest of its partitions
-    noise: float = setting(  # s, deviation of the noise on what a client says; 0: none
+    without: str = setting("nothing", one_of=PARTS)  # the part that is left out
+    with_spread: bool = False  # True: deviations include the spread between clusters
+    coarsest: bool = False  # True: the server uses its coarsest partition
+    noise: float = setting(  # s, deviation of the noise added to a client's style
         0.0, at_least=0
     )
-    fading: float = setting(  # p, by how much its own style shrinks; 0: not at all
+    fading: float = setting(  # p, share by which a client's style is scaled down
         0.0, at_least=0, at_most=1
     )
 
@@ -73,7 +76,7 @@ class FISC(FedAvg):
     needs_classes: ClassVar[bool] = True  # copies of other classes are the negatives
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """The network, and beside it the one that transfers styles."""
+        """Attach the style-transfer network to the model."""
         return styles.attach(model, self.network)
 
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
@@ -85,16 +88,16 @@ class FISC(FedAvg):
         return {"styles": styles.disturbed(style, xi, self.noise, self.fading)[None]}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """A style is finite, its deviations are not negative; ValueError otherwise."""
+        """Raise ValueError unless a style is finite with deviations ≥ 0."""
         styles.check_styles(tensors)
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """The interpolation style, (1, 2, C), and those of the K clients, (K, 2, C)."""
-        said = gather(uploads, "styles")["entries"]
-        style = said.mean(0)
+        uploaded = gather(uploads, "styles")["entries"]
+        style = uploaded.mean(0)
         if self.without != "server clusters":
-            style = styles.interpolation_style(said, self.coarsest)
-        return {"styles": style[None], "said": said}
+            style = styles.interpolation_style(uploaded, self.coarsest)
+        return {"styles": style[None], "said": uploaded}
 
     def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
         """The interpolation style."""
@@ -125,8 +128,9 @@ class FISC(FedAvg):
     def contrast(self, z: Tensor, copies: Tensor, negative: Tensor) -> Tensor:
         """gamma1 · mean max(0, |z_i - z~_i| - |z_i - z~_j| + m) of unit vectors.
 
-        - ``z``, ``copies``: (B, D). ``negative``: j of each picture, int64 (B,); -1:
-          there is none, and the picture does not count. 0 if none counts.
+        z, copies:  embeddings of the images and of their copies, (B, D).
+        negative:   index j for each image, int64 (B,); images with -1 are ignored.
+        Returns 0 if all images are ignored.
         """
         counts = negative >= 0
         z, copies = F.normalize(z.float()), F.normalize(copies.float())

@@ -1,4 +1,4 @@
-"""FPL: features stay near the class means of all clients, clustered by look."""
+"""FPL: keep features close to class prototypes that the server clusters by domain."""
 
 from __future__ import annotations
 
@@ -25,47 +25,48 @@ from .shared.clustering import means_by_group
 class FPL(FedAvg):
     """FedAvg that also compares features with prototypes of every class.
 
-    A client says the mean feature of each of its classes. The server clusters them per
-    class, so that a look counts once however many clients share it, and tells the means
-    of the clusters. In a first round, or with both weights 0, training is that of
-    FedAvg. Networks with maps as features average them over each class's mask.
+    A client uploads the mean feature of each of its classes. The server clusters them
+    per class, so that a domain counts once however many clients share it, and sends the
+    means of the clusters. In the first round, or with both weights 0, training is that
+    of FedAvg. Feature maps are averaged over the mask of each class.
 
-    Prototypes are collected as in the authors' code, while the last epoch changes the
-    weights; ``exact=True`` measures the trained model. The distance to the clusters'
-    mean is averaged over dimensions as there (the paper sums). The mean feature of one
-    picture tells that picture's features: by default it is not said (the paper's is).
+    As in the authors' code, prototypes are accumulated during the last epoch, while the
+    weights change (``exact=True`` measures the trained model instead), and the distance
+    to the mean of the clusters is averaged over dimensions (the paper sums). The mean
+    of a single image would reveal its features, so by default it is not uploaded; in
+    the paper it is.
 
     Source: Huang et al., CVPR 2023; code at 74201b3.
     """
 
-    contrast_weight: float = setting(  # of nearness by angle; 0 leaves it out
+    contrast_weight: float = setting(  # of the contrast of angles; 0 leaves it out
         1.0, at_least=0
     )
     consistency_weight: float = setting(  # of the squared distance; 0 leaves it out
         1.0, at_least=0
     )
     temperature: float = setting(0.02, above=0)  # of the contrast
-    min_count: int = setting(  # pictures behind a prototype; 1 as in the paper
+    min_count: int = setting(  # fewest images per prototype; 1 as in the paper
         2, at_least=1
     )
-    exact: bool = False  # True: prototypes from one more pass over the data
+    exact: bool = False  # True: prototypes from an extra pass over the data
 
     stackable: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = True  # mixed labels belong to no prototype
 
     def check_federation(self, federation: Federation) -> None:
-        """Masks will do: they tell the class of every pixel."""
+        """Accept masks, too: every pixel has a class."""
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
-        """CE + a · contrast + b · consistency; CE where no prototypes are told."""
+        """CE + a · contrast + b · consistency; CE alone before prototypes arrive."""
         features = model.encode(batch.x)
         parts = {"task_loss": context.task.loss(model.head(features), batch.y)}
         z, y = per_class(features, batch.y)
         is_last = batch.epoch == context.training.epochs - 1
         if is_last and not self.exact and not context.is_replaying:
             self._collect(z.detach(), y, context)
-        if told := context.received.shared:
-            parts |= self.comparison(z, y, **told)
+        if shared := context.received.shared:
+            parts |= self.comparison(z, y, **shared)
         for name, part in parts.items():
             context.log(name, part)
         return sum(parts.values())
@@ -75,8 +76,9 @@ class FPL(FedAvg):
     ) -> Tensors:
         """The weighted ``contrast`` and ``consistency`` of features, a scalar each.
 
-        - ``z``: (B, D), of classes ``y`` (B,). ``prototypes``: (J, D), of ``classes``
-          (J,). A sample whose class has none adds 0.
+        z, y:                 features (B, D) and their classes (B,).
+        prototypes, classes:  prototypes (J, D) and their classes (J,); samples of other
+                              classes add 0.
         """
         is_own, n = y[:, None] == classes, len(y)
         known = is_own.any(1)
@@ -94,7 +96,7 @@ class FPL(FedAvg):
         return {"contrast": contrast.sum() / n, "consistency": consistency.sum() / n}
 
     def _collect(self, z: Tensor, y: Tensor, context: ClientContext) -> None:
-        """Add features (R, D) of classes (R,) to the sums that `report` takes away."""
+        """Add features (R, D) of classes (R,) to the sums in the client's memory."""
         num, kept = context.num_classes, context.memory
         kept.setdefault("sums", z.new_zeros(num, z.shape[1], dtype=torch.float32))
         kept.setdefault("counts", y.new_zeros(num))
@@ -103,23 +105,23 @@ class FPL(FedAvg):
 
     @torch.no_grad()
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """Prototypes, (M', D), and their classes, (M',), of at least ``min_count``."""
+        """Prototypes (M, D) of classes (M,) with at least ``min_count`` images."""
         batches = context.client.train.batches(context.training.batch_size)
         for batch in batches if self.exact else ():
             self._collect(*per_class(model.encode(batch.x), batch.y), context)
         sums, counts = context.memory.pop("sums"), context.memory.pop("counts")
-        said = (counts >= self.min_count).nonzero()[:, 0]
-        return {"prototypes": sums[said] / counts[said, None], "classes": said}
+        classes = (counts >= self.min_count).nonzero()[:, 0]
+        return {"prototypes": sums[classes] / counts[classes, None], "classes": classes}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """One prototype per class, as wide as features; ValueError otherwise."""
+        """Raise ValueError unless each class has at most one prototype, (D,)."""
         num, head = model.num_classes, model.head.parameters()
         width = next((p.shape[1] for p in head if p.ndim > 1), None)
         expect_classes(tensors, "prototypes", "classes", num, True, width)
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """FedAvg, and the means of each class's clusters of this round's prototypes."""
-        names, said = ("prototypes", "classes"), [m.upload for m in messages]
-        rows = (torch.cat([report[name] for report in said]) for name in names)
-        told = dict(zip(names, means_by_group(*rows), strict=True))
-        return replace(super().aggregate(server, messages), shared=told)
+        """FedAvg; also share the means of the clusters of prototypes of each class."""
+        names = "prototypes", "classes"
+        rows = (torch.cat([m.upload[name] for m in messages]) for name in names)
+        shared = dict(zip(names, means_by_group(*rows), strict=True))
+        return replace(super().aggregate(server, messages), shared=shared)

@@ -1,4 +1,4 @@
-"""HarmoFL: pictures of one amplitude for all clients, and sharpness-aware steps."""
+"""HarmoFL: one Fourier amplitude for the images of all clients, and SAM steps."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ LAYER = "entry.harmony"
 
 @dataclass(frozen=True)
 class HarmoFL(FedAvg):
-    """FedAvg on pictures whose Fourier amplitude is the federation's, with SAM's steps.
+    """FedAvg on images that share one Fourier amplitude, trained with SAM.
 
-    In a client's first round its amplitude follows its batches; the server's mean of
-    these is what everybody uses from then on. It goes up in that round and comes down
-    once to each client, of frequency 0 only with ``window="dc"``. ``alpha=0,
+    In its first round a client keeps a running mean of its batches' amplitudes and
+    uploads it; from then on all clients use the server's mean, which each receives
+    once. With ``window="dc"`` this concerns frequency 0 only. ``alpha=0,
     window="none"`` is FedAvg of the same weighting. FedFA+ calls it FedHarmo.
 
-    The paper replaces the whole amplitude: ``window="full"``, which takes all contrast
-    from the pictures. The authors' code replaces the brightness only, and its decay is
-    rounded to 0; we follow it in the first and the paper in the second. Its second
-    pass moves running statistics as well; here only the first does.
+    The paper replaces the whole amplitude (``window="full"``), which removes all
+    contrast from the images. The authors' code replaces the brightness only, and rounds
+    its decay to 0; we follow the code in the former and the paper in the latter. In the
+    code the second pass also updates running statistics; here only the first does.
 
     Source: Jiang, Wang, Dou, AAAI 2022; code at med-air/HarmoFL 63182fe.
     """
 
-    weighting: str = "equal"  # as the authors' code averages
+    weighting: str = "equal"  # as in the authors' code
     window: str = setting(  # frequencies replaced: "dc", "full", or "none" as in FedAvg
         "dc", one_of=("dc", "full", "none")
     )
-    decay: float = setting(  # what a batch counts in the running amplitude
+    decay: float = setting(  # weight of a batch in the running amplitude
         0.1, at_least=0, at_most=1
     )
     alpha: float = setting(  # radius of the perturbation, SAM's rho; 0 gives SGD
@@ -54,25 +54,25 @@ class HarmoFL(FedAvg):
     predicts_personally: ClassVar[bool] = False
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """Put the amplitude layer ahead of the network."""
+        """Insert the amplitude layer in front of the network."""
         if self.window != "none":
             layer = AmplitudeNorm(model.image_shape, whole=self.window == "full")
             insert_entry(model, "harmony", layer)
         return model
 
     def private_names(self, model: nn.Module) -> set[str]:
-        """The layer's state, which travels on its own."""
+        """The layer's state, which is not averaged with the weights."""
         return {name for name in model.state_dict() if name.startswith(f"{LAYER}.")}
 
     def client_broadcast(self, server: Server, client_id: int) -> Tensors:
-        """The common amplitude, if there is one that this client has not got yet."""
+        """The common amplitude, if this client has not received it yet."""
         memory = server.memory
         if "amplitude" not in memory or client_id in memory["told"]:
             return server.shared
         return server.shared | {"amplitude": memory["amplitude"]}
 
     def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """Use the amplitude that was told, for good."""
+        """Fix the layer's amplitude to the one that was received."""
         if "amplitude" in context.received.shared:
             model.get_submodule(LAYER).fix(context.received.shared["amplitude"])
         return {}
@@ -82,7 +82,7 @@ class HarmoFL(FedAvg):
         return SAM(super().optimiser(named_params, training), self.alpha)
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
-        """The task's loss; until the amplitude is fixed it follows the batch first."""
+        """The task's loss; a batch updates the amplitude first until it is fixed."""
         if self.window != "none" and not context.is_replaying:
             layer = model.get_submodule(LAYER)
             if not layer.is_fixed:
@@ -90,28 +90,28 @@ class HarmoFL(FedAvg):
         return super().loss(model, batch, context)
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """The client's own amplitude, as long as there is no common one."""
+        """The client's own amplitude until there is a common one."""
         if self.window == "none" or (layer := model.get_submodule(LAYER)).is_fixed:
             return {}
         return {"amplitude": layer.amplitude}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """An amplitude is like the layer's, and not negative; ValueError otherwise."""
+        """Raise ValueError unless an amplitude has the layer's form and is ≥ 0."""
         if tensors:
             own = model.get_buffer(f"{LAYER}.amplitude")
-            expect_alike("a report", tensors, {"amplitude": own})
+            expect_alike("an upload", tensors, {"amplitude": own})
             if (least := tensors["amplitude"].min()) < 0:
                 raise ValueError(f"amplitudes must be ≥ 0, found {least:.3g}")
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """Average weights and, once, amplitudes; note who knows the common one."""
+        """Average weights and, once, amplitudes; record who received the common one."""
         after, memory = super().aggregate(server, messages), dict(server.memory)
         if "amplitude" in memory:
             now = memory["told"].new_tensor([m.client for m in messages])
             memory["told"] = torch.cat([memory["told"], now]).unique()
-        elif said := [m for m in messages if m.upload]:
+        elif first := [m for m in messages if m.upload]:
             memory = weighted_mean(
-                [m.upload for m in said], self.aggregation_weights(server, said)
+                [m.upload for m in first], self.aggregation_weights(server, first)
             )
             memory["told"] = torch.tensor([], dtype=torch.int64)
         return replace(after, memory=memory)
@@ -119,7 +119,7 @@ class HarmoFL(FedAvg):
     def evaluation_state(
         self, server: Server, private: Tensors, client_id: int | None
     ) -> Tensors:
-        """The server's weights and amplitude, the same for everybody."""
+        """The server's weights and amplitude, the same for all clients."""
         if "amplitude" not in server.memory:
             return server.weights
         state = {"amplitude": server.memory["amplitude"]}

@@ -1,4 +1,4 @@
-"""q-FFL: losses to a power decide whom the server follows, and how far."""
+"""q-FFL: weight clients by a power of their loss."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from .shared.received_loss import ReceivedLoss, numbers
 
 @dataclass(frozen=True)
 class QFFL(ReceivedLoss, FedAvg):
-    """FedAvg that follows clients by the q-th power of their loss, in shorter steps.
+    """FedAvg that weights clients by the q-th power of their loss and shortens steps.
 
     With L = 1/lr, g_k = L (w - w_k) and h_k = q F_k^(q-1) ||g_k||² + L F_k^q, q-FedAvg
-    steps by -Σ F_k^q g_k / Σ h_k, the same as towards the mean with weights a_k ~ F_k^q
-    by the share Σ L F_k^q / Σ h_k. Buffers take that mean. Participants count equally,
-    as in the paper, which draws them by size; ``weighting="examples"`` multiplies both
-    sums' terms by the clients' shares, for rounds in which all take part.
+    steps by -Σ F_k^q g_k / Σ h_k. Equivalently, it moves from w towards the mean with
+    weights a_k ~ F_k^q by the share Σ L F_k^q / Σ h_k. Buffers become that mean.
+    Participants count equally, as in the paper, which samples them by size;
+    ``weighting="examples"`` multiplies the terms of both sums by the clients' shares,
+    for rounds with full participation.
 
-    With an adaptive optimiser, as in FedGCR's experiments, g_k is no gradient; L is
-    1/lr all the same. FedGCR's code reweights only h, and adds norms of tensors where
-    all parameters are one vector in the paper, which we follow.
+    With an adaptive optimiser, as in FedGCR's experiments, g_k is not a gradient; L is
+    still 1/lr. FedGCR's code applies the power to h only and adds norms of single
+    tensors, where the paper, which we follow, has the norm of all parameters.
 
     Source: Li et al., ICLR 2020, Algorithm 2.
     """
 
-    weighting: str = "equal"  # or "examples"
+    weighting: str = "equal"  # "equal" or "examples"
     q: float = setting(  # fairness; 0 gives FedAvg of the same weighting
         1.0, at_least=0
     )
-    epsilon: float = setting(  # added to losses; larger: less halting for q < 1
+    epsilon: float = setting(  # added to losses; a larger one helps for q < 1
         1e-10, above=0
     )
 
     @property
     def label(self) -> str:
-        """As the paper writes it."""
+        """The name that the paper uses."""
         return "q-FFL"
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
@@ -50,10 +51,10 @@ class QFFL(ReceivedLoss, FedAvg):
         start, lr = context.received.weights, context.training.lr
         steps = [p - start[n] for n, p in model.named_parameters() if n in start]
         square = sum(step.detach().double().square().sum() for step in steps)
-        return {"walk": square / (lr or 1.0)}  # at rate 0 nobody walked
+        return {"walk": square / (lr or 1.0)}  # with lr 0 the distance is 0
 
     def upload_spec(self, model: nn.Module) -> Tensors:
-        """Two numbers: the loss, and the length of the walk."""
+        """Two numbers: the loss, and the squared distance over the learning rate."""
         form = super().upload_spec(model)
         return form | {"walk": form["loss"]}
 
@@ -62,7 +63,7 @@ class QFFL(ReceivedLoss, FedAvg):
     ) -> Tensor:
         """a_k = p_k F_k^q / Σ_j p_j F_j^q, float64 (m,)."""
         log = (numbers(messages, "loss") + self.epsilon).log()
-        # p_k (F_k / F_max)^q: no power overflows
+        # p_k (F_k / F_max)^q, which cannot overflow
         pull = (
             super().aggregation_weights(server, messages)
             * (self.q * (log - log.max())).exp()
@@ -70,7 +71,7 @@ class QFFL(ReceivedLoss, FedAvg):
         return pull / pull.sum()
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """Go from w towards the mean, by a share in 0…1."""
+        """Move from w towards the mean by a share in 0…1."""
         losses = numbers(messages, "loss") + self.epsilon
         a, walk = self.aggregation_weights(server, messages), numbers(messages, "walk")
         # Σ p_k L F_k^q / Σ p_k h_k = 1 / (1 + q Σ a_k ||g_k||² / (L F_k))

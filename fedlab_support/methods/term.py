@@ -1,4 +1,4 @@
-"""TERM: an exponential tilt towards the clients with high loss, or away from them."""
+"""TERM: tilt the objective towards clients with high loss, or away from them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from .shared.received_loss import ReceivedLoss, numbers
 
 @dataclass(frozen=True)
 class TERM(ReceivedLoss, FedAvg):
-    """FedAvg that descends on (1/t) log Σ p_k exp(t F_k) in place of Σ p_k F_k.
+    """FedAvg on the objective (1/t) log Σ p_k exp(t F_k) instead of Σ p_k F_k.
 
-    The weights are the gradient of that in F: a softmax, exact in every round over
-    those who take part, with p_k their shares by ``weighting``. A tilt below 0 leaves
-    clients with high loss aside. FedGCR's code has ``tilt=0.01``, which is FedAvg for
-    nearly all purposes.
+    Its gradient in F gives the weights: a softmax over the round's participants, with
+    p_k their shares by ``weighting``. A negative tilt reduces the weight of clients
+    with high loss. FedGCR's code has ``tilt=0.01``, which is practically FedAvg.
 
     The official code estimates the normaliser over rounds, divides by the number of
-    participants twice, and counts them equally; we follow the equation.
+    participants twice and weights them equally; we follow the equation.
 
     Source: Li, Beirami, Sanjabi, Smith, ICLR 2021, equation 2 and section 4.
     """
@@ -36,6 +35,6 @@ class TERM(ReceivedLoss, FedAvg):
         """p_k exp(t F_k) / Σ_j p_j exp(t F_j), float64 (m,)."""
         shares = super().aggregation_weights(server, messages)
         losses = numbers(messages, "loss")
-        # t (F_k - F_max) ≤ 0, or with F_min where t < 0: no power overflows
+        # t (F_k - F_max) ≤ 0, or with F_min if t < 0, so nothing overflows
         far = losses.max() if self.tilt > 0 else losses.min()
         return (shares.log() + self.tilt * (losses - far)).softmax(0)

@@ -1,4 +1,4 @@
-"""VPT: train a few input tokens and the head of a frozen transformer, nothing else."""
+"""VPT: train only a few input tokens and the head of a frozen transformer."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from .shared.prompting import add_prompts, prompt_optimiser
 class VPT(FedAvg):
     """FedAvg of prompts and head on a frozen vision transformer.
 
-    FedGCR and the methods it is compared with train the same network: other methods
-    get it from their model factory, as in ``partial(tiny_vit, prompts=4)``. With that
-    network, and here with ``num_prompts=0``, everything else is FedAvg; without prompts
-    it is linear probing.
+    FedGCR and the methods that it is compared with train the same network; other
+    methods get it from their model factory, as in ``partial(tiny_vit, prompts=4)``.
+    Apart from the network it is FedAvg; ``num_prompts=0`` is linear probing.
 
     The paper tunes SGD's learning rate; FedGCR's baselines train with
     ``LocalTraining(optimiser="adamw", lr=1e-3, weight_decay=0.01)``.
@@ -39,9 +38,9 @@ class VPT(FedAvg):
     stackable: ClassVar[bool] = False
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """Put prompts into the transformer; ValueError for another network."""
+        """Add prompts to the transformer; ValueError for another network."""
         return add_prompts(self, model)
 
     def optimiser(self, named_params, training: LocalTraining) -> FusedSGD | Optimizer:
-        """The usual optimiser, with the prompts' own learning rate if there is one."""
+        """The training's optimiser, with the prompts' learning rate if it is set."""
         return prompt_optimiser(self, named_params, training)

@@ -1,4 +1,4 @@
-"""What augmentations share: chance, soft labels, and where their layers lie."""
+"""Shared by augmentations: random draws, mixed labels, and inserting layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...training.context import ClientContext
 from ...training.learner import frozen_modules
 
 NAME = "augment"
-"""Of an augmentation's layer among those that were added to a stage."""
+"""Name of an augmentation's layer among the layers added to a stage."""
 
 
 def happens(p: float, rng: np.random.Generator) -> bool:
@@ -33,23 +33,23 @@ def mixed_labels(batch: Batch, pairs: Pairs, context: ClientContext) -> Tensor:
 def place(
     model: nn.Module, stages: Iterable[int], layer: Callable[[int], nn.Module]
 ) -> nn.Module:
-    """Let ``layer(number)`` act first behind each of ``stages``; the model, in place.
+    """Insert ``layer(number)`` directly after each of ``stages``; return the model.
 
-    Raises ValueError for a stage that the model lacks, and for a frozen one: what is
-    frozen stays in evaluation mode, where such layers do nothing.
+    Raises ValueError for a stage that the model does not have, and for a frozen stage,
+    which stays in evaluation mode, where such layers do nothing.
     """
     for number in stage_numbers(model, stages):
         insert(model, number, NAME, added := layer(number), first=True)
         if any(module is added for module in frozen_modules(model)):
             raise ValueError(
-                f"an augmentation acts in training, and stage {number} is frozen, "
-                "which never trains; choose stages that are trained"
+                f"expected a trained stage for an augmentation, stage {number} is "
+                "frozen; choose stages that are trained"
             )
     return model
 
 
 def pair(model: nn.Module, stage: int, pairs: Pairs | None) -> None:
-    """Tell the layer behind ``stage`` who is mixed with whom; None: nobody."""
+    """Set the pairs that the layer after ``stage`` mixes; None mixes nothing."""
     layer: PairLayer = model.stages[stage - 1].added.get_submodule(NAME)
     layer.pairs = pairs
 

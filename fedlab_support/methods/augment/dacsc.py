@@ -1,4 +1,4 @@
-"""DAC-SC: normalise what features look like by their frequencies, keep the phase."""
+"""DAC-SC: normalise the style of features by their Fourier amplitude."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from ...training.settings import Augmentation
 from .common import STAGES, are_stages, place
 
 SHALLOW = 3
-"""SCNorm lies behind the first stages, as many as there are of these."""
+"""By default SCNorm follows each of the first stages, up to this number."""
 
 
 @dataclass(frozen=True)
 class DACSC(Augmentation):
-    """Put SCNorm behind the first stages, and CCNorm in place of BatchNorm if asked.
+    """Add SCNorm after the first stages; optionally replace BatchNorm by CCNorm.
 
-    Part of the network, in evaluation too; its parameters are averaged like all others,
-    4 (2C + 2) bytes per SCNorm and 8 per CCNorm each way. The paper has CCNorm in the
-    shortcuts of residual networks; here it replaces the BatchNorm of stages 2 and 3. A
-    ResNet's stage 1 is what comes before its blocks: ``stages=(2, 3, 4)`` is theirs.
+    The layers are part of the network, also in evaluation; their parameters are
+    averaged as all others, 4 (2C + 2) bytes per SCNorm and 8 per CCNorm each way. The
+    paper has CCNorm in the shortcuts of residual networks; here it replaces the
+    BatchNorm of stages 2 and 3. Stage 1 of a ResNet is everything before its blocks, so
+    the paper's stages are ``stages=(2, 3, 4)``.
 
     Source: Lee, Bae, Kim, CVPR 2023; code known from copies only.
     """
@@ -35,7 +36,7 @@ class DACSC(Augmentation):
     adjust_content: bool = False  # True: CCNorm for BatchNorm in stages 2 and 3
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """The network with its new layers; weights keep their names."""
+        """Insert the layers; the names of other weights do not change."""
         stages = self.stages or stage_numbers(model, None)[:SHALLOW]
         if self.adjust_content:
             blocks = getattr(model, "blocks", ())  # a U-Net's stages are its poolings
@@ -44,7 +45,7 @@ class DACSC(Augmentation):
 
 
 def _replace_batch_norms(stages: Sequence[nn.Module]) -> None:
-    """Put CCNorm in the place of every trained BatchNorm2d, by type, in place."""
+    """Replace every trained BatchNorm2d of the stages by CCNorm, in place."""
     found = [
         (module, name, child)
         for stage in stages

@@ -1,4 +1,4 @@
-"""Manifold mixup: blend features behind a stage that is drawn for each batch."""
+"""Manifold mixup: mix features after a stage that is drawn for each batch."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from .common import NAME, are_stages, mixed_labels, pair, place
 
 @dataclass(frozen=True)
 class ManifoldMixup(Augmentation):
-    """Mixup of what one stage hands on, drawn anew for each batch, and of the labels.
+    """Mix the output of one stage, drawn for each batch, and the labels.
 
-    What goes past the stage, as a U-Net's skip connections do, is mixed with it. A
-    ResNet's stage 1 is what comes before its blocks: ``stages=(0, 2, 3)`` is theirs.
+    Features that bypass the stage, as a U-Net's skip connections, are mixed as well.
+    Stage 1 of a ResNet is everything before its blocks, so the paper's stages are
+    ``stages=(0, 2, 3)``.
 
     The official code trains with binary cross-entropy on the softmax; here it is the
-    task's own loss on mixed labels, as in the paper.
+    task's loss on mixed labels, as in the paper.
 
     Source: Verma et al., ICML 2019; code at 870ef77.
     """
 
-    alpha: float = setting(  # of Beta; 0: no mixing. The official code has 2
+    alpha: float = setting(  # of Beta; 0 mixes nothing; 2 in the official code
         1.0, at_least=0
     )
-    stages: tuple[int, ...] = setting(  # to draw from; 0, the pictures: Mixup
+    stages: tuple[int, ...] = setting(  # to draw from; 0 stands for the images
         (0, 1, 2),
         holds=partial(are_stages, first=0),
         allowed="numbers of stages, 0 for the images, as in (0, 1)",
@@ -46,18 +47,18 @@ class ManifoldMixup(Augmentation):
 
     @property
     def mixes_labels(self) -> bool:
-        """Unless nothing is mixed at all."""
+        """Whether labels become probabilities."""
         return self.alpha > 0
 
     @property
     def hidden(self) -> list[int]:
-        """The stages behind which a layer lies."""
+        """The stages that are followed by a layer."""
         return [stage for stage in self.stages if stage > 0]
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """One layer behind each stage that may be drawn, and one on each way past."""
-        for way in self._ways_past(model):
-            way.add_module(NAME, FeatureMixing())
+        """Insert a layer after each stage that may be drawn, and on each bypass."""
+        for bypass in self._bypasses(model):
+            bypass.add_module(NAME, FeatureMixing())
         return place(model, self.hidden, lambda _: FeatureMixing())
 
     def apply(
@@ -75,11 +76,11 @@ class ManifoldMixup(Augmentation):
         k = self.stages[rng.integers(len(self.stages))]
         for stage in self.hidden:
             pair(model, stage, pairs if stage == k else None)
-        for number, way in enumerate(self._ways_past(model), 1):
-            way.get_submodule(NAME).pairs = pairs if number <= k else None
+        for number, bypass in enumerate(self._bypasses(model), 1):
+            bypass.get_submodule(NAME).pairs = pairs if number <= k else None
         x = pairs.mix(batch.x) if k == 0 else batch.x
         return batch._replace(x=x, y=mixed_labels(batch, pairs, context))
 
-    def _ways_past(self, model: nn.Module) -> Sequence[nn.Sequential]:
-        """Where skip connections leave, up to the deepest stage that may be drawn."""
+    def _bypasses(self, model: nn.Module) -> Sequence[nn.Sequential]:
+        """The model's skip connections up to the deepest stage that may be drawn."""
         return getattr(model, "bypasses", ())[: max(self.stages)]

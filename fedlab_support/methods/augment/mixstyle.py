@@ -1,4 +1,4 @@
-"""MixStyle: mix the channel statistics of two pictures, and keep the labels."""
+"""MixStyle: mix the channel statistics of two images and keep the labels."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from .common import STAGES, are_stages, happens, pair, place
 
 @dataclass(frozen=True)
 class MixStyle(Augmentation):
-    """Mix mean and deviation of each channel with those of another picture.
+    """Mix mean and deviation of each channel with those of another image.
 
-    Each stage draws whether it acts, its pairs, and one lambda ~ Beta(alpha, alpha) per
-    picture; all passes of a step share the draw. Partners are random ones of the same
-    client, so the official code's cross-domain batches have no meaning here. A ResNet's
-    stage 1 is what comes before its blocks: ``stages=(2, 3)`` is the paper's.
+    For each stage we draw whether it mixes, the pairs, and one lambda ~ Beta(alpha,
+    alpha) per image; all passes of a step share the draw. Partners are random images of
+    the same client, so there is no counterpart of the official code's cross-domain
+    batches. Stage 1 of a ResNet is everything before its blocks, so the paper's stages
+    are ``stages=(2, 3)``.
 
     Source: Zhou, Yang, Qiao, Xiang, ICLR 2021; code at 16f7cf1.
     """
 
-    p: float = setting(  # chance that a stage acts on a batch; 0: never
+    p: float = setting(  # chance that a stage mixes a batch
         0.5, at_least=0, at_most=1
     )
-    alpha: float = setting(0.1, at_least=0)  # of Beta; 0: no mixing
-    stages: tuple[int, ...] = setting(  # behind which features are mixed; U-Nets: 1…3
+    alpha: float = setting(0.1, at_least=0)  # of Beta; 0 mixes nothing
+    stages: tuple[int, ...] = setting(  # after which features are mixed; U-Nets: 1…3
         (1, 2), holds=are_stages, allowed=STAGES
     )
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """One layer behind each stage."""
+        """Insert a layer after each stage."""
         return place(model, self.stages, lambda _: StyleMixing())
 
     def apply(
@@ -46,7 +47,7 @@ class MixStyle(Augmentation):
         context: ClientContext,
         rng: np.random.Generator,
     ) -> Batch:
-        """Draw for each stage; pictures and labels stay."""
+        """Draw pairs for each stage; images and labels do not change."""
         for stage in self.stages:
             pairs = None
             if self.alpha > 0 and happens(self.p, rng):

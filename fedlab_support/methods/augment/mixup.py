@@ -1,4 +1,4 @@
-"""Mixup: learn from blends of two pictures and of their labels."""
+"""Mixup: train on convex combinations of images and of their labels."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from .common import happens, mixed_labels
 
 @dataclass(frozen=True)
 class Mixup(Augmentation):
-    """Blend each picture of a batch with another one, and the labels alike.
+    """Mix each image of a batch with another one, and their labels or masks.
 
-    One lambda ~ Beta(alpha, alpha) per batch and a permutation of it, as in the
-    official code; the paper defines one lambda per pair. Masks are blended alike.
+    Each batch draws one lambda ~ Beta(alpha, alpha) and a permutation, as in the
+    official code; the paper defines one lambda per pair.
 
     Source: Zhang, Cisse, Dauphin, Lopez-Paz, ICLR 2018; code at eaff31a.
     """
 
-    alpha: float = setting(  # of Beta; large: halves; 0: no mixing. 256 pixels: 0.2
+    alpha: float = setting(  # of Beta; 0 mixes nothing; 0.2 at 256 pixels
         1.0, at_least=0
     )
-    p: float = setting(  # share of the batches that are mixed; 0: no mixing
+    p: float = setting(  # share of the batches that are mixed
         1.0, at_least=0, at_most=1
     )
 
     @property
     def mixes_labels(self) -> bool:
-        """Unless nothing is mixed at all."""
+        """Whether labels become probabilities."""
         return self.alpha > 0 and self.p > 0
 
     def apply(
@@ -44,7 +44,7 @@ class Mixup(Augmentation):
         context: ClientContext,
         rng: np.random.Generator,
     ) -> Batch:
-        """x~_i = lambda x_i + (1 - lambda) x_pi(i), and y~ alike."""
+        """x~_i = lambda x_i + (1 - lambda) x_pi(i), and the same for y."""
         if not self.mixes_labels or not happens(self.p, rng):
             return batch
         share = rng.beta(self.alpha, self.alpha)

@@ -1,4 +1,4 @@
-"""MoEx: exchange the moments of features, and give their owner a share of the label."""
+"""MoEx: exchange moments of features between images, and mix the labels."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from .common import happens, mixed_labels, pair, place
 
 @dataclass(frozen=True)
 class MoEx(Augmentation):
-    """Give the features of a picture the moments of another one's.
+    """Replace the moments of an image's features by those of another image.
 
     The loss is ``label_share`` CE(y) + (1 - ``label_share``) CE of the other's label.
-    With masks it is soft Dice against both, mixed, which is close to that and no more.
-    The official CIFAR code has ``p=0.25, label_share=0.5``, and passes both pictures
-    forward, which moves running statistics twice; here there is one pass.
+    For masks it is the soft Dice against the mixed masks, which is only close to that.
+    The official CIFAR code has ``p=0.25, label_share=0.5`` and passes both images
+    forward, which updates running statistics twice; here there is one pass.
 
     Source: Li, Wu, Lim, Belongie, Weinberger, CVPR 2021; code at 016571c.
     """
 
-    p: float = setting(  # share of the batches with an exchange; 0: none
+    p: float = setting(  # share of the batches with an exchange
         0.5, at_least=0, at_most=1
     )
-    label_share: float = setting(  # of the picture's own label; 1 keeps labels
+    label_share: float = setting(  # of the image's own label; 1 keeps labels
         0.9, at_least=0, at_most=1
     )
-    stage: int = setting(1, at_least=1)  # behind which moments are exchanged
-    moments: str = setting(  # over channels; or "in": positions; "ln": both
+    stage: int = setting(1, at_least=1)  # after which moments are exchanged
+    moments: str = setting(  # over channels ("pono"), positions ("in") or both ("ln")
         "pono", one_of=MOMENTS
     )
-    positive_only: bool = False  # True: moments of what is above 0, biased
+    positive_only: bool = False  # True: biased moments of positive entries only
 
     @property
     def mixes_labels(self) -> bool:
-        """Unless nothing is exchanged, or the other's label does not count."""
+        """Whether labels become probabilities."""
         return self.p > 0 and self.label_share < 1
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """One layer behind the stage."""
+        """Insert a layer after the stage."""
         layer = MomentExchange(self.moments, self.positive_only)
         return place(model, (self.stage,), lambda _: layer)
 
@@ -56,7 +56,7 @@ class MoEx(Augmentation):
         context: ClientContext,
         rng: np.random.Generator,
     ) -> Batch:
-        """h~_i = sigma_pi(i) (h_i - mu_i) / sigma_i + mu_pi(i), labels by share."""
+        """h~_i = sigma_pi(i) (h_i - mu_i) / sigma_i + mu_pi(i), and mix labels."""
         pairs = None
         if happens(self.p, rng):
             pairs = Pairs.draw(batch.x, self.label_share, rng)

@@ -25,7 +25,7 @@ def add_prompts(method, model: nn.Module, kind: type[Prompts] = Prompts) -> nn.M
 
 
 def prompt_optimiser(method, named_params, training: LocalTraining):
-    """The usual optimiser; prompts may have a learning rate of their own."""
+    """The training's optimiser; prompts may have their own learning rate."""
     rate = method.prompt_lr or training.lr
     return build_optimiser(named_params, training, {"prompts.tokens": rate})
 

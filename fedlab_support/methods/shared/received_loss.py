@@ -31,12 +31,12 @@ class ReceivedLoss:
         return {"loss": value.new_zeros((), dtype=torch.float64)}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """Every tensor is a single number, finite and ≥ 0; otherwise ValueError."""
+        """Raise ValueError unless every tensor is one finite number ≥ 0."""
         for name, value in tensors.items():
             if value.numel() != 1 or not 0 <= value < math.inf:
                 raise ValueError(
-                    f"{name!r} must be one number, finite and ≥ 0, found {value}; a "
-                    "loss below 0 has no place in weights that must not be negative"
+                    f"{name!r} must be one number, finite and ≥ 0, found {value}; "
+                    "weights by loss need losses ≥ 0"
                 )
 
 
