@@ -15,7 +15,7 @@ from ..models.style import adain
 from ..training.context import ClientContext
 from .fedavg import FedAvg
 from .shared.samples import gather
-from .shared.styles import attach, check_styles, features, restyled
+from .shared.styles import FeatureMaps, attach, check_styles, restyled
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class CCST(FedAvg):
         if self.num_single:
             drawn = torch.randperm(len(mine), generator=context.rng)[: self.num_single]
             few = Samples(mine.store, mine.rows[drawn.sort().values.numpy()])
-            styles = [adain.pooled([one]) for one in features(model, few, 1)]
+            styles = [adain.pooled([one]) for one in FeatureMaps(model, few, 1)]
         else:
-            styles = [adain.pooled(features(model, mine, size))]
+            styles = [adain.pooled(FeatureMaps(model, mine, size))]
         context.memory["own"] = torch.stack(styles)
         return {"styles": context.memory["own"]}
 

@@ -81,7 +81,9 @@ class FISC(FedAvg):
 
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The client's style, (1, 2, C)."""
-        maps = styles.features(model, context.client.train, context.training.batch_size)
+        maps = styles.FeatureMaps(
+            model, context.client.train, context.training.batch_size
+        )
         is_clustered = self.without != "client clusters"
         style = styles.client_style(maps, is_clustered, self.with_spread)
         xi = torch.randn(style.shape, generator=context.rng)

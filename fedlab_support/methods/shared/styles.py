@@ -7,19 +7,21 @@ frozen style network, which is the same for all clients.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ...core.messages import Tensors, expect_names
 from ...federation.samples import Batch, Samples
 from ...models.style.adain import pooled, style_network
 from ...training.context import ClientContext
-from .clustering import MOST_POINTS, cluster_means, finch
+from .clustering import MOST_POINTS, cluster_means, finch, finch_by_products
 
-MOST_VALUES = 16_384
-"""Largest map (C, h, w) that is clustered as it is; larger ones are pooled to 4x4."""
+MOST_VALUES = 2**28
+"""Values of feature maps that are held in memory at once, 1 GiB."""
+SLICE = 2**14
+"""Values per map that are multiplied at once, in double precision."""
 
 
 def attach(model: nn.Module, network: str) -> nn.Module:
@@ -31,11 +33,21 @@ def attach(model: nn.Module, network: str) -> nn.Module:
     return model
 
 
-@torch.no_grad()
-def features(model: nn.Module, samples: Samples, size: int) -> Iterator[Tensor]:
-    """Feature maps (B, C, h, w) of all images in order, at most ``size`` at once."""
-    for batch in samples.batches(size):
-        yield model.styler.encode(samples.store.shown(batch.x))
+@dataclass(frozen=True)
+class FeatureMaps:
+    """Feature maps (B, C, h, w) of all samples in order, computed when iterated over.
+
+    size:  images per batch.
+    """
+
+    model: nn.Module
+    samples: Samples
+    size: int
+
+    @torch.no_grad()
+    def __iter__(self) -> Iterator[Tensor]:
+        for batch in self.samples.batches(self.size):
+            yield self.model.styler.encode(self.samples.store.shown(batch.x))
 
 
 def client_style(
@@ -44,8 +56,9 @@ def client_style(
     """The style (2, C) of a client: the mean of the styles of its clusters of images.
 
     maps:         feature maps (B, C, h, w) of all its images, in batches. FINCH
-                  clusters them, and its coarsest partition is used; if there are more
-                  than FINCH can take, only evenly spaced ones are used.
+                  clusters the whole maps, and its coarsest partition is used; of more
+                  than MOST_POINTS images, that many are used, evenly spaced. If the
+                  maps exceed MOST_VALUES, they are iterated over several times.
     is_clustered: False treats all images as one cluster.
     with_spread:  True: the deviation of all pixels if clusters had equally many, as in
                   the released code; False: the mean of the clusters' deviations, as in
@@ -53,19 +66,64 @@ def client_style(
 
     Source: Nguyen et al., arXiv:2410.22622, equations 1 and 2.
     """
-    points, styles = [], []
+    styles, held, num_values = [], [], 0
     for batch in maps:
-        is_large = batch[0].numel() > MOST_VALUES
-        points += [F.adaptive_avg_pool2d(batch, 4) if is_large else batch]
         styles += [pooled([one]) for one in batch.split(1)]
-    points, styles = torch.cat(points).flatten(1), torch.stack(styles).double()
-    if is_clustered and len(points) > MOST_POINTS:
-        some = torch.linspace(0, len(points) - 1, MOST_POINTS).long()
-        points, styles = points[some], styles[some]
-    labels = finch(points)[-1] if is_clustered else torch.zeros(len(points))
-    clusters = [together(styles[labels == c]) for c in labels.unique()]
-    clusters = torch.stack(clusters)
+        num_values += batch.numel()
+        held = [*held, batch] if num_values <= MOST_VALUES else []
+    styles = torch.stack(styles).double()
+    labels = torch.zeros(len(styles))
+    if is_clustered:
+        chosen = torch.arange(len(styles))
+        if len(styles) > MOST_POINTS:
+            chosen = torch.linspace(0, len(styles) - 1, MOST_POINTS).long()
+        rows = _Rows(held or maps, chosen)
+        styles, labels = styles[chosen], finch_by_products(inner_products(rows))[-1]
+    clusters = torch.stack([together(styles[labels == c]) for c in labels.unique()])
     return (together(clusters) if with_spread else clusters.mean(0)).float()
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The chosen feature maps, flattened to rows, in batches; can be iterated again."""
+
+    maps: Iterable[Tensor]
+    chosen: Tensor
+
+    def __iter__(self) -> Iterator[Tensor]:
+        start = 0
+        for batch in self.maps:
+            index = self.chosen - start
+            yield batch.flatten(1)[index[(index >= 0) & (index < len(batch))]]
+            start += len(batch)
+
+
+def inner_products(rows: Iterable[Tensor]) -> Tensor:
+    """Inner products (n, n) of all rows, batches (B, D) of which are given, in float64.
+
+    rows: is iterated over once, and once more for each block of MOST_VALUES values.
+    """
+
+    def against_all(block: list[Tensor]) -> Tensor:
+        columns = [torch.cat([_product(a, b) for a in block]) for b in rows]
+        return torch.cat(columns, 1)
+
+    found, block, size = [], [], 0
+    for batch in rows:
+        if block and size + batch.numel() > MOST_VALUES:
+            found.append(against_all(block))
+            block, size = [], 0
+        block.append(batch)
+        size += batch.numel()
+    return torch.cat([*found, against_all(block)])
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """The products a b^T in double precision, slice by slice to save memory."""
+    total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
+    for x, y in zip(a.split(SLICE, 1), b.split(SLICE, 1), strict=True):
+        total.addmm_(x.double(), y.double().T)
+    return total
 
 
 def together(styles: Tensor) -> Tensor:

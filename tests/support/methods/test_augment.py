@@ -684,7 +684,7 @@ def test_a_frozen_stage_is_refused_unless_the_layer_learns(federation):
         return model
 
     for augment in (ManifoldMixup(), MixStyle(), MoEx()):
-        with pytest.raises(ValueError, match="stage 1 is frozen, which never trains"):
+        with pytest.raises(ValueError, match="stage 1 is frozen"):
             a_run(federation, augment, model=frozen_cnn)
     a_run(federation, MixStyle(stages=(2,)), model=frozen_cnn)
     a_run(federation, DACSC(), model=frozen_cnn)

@@ -88,7 +88,7 @@ def test_a_client_says_the_pooled_style_of_its_pictures(federation):
     for k in range(5):
         mine = federation.client(k).train
         for size in (3, 100):
-            expected = adain.pooled(styles.features(run.model.eval(), mine, size))
+            expected = adain.pooled(styles.FeatureMaps(run.model.eval(), mine, size))
             found = run.server.memory["styles"][k]
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -99,7 +99,7 @@ def test_single_pictures_have_styles_of_their_own(federation):
     for k, size in enumerate(federation.sizes):
         mine, num = federation.client(k).train, min(7, size)
         said, start = bank[start : start + num], start + num
-        own = [adain.pooled([m]) for m in styles.features(run.model.eval(), mine, 1)]
+        own = [adain.pooled([m]) for m in styles.FeatureMaps(run.model.eval(), mine, 1)]
         place = [[torch.equal(s, o) for o in own].index(True) for s in said]
         assert place == sorted(set(place)), "different pictures, in sequence"
         assert size <= 7 or place != list(range(7)), "not the first ones"

@@ -213,7 +213,7 @@ def test_without_clusters_a_client_says_its_pooled_style(federation):
     run = runs.a_run(FISC(without="client clusters"), federation)
     run._start()
     for k in range(5):
-        maps = styles.features(run.model.eval(), federation.client(k).train, 100)
+        maps = styles.FeatureMaps(run.model.eval(), federation.client(k).train, 100)
         torch.testing.assert_close(
             run.server.memory["said"][k], styles.pooled(maps), rtol=1e-4, atol=1e-5
         )

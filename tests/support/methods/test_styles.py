@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
 from fedlab_support import augment, styles
@@ -115,13 +116,40 @@ def test_blank_pictures_give_finite_styles():
     assert large.isfinite().all() and large[1].max() < 0.01, "nothing cancels"
 
 
-def test_large_maps_are_pooled_before_they_are_clustered(monkeypatch):
-    seen = []
-    monkeypatch.setattr(styles, "finch", lambda p: seen.append(p.shape) or finch(p))
-    styles.client_style([torch.randn(5, 16, 32, 32), torch.randn(4, 16, 32, 32)])
-    styles.client_style([torch.randn(5, 16, 33, 32)])
-    styles.client_style([torch.randn(5, 16, 8, 8)])
-    assert seen == [(9, 16 * 32 * 32), (5, 16 * 16), (5, 16 * 64)]
+def stripes(num: int) -> torch.Tensor:
+    """Maps whose pixels tell two patterns apart; the means of 4x4 regions do not."""
+    stream = torch.Generator().manual_seed(0)
+    noise = 0.1 * torch.randn(num, 20, 32, 32, generator=stream)
+    pattern = torch.tensor([1.0, -1.0]).repeat(16)
+    fine = torch.stack([pattern.expand(32, 32), pattern.expand(32, 32).T])
+    return 5 + noise + 3 * fine[torch.arange(num) % 2][:, None]
+
+
+def test_large_maps_are_clustered_whole():
+    maps = stripes(6)
+    whole, regions = (
+        finch(points.flatten(1))[-1]
+        for points in (maps, torch.nn.functional.adaptive_avg_pool2d(maps, 4))
+    )
+    assert adjusted_rand_score(whole, torch.arange(6) % 2) == 1
+    assert adjusted_rand_score(regions, torch.arange(6) % 2) < 0.5
+    maps[::2] *= 4  # then the mean over clusters depends on the clusters
+    each = [pooled([one]).double() for one in maps.split(1)]
+    parity = torch.stack([styles.together(torch.stack(each[k::2])) for k in (0, 1)])
+    torch.testing.assert_close(
+        styles.client_style(maps.split(5)), parity.mean(0).float(), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("most", [1, 7000, 10**9])
+def test_products_do_not_depend_on_what_fits_into_memory(monkeypatch, most):
+    maps = torch.randn(11, 3, 20, 30)
+    monkeypatch.setattr(styles, "MOST_VALUES", most)
+    monkeypatch.setattr(styles, "SLICE", 500)
+    rows = maps.flatten(1)
+    found = styles.inner_products(rows.split(3))
+    torch.testing.assert_close(found, rows.double() @ rows.double().T)
+    assert torch.equal(styles.client_style(maps.split(3)), styles.client_style([maps]))
 
 
 # ---- one style of many clients ------------------------------------------------------
@@ -220,7 +248,7 @@ def test_the_style_network_is_frozen_and_never_travels(model):
 
 def test_features_are_those_of_colours(model, federation):
     mine = federation.client(2).train
-    maps = list(styles.features(model, mine, 5))
+    maps = list(styles.FeatureMaps(model, mine, 5))
     assert [len(batch) for batch in maps] == [5] * (len(mine) // 5) + [len(mine) % 5]
     colours = federation.store.images[torch.from_numpy(mine.rows)] / 255
     with torch.no_grad():
