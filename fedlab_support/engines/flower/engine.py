@@ -67,7 +67,6 @@ class FlowerEngine:
         """The setup upload of each client; its node keeps the private state."""
 
         def read(reply: RecordDict, i: int) -> SetupResult:
-            """The setup upload of client ``i``."""
             return unpack(reply, f"{i}.setup_upload", self.device), PrivateState()
 
         contents = {
@@ -213,10 +212,10 @@ class FlowerEngine:
             return []
         if isinstance(reply, Failure):
             raise RuntimeError(f"node {node} could not build the run: {reply.reason}")
-        for what, ours in identity(self.job).items():
-            if (theirs := reply[REQUEST].get(what)) != ours:
+        for name, ours in identity(self.job).items():
+            if (theirs := reply[REQUEST].get(name)) != ours:
                 raise ValueError(
-                    f"expected the same run everywhere, found another {what} on node "
+                    f"expected the same run everywhere, found another {name} on node "
                     f"{node}: {theirs}, here {ours}; use the same recipe, data and "
                     "versions on every machine"
                 )
