@@ -15,8 +15,8 @@ from ..training.context import PrivateState
 from .contract import Engine, Failure, Job, TrainingResult
 
 REASONS = {
-    "drop": "dropped out (a fault on purpose)",
-    "late": "still trained at the deadline (a fault on purpose)",
+    "drop": "dropped out (an injected fault)",
+    "late": "still training at the deadline (an injected fault)",
 }
 
 

@@ -75,8 +75,8 @@ class Privacy(Settings):
         received:  the weights v that training began with.
         rng:       a CPU stream. All tensors of a step count as one vector.
                    ``num_examples`` becomes 1.
-        Raises FloatingPointError when the step is not finite, ValueError when there is
-        a report: nothing may leave then.
+        Raises FloatingPointError when the step is not finite, ValueError when the
+        message has an upload besides the weights.
         """
         if message.upload:
             raise ValueError(

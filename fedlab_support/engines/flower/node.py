@@ -149,8 +149,8 @@ class Node:
     def evaluate(self) -> RecordDict:
         """Loss and score of every sample of the requested parts."""
         client, part = self.job.federation.client, self.request["parts"]
-        round, asked, requests = self.request["round"], self.request["clients"], []
-        for n, i in enumerate(asked):
+        round, requests = self.request["round"], []
+        for n, i in enumerate(self.request["clients"]):
             weights = self._tensors(n, "weights")
             if self.request["is_personal"][n]:
                 latest = self.states.latest(i, before=round + 1)
