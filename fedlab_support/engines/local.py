@@ -167,8 +167,8 @@ class LocalEngine:
 
         found = self._each(evaluate, pieces, keep_failures=False)
         parts: list[list[Scores]] = [[] for _ in requests]
-        for piece in pieces:
-            parts[piece[0]].append(found[piece])
+        for (number, _, _), scores in found.items():
+            parts[number].append(scores)
         return [
             Scores(
                 np.concatenate([scores.loss for scores in part]),

@@ -78,9 +78,8 @@ class by_size:  # noqa: N801
     def __call__(self, roster: Roster, rng: np.random.Generator) -> list[int]:
         """Draw this round's clients."""
         _expect_enough(self.num_clients, roster)
-        share = roster.sizes / roster.sizes.sum()
-        chosen = rng.choice(roster.ids, self.num_clients, replace=False, p=share)
-        return chosen.tolist()
+        share, num = roster.sizes / roster.sizes.sum(), self.num_clients
+        return rng.choice(roster.ids, num, replace=False, p=share).tolist()
 
 
 @dataclass(frozen=True)

@@ -57,10 +57,10 @@ def client_types(
     which defines the balanced split (1 : 3 for two clients).
     """
     _check_shares(share, inside)
-    among, names = dealt(data, among, 1), order
+    among, rng = dealt(data, among, 1), np.random.default_rng(rng)
     if order is None:
-        names = [data.domain_names[d] for d in np.unique(data.domain[among])]
-    ids, rng = list(dict.fromkeys(domain_ids(data, names))), np.random.default_rng(rng)
+        order = [data.domain_names[d] for d in np.unique(data.domain[among])]
+    ids = list(dict.fromkeys(domain_ids(data, order)))
     members = [rng.permutation(among[data.domain[among] == d]) for d in ids]
     num = type_counts(len(ids), imbalance)
     if equal_sizes:
