@@ -48,9 +48,7 @@ class Faults(Settings):
         """The name of the client's fault in this round, "" for none."""
         return self._draw(seed, round, client)[0]
 
-    def _draw(
-        self, seed: int, round: int, client: int
-    ) -> tuple[str, np.random.Generator]:
+    def _draw(self, seed, round, client) -> tuple[str, np.random.Generator]:
         """The fault, and the stream that decides its details."""
         rng = numpy_stream(seed, "faults", round, client)
         names, edges = zip(*asdict(self).items(), strict=True)
