@@ -1,4 +1,4 @@
-"""What a run asks of an engine, and what an engine knows of a run."""
+"""The interface between a run and its engine."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Evaluation:
     """A request to evaluate weights on samples.
 
     weights:      with the client's private weights, where the server has these.
-    samples:      what to evaluate on.
+    samples:      the samples to evaluate on.
     client:       owner of the samples; None for test and held-out samples.
-    part:         which of its samples: "train" or "val". An engine without the client's
-                  data sends the request to the node that has them.
+    part:         the client's "train" or "val" samples; an engine without its data
+                  sends the request to the node that has them.
     is_personal:  use the client's private weights.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
@@ -15,8 +15,8 @@ from ..training.context import PrivateState
 from .contract import Engine, Failure, Job, TrainingResult
 
 REASONS = {
-    "drop": "dropped out (a fault on purpose)",
-    "late": "still trained at the deadline (a fault on purpose)",
+    "drop": "dropped out (an injected fault)",
+    "late": "still training at the deadline (an injected fault)",
 }
 
 
@@ -41,20 +41,17 @@ class Faults(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if math.fsum(self._chances().values()) > 1:
+        if math.fsum(asdict(self).values()) > 1:
             raise ValueError(f"probabilities must sum to at most 1, found {self}")
-
-    def _chances(self) -> dict[str, float]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def draw(self, seed: int, round: int, client: int) -> str:
         """The name of the client's fault in this round, "" for none."""
         return self._draw(seed, round, client)[0]
 
-    def _draw(self, seed: int, round: int, client: int):
+    def _draw(self, seed, round, client) -> tuple[str, np.random.Generator]:
         """The fault, and the stream that decides its details."""
         rng = numpy_stream(seed, "faults", round, client)
-        names, edges = zip(*self._chances().items(), strict=True)
+        names, edges = zip(*asdict(self).items(), strict=True)
         hit = np.searchsorted(np.cumsum(edges), rng.random(), side="right")
         return (*names, "")[hit], rng
 
@@ -91,17 +88,19 @@ class FaultyEngine:
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
     ) -> dict[int, TrainingResult]:
         """Train the clients that upload, and corrupt the messages of faulty ones."""
-        seed, faults = self.seed, self.faults
-        drawn = {i: faults.draw(seed, b.round, i) for i, b in broadcasts.items()}
-        present = {i: b for i, b in broadcasts.items() if drawn[i] not in REASONS}
+        seed, present, absent = self.seed, {}, {}
+        for i, broadcast in broadcasts.items():
+            if (fault := self.faults.draw(seed, broadcast.round, i)) in REASONS:
+                absent[i] = Failure(REASONS[fault])
+            else:
+                present[i] = broadcast
         results = self.engine.train(present, private) if present else {}
-        absent = {i: Failure(REASONS[drawn[i]]) for i in broadcasts if i not in present}
-        spoiled = {
-            i: (faults.spoil(seed, present[i].round, result[0]), result[1])
-            for i, result in results.items()
-            if not isinstance(result, Failure)
-        }
-        return results | spoiled | absent
+        for i, result in results.items():
+            if not isinstance(result, Failure):
+                message, kept = result
+                message = self.faults.spoil(seed, present[i].round, message)
+                results[i] = message, kept
+        return results | absent
 
 
 def with_nan(message: Message, rng: np.random.Generator) -> Message:

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -80,10 +79,9 @@ class LocalEngine:
     holds_clients, is_exact = True, True
 
     def __init__(self, workers: int | None = None):
-        cores = (
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-        )
-        self.workers = workers or cores or os.cpu_count() or 1
+        has_affinity = hasattr(os, "sched_getaffinity")  # Linux
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()
+        self.workers = workers or cores or 1
         self.caches = Caches()
 
     def open(self, job: Job) -> None:
@@ -91,10 +89,8 @@ class LocalEngine:
 
         Raises ValueError for TF32 without a GPU.
         """
-        if (
-            job.training.precision == "tf32"
-            and job.federation.store.device.type != "cuda"
-        ):
+        is_gpu = job.federation.store.device.type == "cuda"
+        if job.training.precision == "tf32" and not is_gpu:
             raise ValueError(
                 "precision 'tf32' needs a GPU, found a run on the cpu; "
                 "use precision='float32' or 'bf16', or device='cuda'"
@@ -115,7 +111,6 @@ class LocalEngine:
         """
 
         def client_setup(learner: Learner, client_id: int):
-            """One client on one worker."""
             self.job.load(learner, broadcast.weights)
             cache = self.caches.of(client_id)
             context = self.job.context(broadcast, client_id, {}, cache)
@@ -133,7 +128,6 @@ class LocalEngine:
         """Train every client that has a broadcast; large clients start first."""
 
         def train(learner: Learner, client_id: int):
-            """One client on one worker."""
             job, broadcast = self.job, broadcasts[client_id]
             state = private.get(client_id, PrivateState())
             job.load(learner, broadcast.weights, state.weights)
@@ -173,8 +167,8 @@ class LocalEngine:
 
         found = self._each(evaluate, pieces, keep_failures=False)
         parts: list[list[Scores]] = [[] for _ in requests]
-        for number, start, stop in pieces:
-            parts[number].append(found[number, start, stop])
+        for (number, _, _), scores in found.items():
+            parts[number].append(scores)
         return [
             Scores(
                 np.concatenate([scores.loss for scores in part]),
@@ -210,7 +204,6 @@ class LocalEngine:
         check = stop_check()
 
         def call(item):
-            """Call the function with a free worker's model."""
             if keep_failures:
                 check()
             learner, began = self._learners.get(), time.thread_time()
@@ -276,36 +269,27 @@ def keep_freed_memory() -> None:
 @contextmanager
 def tf32(job: Job) -> Iterator[None]:
     """On a GPU, set the precision of float32 matrix products that the job asks for."""
-    parts = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)
-    before = [part.fp32_precision for part in parts]
     is_gpu = job.federation.store.device.type == "cuda"
-    wanted = "tf32" if job.training.precision == "tf32" else "ieee"
+    backends = torch.backends
+    parts = (backends.cuda.matmul, backends.cudnn.conv) if is_gpu else ()
+    before = [part.fp32_precision for part in parts]
     try:
-        for part in parts if is_gpu else ():
-            part.fp32_precision = wanted
+        for part in parts:
+            is_tf32 = job.training.precision == "tf32"
+            part.fp32_precision = "tf32" if is_tf32 else "ieee"
         yield
     finally:
         for part, precision in zip(parts, before, strict=True):
             part.fp32_precision = precision
 
 
-@dataclass
-class _Threads:
-    """State of all `intra_op_threads` blocks of the process.
+class _Blocks:
+    """All ``intra_op_threads`` blocks of the process that are running."""
 
-    lock:    protects `inside` and `before`.
-    own:     the setting of each thread in its innermost block.
-    inside:  number of blocks that are running.
-    before:  the setting before the first of them.
-    """
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    own: threading.local = field(default_factory=threading.local)
-    inside: int = 0
-    before: int = 1
-
-
-_THREADS = _Threads()
+    lock = threading.Lock()  # protects ``count`` and ``before``
+    count = 0
+    before = 1  # the setting before the first of them
+    own = threading.local()  # the setting of each thread in its innermost block
 
 
 @contextmanager
@@ -316,20 +300,20 @@ def intra_op_threads(num: int) -> Iterator[None]:
     it or, without one, the setting before the first block. Worker threads set their own
     number.
     """
-    around = getattr(_THREADS.own, "num", None)
-    with _THREADS.lock:
-        if _THREADS.inside == 0:
-            _THREADS.before = torch.get_num_threads()
-        _THREADS.inside += 1
+    around = getattr(_Blocks.own, "num", None)
+    with _Blocks.lock:
+        if _Blocks.count == 0:
+            _Blocks.before = torch.get_num_threads()
+        _Blocks.count += 1
     torch.set_num_threads(num)
-    _THREADS.own.num = num
+    _Blocks.own.num = num
     try:
         yield
     finally:
-        _THREADS.own.num = around
-        with _THREADS.lock:
-            _THREADS.inside -= 1
-            torch.set_num_threads(_THREADS.before if around is None else around)
+        _Blocks.own.num = around
+        with _Blocks.lock:
+            _Blocks.count -= 1
+            torch.set_num_threads(_Blocks.before if around is None else around)
 
 
 one_intra_op_thread = partial(intra_op_threads, 1)

@@ -67,9 +67,7 @@ def _obstacle(job: Job) -> str:
     if job.training.compile:
         return "compile=True compiles the network of one client"
     if job.deadline is not None:
-        return (
-            "a deadline applies to one client, and stacked clients take the same time"
-        )
+        return "a deadline applies to one client, and stacked clients train together"
     parameters = job.model.named_parameters
     if len([*parameters()]) < len([*parameters(remove_duplicate=False)]):
         return "two layers of the network share a parameter"

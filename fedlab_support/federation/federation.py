@@ -165,18 +165,15 @@ class Federation:
         return digest.hexdigest()[:16]
 
     def __repr__(self) -> str:
-        sizes, lines = self.sizes, []
-        held = ", ".join(self.held_out_domains) or "none"
-        lines.append(
+        sizes = self.sizes
+        summary = (
             f"Federation of {len(self):,} clients on {self.data.name!r}: "
             f"{sizes.sum():,} training samples, {sizes.min()} to {sizes.max()} per "
             f"client (median {int(np.median(sizes))}); "
-            f"{self.num_val.sum():,} for validation, "
-            f"{len(self.test):,} for testing; held-out domains: {held}"
+            f"{self.num_val.sum():,} for validation, {len(self.test):,} for testing; "
+            f"held-out domains: {', '.join(self.held_out_domains) or 'none'}"
         )
-        if len(self) <= 30:
-            lines.append(self.table().to_string())
-        return "\n".join(lines)
+        return summary if len(self) > 30 else f"{summary}\n{self.table().to_string()}"
 
 
 def _checked_sizes(data, parts, is_held_out, held_out_names) -> np.ndarray:

@@ -41,7 +41,7 @@ def leave_one_domain_out(
     The test samples of the other domains are ``federation.test``; the held-out domain
     is ``federation.held_out``. Raises ValueError when there is only one domain.
     """
-    _refuse_few(data, 2, "two")
+    _refuse_few(data, 2)
     return {
         name: _without(data, (name,), deal, val, seed) for name in data.domain_names
     }
@@ -68,7 +68,7 @@ def leave_two_domains_out(
     ValueError for fewer than three domains, an unknown one, or one that would validate
     itself.
     """
-    _refuse_few(data, 3, "three")
+    _refuse_few(data, 3)
     pairs = _usual_pairs(data) if validated_by is None else dict(validated_by)
     if same := [test for test, chosen in pairs.items() if test == chosen]:
         raise ValueError(
@@ -161,10 +161,10 @@ def _usual_pairs(data: DomainData) -> dict[str, str]:
     return {test: names[chosen] for test, chosen in zip(names, before, strict=True)}
 
 
-def _refuse_few(data: DomainData, least: int, in_words: str) -> None:
+def _refuse_few(data: DomainData, least: int) -> None:
     if len(data.domain_names) < least:
         raise ValueError(
-            f"expected at least {in_words} domains, so that one is left to train on, "
+            f"expected at least {least} domains, so that one is left to train on, "
             f"found {list(data.domain_names)} in {data.name}; rotated(data) makes "
             "domains out of writers"
         )

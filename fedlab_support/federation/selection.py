@@ -1,4 +1,4 @@
-"""Client selection: plain callables from a roster to the numbers of clients.
+"""Client selection: plain callables from a roster to client numbers.
 
 A selection decides which clients participate; it does not set the weights of the
 average. To average the selected clients equally, set ``weighting="equal"`` in the
@@ -78,9 +78,8 @@ class by_size:  # noqa: N801
     def __call__(self, roster: Roster, rng: np.random.Generator) -> list[int]:
         """Draw this round's clients."""
         _expect_enough(self.num_clients, roster)
-        share = roster.sizes / roster.sizes.sum()
-        chosen = rng.choice(roster.ids, self.num_clients, replace=False, p=share)
-        return chosen.tolist()
+        share, num = roster.sizes / roster.sizes.sum(), self.num_clients
+        return rng.choice(roster.ids, num, replace=False, p=share).tolist()
 
 
 @dataclass(frozen=True)
@@ -186,9 +185,9 @@ class power_of_choice(Settings):  # noqa: N801
     def __call__(self, roster: Roster, rng: np.random.Generator) -> list[int]:
         """Draw candidates, query their losses, and select from them."""
         drawn = by_size(self.candidates)(roster, rng)
-        answers = roster.ask_loss(drawn)
+        loss_of = roster.ask_loss(drawn)
         candidates = rng.permutation(drawn)  # breaks ties at random
-        losses = np.array([answers[i] for i in candidates])
+        losses = np.array([loss_of[i] for i in candidates])
         losses = np.where(np.isfinite(losses), losses, np.inf)
         if self.mode == "proportional" and np.isfinite(losses).all():
             positive = losses + np.finfo(float).tiny
@@ -219,7 +218,7 @@ def rehearse(
         sizes,
         times,
         reports={},
-        ask_loss=lambda asked: {i: float(losses[i]) for i in asked},
+        ask_loss=lambda clients: {i: float(losses[i]) for i in clients},
         lasting=lambda: numpy_stream(seed, "select", 0),
     )
     for round in range(1, rounds + 1):

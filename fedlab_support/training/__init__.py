@@ -1,1 +1,1 @@
-"""Local training: settings, what a method sees of a client, and the only loop."""
+"""Local training: settings, the context of a client, and the training loop."""

@@ -1,4 +1,4 @@
-"""What a method sees of one client, and what the client keeps between rounds."""
+"""The context that hooks receive for one client, and the client's private state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PrivateState:
     memory: Tensors = field(default_factory=dict)
 
     def refuse_nan(self) -> None:
-        """Raise ValueError when a value is NaN or infinite; the name is given."""
+        """Raise ValueError, naming the tensor, for a NaN or infinite value."""
         refuse_nan(self.weights)
         refuse_nan(self.memory)
 

@@ -12,10 +12,7 @@ import torch
 from ..core.checks import Settings, setting
 from ..core.messages import Message, Server, Tensors
 
-DISCLOSING = (
-    *("client_setup", "before_training", "after_training"),
-    "aggregation_weights",
-)
+REVEALING = ("client_setup", "before_training", "after_training", "aggregation_weights")
 """Hooks with which a method uploads, or weights clients by, more than their weights."""
 
 
@@ -47,18 +44,14 @@ class Privacy(Settings):
         model, server: as before round 1.
         """
         name = type(method).__name__
-        harmless = (
-            ("before_training", "after_training")
-            if method.upload_spec(model) == {}
-            else ()
-        )
-        hooks = [hook for hook in DISCLOSING if hook not in harmless]
-        disclosing = [hook for hook in hooks if method.overrides(hook)]
-        if disclosing:
+        revealing = [hook for hook in REVEALING if method.overrides(hook)]
+        if method.upload_spec(model) == {}:  # then these hooks upload nothing
+            harmless = ("before_training", "after_training")
+            revealing = [hook for hook in revealing if hook not in harmless]
+        if revealing:
             raise ValueError(
                 f"privacy only covers a client's weights, but {name} overrides "
-                f"{', '.join(disclosing)}; use a method that only changes local "
-                "training"
+                f"{', '.join(revealing)}; use a method that only changes local training"
             )
         if method.weighting != "equal":
             raise ValueError(
@@ -82,8 +75,8 @@ class Privacy(Settings):
         received:  the weights v that training began with.
         rng:       a CPU stream. All tensors of a step count as one vector.
                    ``num_examples`` becomes 1.
-        Raises FloatingPointError when the step is not finite, ValueError when there is
-        a report: nothing may leave then.
+        Raises FloatingPointError when the step is not finite, ValueError when the
+        message has an upload besides the weights.
         """
         if message.upload:
             raise ValueError(
@@ -141,8 +134,7 @@ class Privacy(Settings):
         accountant = _opacus().RDPAccountant()
         multiplier = self.noise * math.sqrt(clients_per_round)
         accountant.history = [(multiplier, clients_per_round / num_clients, rounds)]
-        spent = _quietly(accountant.get_epsilon, delta=delta, alphas=_orders())
-        return max(0.0, spent)
+        return max(0.0, _with_more_orders(accountant.get_epsilon, delta=delta))
 
     @staticmethod
     def noise_for(
@@ -160,14 +152,13 @@ class Privacy(Settings):
         _check_exposure(rounds, delta, clients_per_round, num_clients)
         if not 0 < epsilon < math.inf:
             raise ValueError(f"epsilon must be > 0 and finite, found {epsilon}")
-        multiplier = _quietly(
+        multiplier = _with_more_orders(
             _opacus().utils.get_noise_multiplier,
             target_epsilon=epsilon,
             target_delta=delta,
             sample_rate=clients_per_round / num_clients,
             steps=rounds,
             epsilon_tolerance=epsilon / 1000,
-            alphas=_orders(),
         )
         return multiplier / math.sqrt(clients_per_round)
 
@@ -197,13 +188,12 @@ def _opacus():
     return opacus.accountants
 
 
-def _orders() -> list[float]:
-    """Rényi orders to try: Opacus' defaults, and higher ones for small budgets."""
-    return [*_opacus().RDPAccountant.DEFAULT_ALPHAS, 128, 256, 512]
+def _with_more_orders(function: Callable, **arguments) -> float:
+    """Call ``function`` with higher Rényi orders than Opacus', for small budgets.
 
-
-def _quietly(count: Callable, **arguments) -> float:
-    """Call ``count`` without its warning that more orders give a tighter bound."""
+    Its warning that even more orders would give a tighter bound is suppressed.
+    """
+    orders = [*_opacus().RDPAccountant.DEFAULT_ALPHAS, 128, 256, 512]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
-        return float(count(**arguments))
+        return float(function(**arguments, alphas=orders))

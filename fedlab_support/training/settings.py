@@ -16,7 +16,6 @@ from .optimisers import FusedSGD
 if TYPE_CHECKING:
     from .context import ClientContext
 
-PRECISIONS = ("float32", "tf32", "bf16")
 _ADAPTIVE = {"adam": Adam, "adamw": AdamW}
 
 
@@ -40,9 +39,9 @@ class Augmentation(Settings):
         """Raise ValueError when ``method`` cannot train with it."""
         if self.mixes_labels and method.needs_classes:
             raise ValueError(
-                f"{method!r} needs one class per image, and {self!r} mixes "
-                "labels; take an augmentation that leaves labels alone, as MixStyle() "
-                "does, or switch off what needs classes in the method"
+                f"{method!r} needs one class per image, and {self!r} mixes labels; use "
+                "an augmentation that keeps labels, such as MixStyle(), or switch off "
+                "the part of the method that needs classes"
             )
 
     def adapt(self, model: nn.Module) -> nn.Module:
@@ -70,9 +69,7 @@ class LocalTraining(Settings):
     Raises ValueError for a value outside its range.
     """
 
-    lr: float = setting(  # learning rate; 0 leaves the weights as received
-        0.05, at_least=0
-    )
+    lr: float = setting(0.05, at_least=0)  # learning rate; 0: weights as received
     epochs: int = setting(1, at_least=1)  # passes over the client's data per round
     batch_size: int = setting(32, at_least=1)  # samples per step
     optimiser: str = setting(  # or "adam", or "adamw" with decoupled weight decay
@@ -80,15 +77,13 @@ class LocalTraining(Settings):
         one_of=("sgd", *_ADAPTIVE),
         hint="a method brings its own through its hook `optimiser`",
     )
-    momentum: float = setting(  # of SGD; reset at every visit
-        0.0, at_least=0, below=1
-    )
+    momentum: float = setting(0.0, at_least=0, below=1)  # of SGD; reset at every visit
     weight_decay: float = setting(0.0, at_least=0)  # 0: none
     linear_weight_decay: float | None = setting(  # on linear layers; None: weight_decay
         None, at_least=0
     )
     precision: str = setting(  # or "tf32" (GPU), or "bf16": steps under autocast
-        "float32", one_of=PRECISIONS
+        "float32", one_of=("float32", "tf32", "bf16")
     )
     compile: bool = False  # True: networks go through torch.compile
     augment: Augmentation | None = setting(  # None: no augmentation

@@ -67,7 +67,6 @@ class FlowerEngine:
         """The setup upload of each client; its node keeps the private state."""
 
         def read(reply: RecordDict, i: int) -> SetupResult:
-            """The setup upload of client ``i``."""
             return unpack(reply, f"{i}.setup_upload", self.device), PrivateState()
 
         contents = {
@@ -118,30 +117,19 @@ class FlowerEngine:
         here = [n for n, each in enumerate(requests) if each.client is None]
         scores = self.local.evaluate([requests[n] for n in here], round) if here else []
         found = dict(zip(here, scores, strict=True))
-        numbers: dict[int, list[int]] = {}
+        by_node: dict[int, list[int]] = {}
         for n, each in enumerate(requests):
             if each.client is not None:
-                numbers.setdefault(self.node_of[each.client], []).append(n)
+                by_node.setdefault(self.node_of[each.client], []).append(n)
         contents = {
-            node: self._request_content([requests[n] for n in asked], round)
-            for node, asked in numbers.items()
+            node: _evaluation_content([requests[n] for n in numbers], round)
+            for node, numbers in by_node.items()
         }
         replies = self._send("evaluate", contents, round)
-        for node, asked in numbers.items():
-            for position, n in enumerate(asked):
+        for node, numbers in by_node.items():
+            for position, n in enumerate(numbers):
                 found[n] = _scores(replies[node], position, requests[n])
         return [found[n] for n in range(len(requests))]
-
-    def _request_content(self, asked: Sequence[Evaluation], round: int) -> RecordDict:
-        content = request_for(
-            clients=[each.client for each in asked],
-            parts=[each.part for each in asked],
-            is_personal=[each.is_personal for each in asked],
-            round=round,
-        )
-        for position, each in enumerate(asked):
-            content[f"{position}.weights"] = pack(each.weights)
-        return content
 
     def _message(self, reply: RecordDict, i: int) -> TrainingResult:
         message = Message(
@@ -182,13 +170,14 @@ class FlowerEngine:
 
     def _find_clients(self) -> dict[int, int]:
         """The node of every client, found by querying each connected node."""
-        pending, asked, node_of = PendingRequests(self.grid, self.patience), set(), {}
+        pending = PendingRequests(self.grid, self.patience)
+        queried, node_of = set(), {}
         missing = set(range(len(self.job.federation)))
         end = time.monotonic() + self.patience
         while missing and time.monotonic() < end:
-            new = set(self.grid.get_node_ids()) - asked
+            new = set(self.grid.get_node_ids()) - queried
             pending.send("query", {node: request_for() for node in new}, 0)
-            asked |= new
+            queried |= new
             for node, reply in pending.replies().items():
                 for i in self._held(node, reply):
                     if i not in missing:
@@ -213,10 +202,10 @@ class FlowerEngine:
             return []
         if isinstance(reply, Failure):
             raise RuntimeError(f"node {node} could not build the run: {reply.reason}")
-        for what, ours in identity(self.job).items():
-            if (theirs := reply[REQUEST].get(what)) != ours:
+        for name, ours in identity(self.job).items():
+            if (theirs := reply[REQUEST].get(name)) != ours:
                 raise ValueError(
-                    f"expected the same run everywhere, found another {what} on node "
+                    f"expected the same run everywhere, found another {name} on node "
                     f"{node}: {theirs}, here {ours}; use the same recipe, data and "
                     "versions on every machine"
                 )
@@ -235,25 +224,37 @@ def _read(reply: RecordDict | Failure, i: int, read: Callable) -> TrainingResult
         return Failure(f"an unreadable reply: {type(error).__name__}: {error}")
 
 
-def _scores(reply: RecordDict | Failure, position: int, asked: Evaluation) -> Scores:
+def _evaluation_content(requests: Sequence[Evaluation], round: int) -> RecordDict:
+    content = request_for(
+        clients=[each.client for each in requests],
+        parts=[each.part for each in requests],
+        is_personal=[each.is_personal for each in requests],
+        round=round,
+    )
+    for position, each in enumerate(requests):
+        content[f"{position}.weights"] = pack(each.weights)
+    return content
+
+
+def _scores(reply: RecordDict | Failure, position: int, request: Evaluation) -> Scores:
     """The scores of one request; NaN and a warning if there are none."""
 
     def read(reply: RecordDict, position: int) -> Scores:
         """One value of each for every sample."""
         values = unpack(reply, f"{position}.scores", "cpu")
         loss, score = (values[name].numpy() for name in ("loss", "score"))
-        if not loss.shape == score.shape == (len(asked.samples),):
+        if not loss.shape == score.shape == (len(request.samples),):
             raise ValueError(
-                f"expected {len(asked.samples)} values, found {loss.shape}"
+                f"expected {len(request.samples)} values, found {loss.shape}"
             )
         return Scores(loss, score)
 
     found = _read(reply, position, read)
     if isinstance(found, Failure):
         warnings.warn(
-            f"client {asked.client} was not evaluated: {found.reason}", stacklevel=3
+            f"client {request.client} was not evaluated: {found.reason}", stacklevel=3
         )
-        nothing = np.full(len(asked.samples), np.nan, dtype=np.float32)
+        nothing = np.full(len(request.samples), np.nan, dtype=np.float32)
         return Scores(nothing, nothing)
     return found
 

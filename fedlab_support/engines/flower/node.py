@@ -139,19 +139,18 @@ class Node:
         for i, result in self.engine.train(broadcasts, private).items():
             if self._store(reply, i, round, result):
                 message = result[0]
+                size = {"num_examples": message.num_examples}
                 reply[f"{i}.weights"] = pack(message.weights)
                 reply[f"{i}.upload"] = pack(message.upload)
                 reply[f"{i}.metrics"] = MetricRecord(dict(message.metrics))
-                reply[f"{i}.size"] = ConfigRecord(
-                    {"num_examples": message.num_examples}
-                )
+                reply[f"{i}.size"] = ConfigRecord(size)
         return reply
 
     def evaluate(self) -> RecordDict:
         """Loss and score of every sample of the requested parts."""
         client, part = self.job.federation.client, self.request["parts"]
-        round, asked, requests = self.request["round"], self.request["clients"], []
-        for n, i in enumerate(asked):
+        round, requests = self.request["round"], []
+        for n, i in enumerate(self.request["clients"]):
             weights = self._tensors(n, "weights")
             if self.request["is_personal"][n]:
                 latest = self.states.latest(i, before=round + 1)
@@ -159,9 +158,8 @@ class Node:
             requests.append(Evaluation(weights, getattr(client(i), part[n])))
         reply = RecordDict()
         for n, scores in enumerate(self.engine.evaluate(requests, round)):
-            arrays = {"loss": scores.loss, "score": scores.score}
-            values = {name: torch.from_numpy(array) for name, array in arrays.items()}
-            reply[f"{n}.scores"] = pack(values)
+            loss, score = map(torch.from_numpy, (scores.loss, scores.score))
+            reply[f"{n}.scores"] = pack({"loss": loss, "score": score})
         return reply
 
     def _tensors(self, number: int, part: str):

@@ -11,13 +11,11 @@ from .records import Envelope, ErrorCode, Grid, RecordDict
 POLL_SECONDS = 0.3
 """Seconds between two polls for replies; Flower itself polls every 3 seconds."""
 
-LOST = frozenset(
-    (
-        ErrorCode.MESSAGE_UNAVAILABLE,
-        ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
-        ErrorCode.NODE_UNAVAILABLE,
-    )
-)
+LOST = {
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+    ErrorCode.NODE_UNAVAILABLE,
+}
 """Errors that Flower returns for a node that is gone or too late."""
 
 
@@ -39,13 +37,13 @@ class PendingRequests:
 
     def send(self, kind: str, contents: dict[int, RecordDict], round: int) -> None:
         """Send each node its content; ``kind`` selects the client app's function."""
-        messages = {
-            node: Envelope(content, node, kind, ttl=self.lifetime, group_id=str(round))
+        messages = [
+            Envelope(content, node, kind, ttl=self.lifetime, group_id=str(round))
             for node, content in contents.items()
-        }
+        ]
         if messages:
-            self.grid.push_messages(list(messages.values()))
-        for node, message in messages.items():
+            self.grid.push_messages(messages)
+        for node, message in zip(contents, messages, strict=True):
             self.waiting[message.metadata.message_id] = node
 
     def replies(self) -> dict[int, RecordDict | Failure]:
@@ -53,16 +51,14 @@ class PendingRequests:
         found: dict[int, RecordDict | Failure] = {}
         for message in self.grid.pull_messages(list(self.waiting)):
             node = self.waiting.pop(message.metadata.reply_to_message_id, None)
-            if node is not None:
-                found[node] = (
-                    _failure(message) if message.has_error() else message.content
-                )
+            if node is None:
+                continue
+            if message.has_error():
+                error = message.error
+                kind = Lost if error.code in LOST else Failure
+                found[node] = kind(error.reason or f"Flower's error {error.code}")
+            else:
+                found[node] = message.content
         if not found:
             time.sleep(POLL_SECONDS)
         return found
-
-
-def _failure(message: Envelope) -> Failure:
-    error = message.error
-    kind = Lost if error.code in LOST else Failure
-    return kind(error.reason or f"Flower's error {error.code}")

@@ -66,7 +66,7 @@ def dirichlet(data: DomainData, clients: int, alpha: float, rng, among=None) -> 
         if min(map(len, whole)) > 0:
             return whole
     raise ValueError(
-        f"expected every client to get a sample, found an empty one in 100 draws of "
+        "expected every client to get a sample, found an empty one in 100 draws of "
         f"Dirichlet({alpha}) for {clients} clients and {len(among)} samples; raise "
         "alpha or ask for fewer clients"
     )

@@ -57,10 +57,10 @@ def client_types(
     which defines the balanced split (1 : 3 for two clients).
     """
     _check_shares(share, inside)
-    among, names = dealt(data, among, 1), order
+    among, rng = dealt(data, among, 1), np.random.default_rng(rng)
     if order is None:
-        names = [data.domain_names[d] for d in np.unique(data.domain[among])]
-    ids, rng = list(dict.fromkeys(domain_ids(data, names))), np.random.default_rng(rng)
+        order = [data.domain_names[d] for d in np.unique(data.domain[among])]
+    ids = list(dict.fromkeys(domain_ids(data, order)))
     members = [rng.permutation(among[data.domain[among] == d]) for d in ids]
     num = type_counts(len(ids), imbalance)
     if equal_sizes:
@@ -68,7 +68,13 @@ def client_types(
         sizes = [np.full(n, least) for n in num]
     else:
         sizes = type_sizes([len(m) for m in members], imbalance, share, inside)
-    _refuse_empty(sizes, [data.domain_names[d] for d in ids])
+    for d, own in zip(ids, sizes, strict=True):
+        if not own.all():
+            raise ValueError(
+                f"expected a sample for each of the {len(own)} clients of "
+                f"{data.domain_names[d]!r}, found sizes {own.tolist()}; lower "
+                "imbalance, raise share, or set equal_sizes=True"
+            )
     return [
         part
         for each, own in zip(members, sizes, strict=True)
@@ -119,22 +125,14 @@ def type_sizes(
         step, used = ratio(len(available), imbalance), [available[0]]
         for own in available[1:]:
             used.append(min(own, int(used[-1] / step)))
-    return [
-        _growing(int(share * u), n, _step(n, step, inside))
-        for u, n in zip(used, num, strict=True)
-    ]
-
-
-def _step(num: int, step: float, inside: float | None) -> float:
-    is_alone = inside is None or num == 1
-    return step if is_alone else inside ** (1 / (num - 1))
-
-
-def _growing(pool: int, num: int, step: float) -> np.ndarray:
-    """Split ``pool`` samples over ``num`` clients, each ``step`` times the previous."""
-    # n_j = pool r^j / Σ_k r^k, rounded down
-    weights = step ** np.arange(num)
-    return np.floor(pool * weights / weights.sum()).astype(np.int64)
+    sizes = []
+    for pool, n in zip(used, num, strict=True):
+        growth = step if inside is None or n == 1 else inside ** (1 / (n - 1))
+        # n_j = pool r^j / Σ_k r^k, rounded down
+        weights = growth ** np.arange(n)
+        own = np.floor(int(share * pool) * weights / weights.sum())
+        sizes.append(own.astype(np.int64))
+    return sizes
 
 
 def _check_shares(share: float, inside: float | None) -> None:
@@ -142,13 +140,3 @@ def _check_shares(share: float, inside: float | None) -> None:
         raise ValueError(f"share must lie in (0, 1], found {share}")
     if inside is not None and not 1 <= inside < float("inf"):
         raise ValueError(f"inside must be ≥ 1 and finite, or None, found {inside}")
-
-
-def _refuse_empty(sizes: list[np.ndarray], names: list[str]) -> None:
-    for name, own in zip(names, sizes, strict=True):
-        if not own.all():
-            raise ValueError(
-                f"expected a sample for each of the {len(own)} clients of {name!r}, "
-                f"found sizes {own.tolist()}; lower imbalance, raise share, or set "
-                "equal_sizes=True"
-            )

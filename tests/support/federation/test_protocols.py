@@ -88,9 +88,9 @@ def test_any_partition_deals_what_is_left():
 @pytest.mark.parametrize(
     ("leave", "names", "words"),
     [
-        (leave_one_domain_out, ["all"], "two domains, .*found .'all'.*rotated"),
-        (leave_two_domains_out, ["all"], "three domains, .*found .'all'"),
-        (leave_two_domains_out, ["a", "b"], "three domains, so that one is left"),
+        (leave_one_domain_out, ["all"], "2 domains, .*found .'all'.*rotated"),
+        (leave_two_domains_out, ["all"], "3 domains, .*found .'all'"),
+        (leave_two_domains_out, ["a", "b"], "3 domains, so that one is left"),
     ],
 )
 def test_the_only_domain_cannot_be_left_out(leave, names, words):
