@@ -1,4 +1,4 @@
-"""What Sphinx is taught about this package: how its docstrings are to be read."""
+"""A Sphinx extension that reads the docstrings of the course."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from sphinx.application import Sphinx
 
 PACKAGE = "fedlab_support"
 ITEM = re.compile(r"([a-z_]\w*(?:, \w+)*): +(\S.*)")
-ROLE = re.compile(r":(class|func|meth):`(?=\w)")
 NEW_SENTENCE = re.compile(r"[A-Z]")
 
 
@@ -24,38 +23,38 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def _describe(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list):
-    """Bring a docstring into the form that Sphinx reads; changed in place."""
-    lines[:] = [_plain_bars(ROLE.sub(r":\1:`.", line)) for line in listed(lines)]
+    """Turn a docstring into reStructuredText, in place."""
+    lines[:] = [_plain_bars(line) for line in listed(lines)]
 
 
 def _plain_bars(line: str) -> str:
-    """Bars are norms and sizes with us, substitutions with Sphinx."""
+    """Escape bars, which are norms and sizes here and substitutions in Sphinx."""
     parts = line.split("``")
     parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
     return "``".join(parts)
 
 
 def _skip(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any):
-    """Leave out what a class has from another package."""
+    """Skip members that a class inherits from another package."""
     home = getattr(obj, "__module__", None) or PACKAGE
     return True if not home.startswith(PACKAGE) else None
 
 
 def _undescribed(app: Sphinx, env: Any, node: Any, shown: nodes.Node):
-    """Show a name that exists but is described nowhere here, without a link.
+    """Show a name without a link if it exists but has no page.
 
-    A name in a docstring that does not exist stays an error; Python and ruff look after
-    those in annotations.
+    A name in a docstring that does not exist remains an error; names in annotations are
+    checked by Python and ruff.
     """
-    is_said = isinstance(shown, nodes.literal)
+    is_literal = isinstance(shown, nodes.literal)
     name, home = node["reftarget"].lstrip("."), node.get("py:module") or PACKAGE
     parts = home.split(".")
     places = [".".join([*parts[:n], name]) for n in range(len(parts) + 1)]
-    return shown if not is_said or any(map(exists, places)) else None
+    return shown if not is_literal or any(map(exists, places)) else None
 
 
 def exists(dotted: str) -> bool:
-    """Whether Python finds an object under this name."""
+    """Whether Python can import an object of this name."""
     try:
         resolve_name(dotted)
     except (ImportError, AttributeError, ValueError):

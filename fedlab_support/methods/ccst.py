@@ -42,7 +42,7 @@ class CCST(FedAvg):
 
     network: str = "small"  # that transfers styles; or the path of a file
     form: str = setting("fisc", one_of=("fisc", "official"))  # or "official"
-    num_styles: int | None = setting(  # K per picture; None: 1, or 3 officially
+    num_styles: int | None = setting(  # K per image; None: 1, or 3 officially
         None, at_least=1
     )
     strength: float | None = setting(  # of the transfer; None: 0.5, or 1 officially

@@ -46,10 +46,10 @@ class FedMix(FedAvg):
     group_size: int | None = setting(  # most images per mean; None: all of a client
         None, at_least=2
     )
-    smallest_group: int = setting(  # pictures per mean, at least; more hide more
+    smallest_group: int = setting(  # fewest images per mean; larger groups reveal less
         2, at_least=2, hint="the mean of one image is that image"
     )
-    naive: bool = False  # True: mix pictures, without the expansion
+    naive: bool = False  # True: mix images, without the expansion
 
     stackable: ClassVar[bool] = False
 
@@ -94,8 +94,8 @@ class FedMix(FedAvg):
         is_off = ((labels.sum(1) - 1).abs() > 1e-3).any() or (labels < 0).any()
         if len(pictures) != len(labels) or is_off:
             raise ValueError(
-                "each mean picture needs a label of shares ≥ 0 that sum to 1, found "
-                f"{len(pictures)} pictures, {len(labels)} labels, sums {labels.sum(1)}"
+                "each mean image needs a label of shares ≥ 0 that sum to 1, found "
+                f"{len(pictures)} images, {len(labels)} labels, sums {labels.sum(1)}"
             )
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:

@@ -1,4 +1,4 @@
-"""Groups of similar clients, and how much clients and groups count.
+"""Group similar clients, and weight clients by the losses of their groups.
 
 ``method`` stands for FedGR or FedGCR: it has the fields ``num_groups``, ``clustering``,
 ``q``, ``delta``, ``gamma`` and ``rounds_ahead``.
@@ -25,7 +25,7 @@ SMALLEST_LOSS = 1e-10
 """Added to losses whose logarithm is taken."""
 
 STARTS = 10
-"""How often a clustering begins anew; the best is taken."""
+"""Random starts of a clustering, of which the best is used."""
 
 
 def grouped(points: Tensor, num: int, algorithm: str = "gmm") -> Tensor:
@@ -74,23 +74,24 @@ def _means(points: np.ndarray, num: int) -> np.ndarray:
 
 
 def _quietly(model, points: np.ndarray) -> np.ndarray:
-    """Labels, without a warning that nobody can act on: of a late convergence."""
+    """Labels, without warnings about convergence."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model.fit_predict(points)
 
 
 def regrouped(
-    memory: Tensors, said: dict[int, Tensor], num: int, algorithm: str
+    memory: Tensors, latest: dict[int, Tensor], num: int, algorithm: str
 ) -> Tensors:
-    """All clients' groups after some have said anew what they are like.
+    """Group all clients again after some have uploaded new representations.
 
-    ``memory``: what this function gave last time, or nothing; ``said``: (D,) by client.
-    Returns ``clients`` (K,), rising, their ``representations`` (K, D), and ``groups``
+    memory:  what this function returned last time, or empty.
+    latest:  new representations (D,) by client.
+    Returns ``clients`` (K,), sorted, their ``representations`` (K, D), and ``groups``
     (K,).
     """
     known = (memory["clients"].tolist(), memory["representations"]) if memory else ()
-    last = dict(zip(*known, strict=True)) | said
+    last = dict(zip(*known, strict=True)) | latest
     points = torch.stack([last[client] for client in sorted(last)])
     groups = grouped(points, num, algorithm)
     clients = torch.tensor(sorted(last))
@@ -98,7 +99,7 @@ def regrouped(
 
 
 def groups_of(memory: Tensors, clients: Sequence[int]) -> Tensor:
-    """The groups, (k,), of some clients that ``regrouped`` knows."""
+    """The groups, (k,), of some clients, from what ``regrouped`` returned."""
     return memory["groups"][
         torch.searchsorted(memory["clients"], torch.tensor(clients))
     ]

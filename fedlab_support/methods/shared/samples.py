@@ -13,40 +13,40 @@ from ...core.messages import Tensors
 
 
 def gather(
-    introductions: dict[int, Tensors],
+    uploads: dict[int, Tensors],
     entries: str,
     groups: str | None = None,
     beside: tuple[str, ...] = (),
 ) -> Tensors:
     """Pool the set-up uploads of all clients.
 
-    introductions: set-up uploads by client.
-    entries:       name of the tensors to pool, (n_k, …) each.
-    groups:        name of the group of each entry, int64 (n_k,); without it, each
-                   client is a group.
-    beside:        names of tensors that belong to each entry, (n_k, …) each.
+    uploads: set-up uploads by client.
+    entries: name of the tensors to pool, (n_k, …) each.
+    groups:  name of the group of each entry, int64 (n_k,); without it, each client is a
+             group.
+    beside:  names of tensors that belong to each entry, (n_k, …) each.
 
     All other tensors describe the entries and must be equal for all clients. Returns
     ``entries`` (N, …), ``owner`` and ``group`` (N,), and the tensors of ``beside``.
     Raises ValueError if entries differ in shape or description.
     """
-    said, rows = list(introductions.values()), (entries, *beside)
-    for name in sorted(said[0].keys() - {groups}):
+    each, rows = list(uploads.values()), (entries, *beside)
+    for name in sorted(each[0].keys() - {groups}):
         if name in rows:
-            kinds = {tuple(each[name].shape[1:]) for each in said}
+            kinds = {tuple(upload[name].shape[1:]) for upload in each}
         else:
-            kinds = {tuple(each[name].tolist()) for each in said}
+            kinds = {tuple(upload[name].tolist()) for upload in each}
         if len(kinds) > 1:
             raise ValueError(
                 f"the entries of a bank must be of one {name}, found {sorted(kinds)}; "
                 "load the data with size="
             )
-    sizes = torch.tensor([len(each[entries]) for each in said])
-    owner = torch.tensor(list(introductions)).repeat_interleave(sizes)
+    sizes = torch.tensor([len(upload[entries]) for upload in each])
+    owner = torch.tensor(list(uploads)).repeat_interleave(sizes)
     group = owner
-    if groups in said[0]:
-        group = torch.cat([each[groups] for each in said]).to(owner)
-    bank = {name: torch.cat([each[name] for each in said]) for name in rows}
+    if groups in each[0]:
+        group = torch.cat([upload[groups] for upload in each]).to(owner)
+    bank = {name: torch.cat([upload[name] for upload in each]) for name in rows}
     return {"entries": bank.pop(entries), **bank, "owner": owner, "group": group}
 
 
@@ -59,14 +59,14 @@ def others(bank: Tensors, client_id: int) -> Tensors:
     theirs = (bank["owner"] != client_id).nonzero()[:, 0]
     if not len(theirs):
         raise ValueError(
-            "a bank needs entries of at least two clients, found one; deal the data to "
-            "more"
+            "a bank needs entries of at least two clients, found one; split the data "
+            "among more"
         )
     group = bank["group"][theirs]
     sizes = group.bincount(minlength=int(bank["group"].max()) + 2)
     order = theirs[group.argsort(stable=True)]
-    said = bank.keys() - {"owner", "group"}
-    rows = {name: bank[name][order.to(bank[name].device)] for name in sorted(said)}
+    names = sorted(bank.keys() - {"owner", "group"})
+    rows = {name: bank[name][order.to(bank[name].device)] for name in names}
     return {**rows, "sizes": sizes}
 
 
