@@ -26,7 +26,7 @@ from fedlab_support.core.history import replacing
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _NOTE = "<p><em>Open the notebook to move the controls; here they show:</em></p>"
-_KNOWN_AS = {  # what the converter does not know, in commands that it knows
+_KNOWN_AS = {  # commands that the converter lacks, in terms of others
     r"\operatorname*": r"\mathrm",
     r"\operatorname": r"\mathrm",
     r"\arg": r"\mathrm{arg}\,",
@@ -43,7 +43,7 @@ _TEMPLATE = """{% extends 'lab/index.html.j2' %}
 def export_html(notebook: Path, page: Path, links_from: Path) -> None:
     """Write an executed notebook as one self-contained HTML page.
 
-    links_from:  the folder that relative picture links in the text start from.
+    links_from:  the folder that relative links to images start from.
     Raises ValueError for a formula that cannot be read; the message shows it.
     """
     content = without_widgets(nbformat.read(notebook, as_version=4))
@@ -56,7 +56,7 @@ def export_html(notebook: Path, page: Path, links_from: Path) -> None:
 
 
 class _PageExporter(HTMLExporter):
-    """Jupyter's exporter with formulas and pictures inside the page."""
+    """Jupyter's exporter with formulas and images inside the page."""
 
     @pass_context
     def markdown2html(self, context: Any, source: str) -> str:
@@ -66,7 +66,7 @@ class _PageExporter(HTMLExporter):
 
 
 class _PageRenderer(IPythonRenderer):
-    """Markdown with MathML formulas and embedded pictures."""
+    """Markdown with MathML formulas and embedded images."""
 
     def __init__(self, folder: Path):
         super().__init__(escape=False)
@@ -118,7 +118,7 @@ def _unreadable(formula: str, reason: str) -> ValueError:
 
 
 def without_widgets(content: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Replace every widget by a note and the pictures that its saved state holds."""
+    """Replace every widget by a note and the images in its saved state."""
     saved = content.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
     for cell in content.cells:
         for output in cell.get("outputs", []):
@@ -160,7 +160,7 @@ def _stills(model: str, saved: dict[str, Any]) -> Iterator[str]:
 
 
 def _picture(kind: str, data: str) -> str:
-    """An embedded picture; ``data`` is in base 64."""
+    """An embedded image; ``data`` is in base 64."""
     return (
         f'<img alt="widget" style="max-width:100%" src="{_data_address(kind, data)}">'
     )

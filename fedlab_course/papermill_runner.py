@@ -132,7 +132,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def read_yaml(text: str, where: str) -> Any:
-    """The value of a YAML text; ValueError, which says where, if it is none."""
+    """The value of a YAML text; raises ValueError with ``where`` if it is invalid."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

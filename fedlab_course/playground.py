@@ -52,7 +52,7 @@ _load = lru_cache(maxsize=2)(load)
 
 @dataclass(frozen=True)
 class Setting(Settings):
-    """What the playground's controls say, checked.
+    """The checked values of the playground's controls.
 
     Raises ValueError for a value out of its range.
     """
@@ -118,7 +118,7 @@ SKEWS: dict[str, Callable[[Setting, DomainData, np.random.Generator], Parts]] = 
     "by owner": lambda s, data, rng: _some(by_owner(data), s, rng),
     "by domain": _by_domain,
 }
-"""How clients come to differ: a name, and who holds what."""
+"""Partitions: a name, and how samples are split among clients."""
 
 
 @lru_cache(maxsize=1)
@@ -144,7 +144,7 @@ def offered() -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """How far a run has come: what the picture and the table need to know of it."""
+    """Progress of a run, as the figure and the table show it."""
 
     setting: Setting
     progress: Progress
@@ -195,7 +195,7 @@ class Playground(LiveTraining):
     """A federation with controls; made by `playground`.
 
     Settings are read when Start is pressed. After Stop, Start goes on if they are as
-    they were; with others a new run begins, and the one before stays in the picture.
+    they were; with others a new run begins, and the previous one stays in the figure.
     """
 
     def __init__(self, rounds: int = ROUNDS) -> None:

@@ -49,7 +49,7 @@ PACKAGES = (Path(fedlab_support.__file__).parent, COURSE)
 
 
 def find_chapters(wanted: Sequence[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
-    """The chapters in ``folder`` in reading order, or those whose names are wanted.
+    """The chapters in ``folder`` in reading order, or only those that are asked for.
 
     wanted:  names or their beginnings: ``01``, ``01_fedavg``; none means all.
     Raises ValueError when there is no chapter, or none with a wanted name.
@@ -75,7 +75,7 @@ def profile(name: str, chapter: str, folder: Path = NOTEBOOKS) -> Parameters:
     """The parameters of one chapter in ``<folder>/profiles/<name>.yaml``.
 
     Raises ValueError for an unknown profile and for a chapter without a section: a
-    forgotten section would run the chapter at a size nobody chose.
+    forgotten section would silently run the chapter at its default size.
     """
     file = folder / "profiles" / f"{name}.yaml"
     if not file.exists():
@@ -137,7 +137,7 @@ def is_current(notebook: Path, params: Parameters, build: Path = BUILD) -> bool:
 
 
 def _with_figures_dir(notebook: Path, params: Parameters, build: Path) -> Parameters:
-    """Point a chapter that exports figures at ``build``, unless told otherwise."""
+    """Parameters with a folder for figures in ``build``, if none is given."""
     figures = build / "figures" / notebook.stem
     return own_folders(notebook, notebook.parent, figures_dir=figures) | params
 

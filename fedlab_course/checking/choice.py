@@ -18,7 +18,7 @@ def choice(
     wrong: Mapping[str, str],
     praise: str,
 ) -> Exercise:
-    """An exercise whose answer names just the right letters.
+    """Make an exercise whose answer is the exact set of right letters.
 
     Letters may come in any form: {"a", "d"}, ["A", "d"], "ad", "a, d".
     what:  the thing that has a letter, in one word.

@@ -16,7 +16,7 @@ from types import FrameType
 
 THREAD_NAME = "answer"
 ATTEMPTS = 10
-"""How often a thread is told to stop; code that catches everything needs several."""
+"""Attempts to stop a thread; code that catches every exception needs several."""
 
 
 class Stopped(SystemExit):

@@ -1,4 +1,4 @@
-"""Features seen from outside: who lies where, and how a histogram sorts values."""
+"""Features in two dimensions, and soft histograms of their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two ideas about how pictures look: swapped frequencies, and features as densities."""
+"""Images with swapped frequencies, and features as densities."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from fedlab_support.plots.style import (
     style,
 )
 
-FAINTEST = 0.02  # the least range of a difference: rounding must not look like change
+FAINTEST = 0.02  # smallest range of a difference, so that rounding stays invisible
 PICTURES = ("own", "foreign", "restyled")
 COLOUR_ENDS = ("_red", "_green", "_blue")
-UNIT_SLACK = 8.0  # how far restyled pictures may leave [0, 1] and still be believed
+UNIT_SLACK = 8.0  # how far restyled images may leave [0, 1] before units look wrong
 
 
 def restyle_picture(
@@ -34,7 +34,7 @@ def restyle_picture(
     half_width: int,
     title: str = "",
 ) -> Picture:
-    """Show how another client's low frequencies change the look of a picture.
+    """Show how another client's low frequencies change an image.
 
     own, foreign: (H, W) or (H, W, 3), uint8 or float in [0, 1].
     restyled: own with foreign amplitudes, float, in the same unit but free to leave
@@ -43,7 +43,7 @@ def restyle_picture(
     Returns own, foreign, log(1 + amplitude of own) with the window, restyled, and
     restyled - own, the last as mean over channels; the data hold one row per pixel,
     colours as 0…255, to a hundredth.
-    Raises ValueError for other shapes or units, or a window wider than the picture.
+    Raises ValueError for other shapes or units, or a window wider than the image.
     """
     given = {"own": own, "foreign": foreign, "restyled": restyled}
     own, foreign, restyled = (_pixels(name, array) for name, array in given.items())
@@ -61,7 +61,7 @@ def restyle_picture(
 def draw_restyled(table: pd.DataFrame, half_width: int, title: str = "") -> Picture:
     """Draw `restyle_picture` from a row per pixel.
 
-    table: columns row, column, own, foreign, restyled in 0…255; of coloured pictures
+    table: columns row, column, own, foreign, restyled in 0…255; of coloured images
            own_red, own_green, own_blue and so on.
     """
     own, foreign, restyled = (_picture(table, name) for name in PICTURES)
@@ -76,7 +76,7 @@ def draw_restyled(table: pd.DataFrame, half_width: int, title: str = "") -> Pict
     with style():
         figure = new_picture((DOUBLE[0], 1.95 if title else 1.7), title)
         axes = figure.subplots(1, 5)
-        _show(axes[0], own, "own picture", grey)
+        _show(axes[0], own, "own image", grey)
         _show(axes[1], foreign, "another client's", grey)
         within = f"log amplitude of own,\nwindow {side} × {side}"
         _show(axes[2], amplitude, within, {"cmap": "viridis"})
@@ -122,7 +122,7 @@ def _common_shape(*pictures: np.ndarray) -> tuple[int, int]:
 
 
 def _table(pictures: dict[str, np.ndarray]) -> pd.DataFrame:
-    """One row per pixel, one column per picture and colour."""
+    """One row per pixel, one column per image and colour."""
     row, column = np.indices(pictures["own"].shape[:2])
     columns = {"row": row.ravel(), "column": column.ravel()}
     for name, picture in pictures.items():
@@ -133,7 +133,7 @@ def _table(pictures: dict[str, np.ndarray]) -> pd.DataFrame:
 
 
 def _picture(table: pd.DataFrame, name: str) -> np.ndarray:
-    """A picture of the table, (H, W, 1 or 3), in the unit of [0, 1]."""
+    """An image of the table, (H, W, 1 or 3), in [0, 1]."""
     shape = (table["row"].max() + 1, table["column"].max() + 1, -1)
     names = [name] if name in table else [name + end for end in COLOUR_ENDS]
     return table[names].to_numpy().reshape(shape) / 255
@@ -142,7 +142,7 @@ def _picture(table: pd.DataFrame, name: str) -> np.ndarray:
 def _show(axis: Axes, pixels: np.ndarray, caption: str, look: dict) -> None:
     axis.imshow(pixels.squeeze(), interpolation="nearest", **look)
     axis.axis("off")
-    axis.set_anchor("N")  # spare room goes below, where the captions are
+    axis.set_anchor("N")  # captions are below
     for line, text in enumerate(caption.split("\n")):  # so that first lines agree
         down = (0, -12 - 11.5 * line)
         below = axis.annotate(text, (0.5, 0), down, "axes fraction", "offset points")
@@ -162,7 +162,7 @@ def _window(axis: Axes, half_width: int) -> None:
 def gaussian_picture(
     mu: float, sigma: float, m: float, tau: float, title: str = ""
 ) -> Picture:
-    """Draw one coordinate of a feature: of one picture, and of its class.
+    """Draw one coordinate of a feature: of one image, and of its class.
 
     mu, sigma: mean and standard deviation of the posterior p(z | x), in blue.
     m, tau:    those of the class reference r(z | y), in grey.

@@ -29,7 +29,7 @@ NAME_ROOM = int(NAME_INCHES / CHARACTER_INCHES)
 def method_map(
     table: pd.DataFrame, title: str = "", width: float = SLIDE[0]
 ) -> Picture:
-    """Draw methods × hooks; a filled field says that the method overrides the hook.
+    """Draw methods × hooks; a filled field marks a hook that the method overrides.
 
     table: index = methods, columns = hooks in the order of a round. A cell is False or
            "" (as in FedAvg), True, or a few words on what changes. With two levels of

@@ -1,4 +1,4 @@
-"""Who takes part, and whom the model serves: clients in order, from most to least."""
+"""Participation and accuracy of clients, sorted from most to least."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_PANELS = 6
 PERCENT = "percent_of_rounds"
 SIGNS = "●■▲◆▼"  # as MARKERS, for texts
 BARE = {"linewidth": 0, "edgecolor": "white"}  # hatches take the edge's colour
-GROUPS = (  # looks of up to three groups of clients
+GROUPS = (  # styles of up to three groups of clients
     {"facecolor": COLOURS["ours"]},
     {"facecolor": COLOURS["other 1"], "hatch": "////"},
     {"facecolor": COLOURS["other 2"], "hatch": "...."},
@@ -207,7 +207,7 @@ def accuracy_by_client(
         axis = figure.subplots()
         for place, (name, marker) in enumerate(zip(names, MARKERS, strict=False)):
             line = lines[lines[by] == name]
-            every = (0.04 * place, 0.2)  # of the picture: marks of lines alternate
+            every = (0.04 * place, 0.2)  # of the figure: marks of lines alternate
             look = {"marker": marker, "markevery": every, "color": colours[name]}
             look["label"] = f"{SIGNS[place]} {name}"  # ends may well coincide
             axis.plot(line["percent_of_clients"], line["mean"], **look)

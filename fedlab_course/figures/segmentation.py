@@ -1,4 +1,4 @@
-"""Slices with outlines, drawn by hand and found, and how well the two agree."""
+"""Slices with true and predicted outlines, and how well the two agree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fedlab_support.plots.style import (
 
 TRUE = {"colors": COLOURS["other 1"], "linewidths": 1.1}
 FOUND = {"colors": "#8FD3FF", "linewidths": 1.1, "linestyles": "--"}
-"""Our blue is too dark on a dark picture; a predicted outline is also dashed."""
+"""The house's blue is too dark on a dark image; a predicted outline is also dashed."""
 
 BINS = np.linspace(0, 255, 33)
 
@@ -62,7 +62,7 @@ def outline_sheet(
     if any(np.shape(mask) != shape for mask in masks):
         found_shapes = ", ".join(str(np.shape(mask)) for mask in masks)
         raise ValueError(
-            f"expected masks of the pictures' shape {shape}, found {found_shapes}; "
+            f"expected masks of the images' shape {shape}, found {found_shapes}; "
             "logits (N, 2, H, W) become a mask by argmax(1)"
         )
     if notes is not None and len(notes) != len(images):

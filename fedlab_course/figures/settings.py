@@ -23,7 +23,7 @@ from fedlab_support.plots.style import (
 )
 
 NARROWEST = 6.0
-"""Least range of an axis in per cent, so that luck does not look like a finding."""
+"""Least range of an axis in per cent, so that noise does not look like an effect."""
 
 OURS = ("FedFA", "FedFA+", "FISC", "FedGCR")
 ROLES = {"FedAvg": "baseline"} | dict.fromkeys(OURS, "ours")

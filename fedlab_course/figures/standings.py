@@ -1,4 +1,4 @@
-"""The leaderboard in pictures: ranks with intervals, papers' orders beside ours."""
+"""Figures of the leaderboard: ranks with intervals, and papers' orders next to ours."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The federations of the leaderboard: who holds what, and which domain nobody has.
+"""The federations of the leaderboard: partitions and held-out domains.
 
-Every maker takes the domain that is held out ("" for none) and the share that clients
-keep back, and deals the same samples every time. The chapters deal the same way, so
-their runs and those of the leaderboard are the same runs.
+Every function takes the domain that is held out ("" for none) and the validation share,
+and always returns the same federation. The chapters split data the same way, so they
+share their runs with the leaderboard.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def mixtures(
 
 
 def owners(dataset: str, held_out: str, val: float) -> Federation:
-    """One client per writer, who keeps at least a fifth back to be measured on."""
+    """One client per writer; at least a fifth of its samples is held out."""
     return _without(load(dataset), by_owner, held_out, max(val, 0.2))
 
 

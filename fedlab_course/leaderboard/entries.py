@@ -27,7 +27,7 @@ AUGMENTATIONS = {
     "MoEx": augment.MoEx(p=0.25, label_share=0.5),
     "DAC-SC": augment.DACSC(),
 }
-"""What clients may do to their own pictures, as in ``FedAvg + mixup``."""
+"""Augmentations of clients' images, as in ``FedAvg + mixup``."""
 
 
 def entries(

@@ -20,7 +20,7 @@ from . import dealing
 
 @dataclass(frozen=True)
 class Own:
-    """What one method has for itself in a protocol: settings, network, training."""
+    """Settings, network and training that one method has in a protocol."""
 
     fields: Mapping[str, object] = field(default_factory=dict)
     network: Callable | None = None
@@ -58,7 +58,7 @@ class Protocol:
     own: Mapping[str, Own] = field(default_factory=dict)
 
     def federation(self, held_out: str = "", val: float = 0.0) -> Federation:
-        """Who holds what; the same object for the same question."""
+        """The federation; equal arguments return the same object."""
         return _dealt(self.deal, self.dataset, held_out, val)
 
 
@@ -70,23 +70,23 @@ def _dealt(deal, dataset: str, held_out: str, val: float) -> Federation:
 CNN = partial(models.small_cnn, norm="batch")
 SMALL = LocalTraining(lr=0.05, batch_size=32)
 ADAM = partial(LocalTraining, optimiser="adam", batch_size=32)
-# in a crowd, where clients rarely return, moments are the mean of those who do
+# with many clients that rarely return, moments are averaged on the server
 CROWD = dict.fromkeys(("FedFA", "FedFA+"), Own({"stats_carry": "average"}))
-# all values of a small grey picture may be mixed
+# small grey images allow a full matrix
 GREY = {"FedRobust": Own({"family": "full"})}
 
 
 # ---- data that is always there ------------------------------------------------------
 def digit_domains() -> Protocol:
     """Chapter 04 on the laptop."""
-    about = "five clients, a look of digits each"
+    about = "five clients, one style of digits each"
     deal = partial(dealing.one_per_domain, size=None, share=200)
     return Protocol(about, "digit_domains", deal, CNN, SMALL, 50, 5)
 
 
 def picture_styles() -> Protocol:
     """Chapter 05 on the laptop."""
-    about = "five of twenty mixtures of looks; a look that nobody has"
+    about = "five of twenty mixtures of styles; one style is held out"
     deal = partial(dealing.mixtures, size=None, clients=20)
     work = (models.small_cnn, ADAM(lr=0.002, epochs=2), 20, 2, 5)
     look = {"held_out": ("sketch",), "weighting": None}
@@ -94,7 +94,7 @@ def picture_styles() -> Protocol:
 
 
 def digits_skewed() -> Protocol:
-    """Small and quick: few clients who differ in their classes."""
+    """Small and quick: few clients that differ in their classes."""
     about = "five of twenty clients, classes by Dirichlet(0.3)"
     deal = partial(dealing.skewed_classes, clients=20)
     training = LocalTraining(lr=0.05, batch_size=16, epochs=2)
@@ -102,7 +102,7 @@ def digits_skewed() -> Protocol:
 
 
 def characters() -> Protocol:
-    """Many small clients, who differ by hand."""
+    """Many small clients that differ in handwriting."""
     about = "ten of a hundred writers, of few characters each"
     training = LocalTraining(lr=0.1, batch_size=16, epochs=2)
     work = (CNN, training, 40, 4, 10)
@@ -113,13 +113,13 @@ def digit_types() -> Protocol:
     """Chapter 06 on the laptop."""
     order = ("scanned", "lowres", "drawn", "blended", "street")
     deal = partial(dealing.types, size=None, order=order, pictures=500)
-    about = "common and rare looks of digits; prompts on a frozen transformer"
+    about = "common and rare styles of digits; prompts on a frozen transformer"
     return _prompted(about, "digit_domains", deal, models.tiny_vit, sgd=0.1)
 
 
 def camera_sites() -> Protocol:
     """Chapter 05's many domains."""
-    about = "ten of forty mixtures of cameras; cameras that nobody has"
+    about = "ten of forty mixtures of cameras; some cameras are held out"
     deal = partial(dealing.mixtures, size=None, clients=40)
     work = (models.small_cnn, ADAM(lr=0.002, epochs=2), 20, 5, 10)
     look = {"held_out": (dealing.UNSEEN,), "weighting": None, "own": CROWD}
@@ -170,8 +170,8 @@ def femnist() -> Protocol:
 
 
 def pacs() -> Protocol:
-    """Chapter 05's comparison on real pictures."""
-    about = "twenty of a hundred mixtures of looks; a look that nobody has"
+    """Chapter 05's comparison on real images."""
+    about = "twenty of a hundred mixtures of styles; one style is held out"
     style = {"network": "style_cd16x_relu1to4.fp16.safetensors"}
     network = partial(models.mobilenet, weights="mobilenetv2_100.fp16.safetensors")
     deal = partial(dealing.mixtures, size=96, clients=100)
@@ -182,15 +182,15 @@ def pacs() -> Protocol:
 
 
 def pacs_types() -> Protocol:
-    """Chapter 06's comparison on real pictures."""
+    """Chapter 06's comparison on real images."""
     order = ("photo", "art_painting", "cartoon", "sketch")
     deal = partial(dealing.types, size=64, order=order, pictures=1200)
-    about = "common and rare looks; prompts on a frozen transformer"
+    about = "common and rare styles; prompts on a frozen transformer"
     return _prompted(about, "pacs", deal, models.deit_tiny, sgd=0.02, seeds=(0,))
 
 
 def digits5_types() -> Protocol:
-    """Chapter 06's second comparison on real pictures."""
+    """Chapter 06's second comparison on real images."""
     order = ("mnist", "usps", "mnistm")
     deal = partial(dealing.types, size=64, order=order, pictures=1200)
     about = "common and rare sets of digits; prompts on a frozen transformer"
@@ -198,7 +198,7 @@ def digits5_types() -> Protocol:
 
 
 def _prompted(about, dataset, deal, network, sgd, seeds=(0, 1, 2)) -> Protocol:
-    """FedGCR's comparison: one frozen backbone and four prompts for everybody.
+    """FedGCR's comparison: one frozen backbone and four prompts for all methods.
 
     ``sgd``: the learning rate of q-FFL, which steps without AdamW.
     """
@@ -239,13 +239,13 @@ MAKERS: dict[str, Callable[[], Protocol]] = {
 
 @lru_cache
 def protocol(name: str) -> Protocol:
-    """The protocol of that name; ValueError names the known ones."""
+    """The protocol of that name; ValueError lists the known ones."""
     if name not in MAKERS:
         raise ValueError(f"expected a protocol out of {list(MAKERS)}, found {name!r}")
     return MAKERS[name]()
 
 
 def at_hand() -> list[str]:
-    """The protocols whose data are there, in this package or on disk."""
+    """The protocols whose data are available, in this package or on disk."""
     here = available()["here"]
     return [name for name in MAKERS if here[protocol(name).dataset] != "no"]

@@ -26,13 +26,13 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note what a tag is called, leads to and loads."""
-        said = {name: value or "" for name, value in attrs}
-        self.names |= {said[key] for key in ("id", "name") if key in said}
-        if "src" in said:
-            self.loads.append(said["src"])
-        if "href" in said:
-            is_load = LOADING_LINKS.intersection(said.get("rel", "").split())
-            (self.loads if is_load else self.links).append(said["href"])
+        given = {name: value or "" for name, value in attrs}
+        self.names |= {given[key] for key in ("id", "name") if key in given}
+        if "src" in given:
+            self.loads.append(given["src"])
+        if "href" in given:
+            is_load = LOADING_LINKS.intersection(given.get("rel", "").split())
+            (self.loads if is_load else self.links).append(given["href"])
 
 
 def findings(site: Path) -> list[str]:

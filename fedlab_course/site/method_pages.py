@@ -38,7 +38,7 @@ def method_map(methods: dict[str, type[FedAvg]]) -> str:
 
 
 def method_page(label: str, kind: type[FedAvg]) -> str:
-    """A page in Markdown: what the class says, its settings, the hooks it changes."""
+    """A page in Markdown: its docstring, its settings, the hooks that it overrides."""
     where = f"{kind.__module__}.{kind.__qualname__}"
     hooks = HOOKS if kind is FedAvg else changed_hooks(kind)
     members = "\n".join(f"   .. automethod:: {where}.{hook}" for hook in hooks)
@@ -68,13 +68,13 @@ def field_comments(kind: type) -> dict[str, str]:
     for owner in reversed(kind.__mro__[:-1]):
         source = inspect.getsource(owner)
         tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-        said = {t.start[0]: t.string for t in tokens if t.type == tokenize.COMMENT}
+        comments = {t.start[0]: t.string for t in tokens if t.type == tokenize.COMMENT}
         for node in ast.parse(source).body[0].body:
             if not isinstance(node, ast.AnnAssign):
                 continue
             for line in range(node.lineno, node.end_lineno + 1):
-                if line in said:
-                    found[node.target.id] = said[line].lstrip("# ")
+                if line in comments:
+                    found[node.target.id] = comments[line].lstrip("# ")
                     break
     return found
 

@@ -40,7 +40,7 @@ def gather(executed: Path, out: Path) -> None:
 
 
 def _write_chapter(chapter: Path, executed: Path, out: Path) -> None:
-    """A chapter as students see it: its outputs, no solutions, widgets as pictures."""
+    """Write a chapter for students: no solutions, widgets as images."""
     if not executed.exists():
         raise FileNotFoundError(
             f"expected the executed chapter {executed}, found none; "

@@ -18,7 +18,7 @@ def psnr(found: Tensor, true: Tensor) -> Tensor:
     """
     if found.shape != true.shape:
         raise ValueError(
-            "expected as many rebuilt pictures as true ones, of one shape, found "
+            "expected as many rebuilt images as true ones, of one shape, found "
             f"{tuple(found.shape)} and {tuple(true.shape)}"
         )
     # 10 log10(1 / MSE)
@@ -75,13 +75,13 @@ def class_score(probabilities: Tensor) -> float:
 def retrieval_rate(found: Tensor, true: Tensor) -> float:
     """Share of rows of ``found`` (N, …) whose nearest row of ``true`` is their own.
 
-    Row i of both belongs to picture i. Guessing gives 1/N, and so does one and the same
+    Row i of both belongs to image i. Guessing gives 1/N, and so does one and the same
     answer for all; of rows that are equally near, the first counts.
     """
     found, true = found.double().flatten(1), true.double().flatten(1)
     if found.shape != true.shape or not len(found):
         raise ValueError(
-            "expected a row of the same length for each picture, found "
+            "expected a row of the same length for each image, found "
             f"{tuple(found.shape)} and {tuple(true.shape)}"
         )
     nearest = torch.cdist(found, true).argmin(1)

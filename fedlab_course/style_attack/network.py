@@ -104,7 +104,7 @@ class StyleInverter(nn.Module):
         return [*found, x][-2:]
 
     def forward(self, colours: Tensor) -> Tensor:
-        """Colours rebuilt from nothing but the style of each picture."""
+        """Reconstruct colours from the style of each image alone."""
         return self.rebuild(self.styles(colours))
 
 
