@@ -26,10 +26,10 @@ class FedFA(FedAvg):
     from round to round. ``p=0`` or ``stages=()`` gives FedAvg; the latter uploads
     nothing extra.
 
-    The released code computes one variance over all clients *and channels*
-    (``server_variance="scalar"``), so that gamma is 1 everywhere, and averages the
-    moments (``stats_carry="average"``, also useful for clients that rarely return);
-    Algorithm 1 has "reset". We follow the paper's text.
+    The released code computes one variance over all clients *and channels*, with n - 1
+    in the denominator (``server_variance="scalar"``), so that gamma is 1 everywhere. It
+    averages the moments (``stats_carry="average"``, also useful for clients that rarely
+    return); Algorithm 1 has "reset". We follow the paper's text.
 
     Source: Zhou, Konukoglu, ICLR 2023; code at 57e9582.
     """
@@ -111,11 +111,13 @@ class FedFA(FedAvg):
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """Average weights, and share V, the variance of the moments over clients."""
         server, shared = super().aggregate(server, messages), {}
-        over = 0 if self.server_variance == "channel" else (0, 2)
+        is_scalar = self.server_variance == "scalar"
+        over = (0, 2) if is_scalar else 0
         for name in (n for n in messages[0].upload if n.endswith(".moments")):
             moments = torch.stack([m.upload[name] for m in messages])
             # V = 1/m sum_k (x_k - mean)²
-            v = moments.var(over, correction=0, keepdim=True)[0].expand_as(moments[0])
+            v = moments.var(over, correction=int(is_scalar), keepdim=True)[0]
+            v = v.expand_as(moments[0])
             shared[name.replace(".moments", ".variances")] = v.contiguous()
             if self.stats_carry == "average":
                 shared[name] = moments.mean(0)

@@ -51,6 +51,14 @@ class FedGCR(ReceivedLoss, FedAvg):
     client's GC-Net has been trained by then, and groups depend on the clients' training
     as much as on their images: ``group_early``.
 
+    The released code further differs as follows; we follow the paper. It has no
+    temperature in the second loss. It scales both losses by 0.1, and the first by a
+    factor that rises from 0.5 to 1 over the run. A client's representation is the mean
+    over three batches. Losses are those of the previous round's average, quantised to
+    100 / floor(100 / L) and 1 in round 1, and a group's loss weights its clients by
+    data. h is tiled over the batch so that prompts receive the h of other images, and
+    round 1 adds the loss of the prompts without h.
+
     Source: Cheng et al., AAAI 2024; code at celinezheng/fedgcr c59d480.
     """
 

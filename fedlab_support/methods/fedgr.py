@@ -37,8 +37,10 @@ class FedGR(ReceivedLoss, FedAvg):
     features, by which the server groups clients. A client that does not take part is
     represented by its last upload. With ``reweight=False`` or ``q=-1`` it is VPT.
 
-    We follow the paper; the weights are divided by their sum, as in the code. Losses
-    are measured in round 1, too.
+    We follow the paper; the weights are divided by their sum, as in the code. The code
+    differs in three more points: losses are those of the previous round's average,
+    quantised to 100 / floor(100 / L) and 1 in round 1; a group's loss weights its
+    clients by data; a client's representation is the mean over three batches.
 
     Source: Cheng et al., AAAI 2024, section "Group reweighting".
     """

@@ -39,7 +39,8 @@ class FISC(FedAvg):
     follow the code; a client's deviations follow the paper (set ``with_spread=True``
     for the code's). The code passes normalised images to a network trained on colours
     in 0…1 and its output straight to the classifier; here images are converted to
-    colours before the transfer and normalised again after it.
+    colours before the transfer and normalised again after it. Copies are stored as
+    uint8, rounded to 256 shades; the code keeps floats.
 
     Ablations: ``without="contrast"`` replaces the contrast by the cross-entropy of the
     copies. ``without="transfer"`` makes copies by mirroring and shifting; styles are

@@ -213,7 +213,7 @@ def test_variances_are_per_channel_or_one_for_all():
     assert v["a.variances"].tolist() == [[1, 0, 0], [0, 1, 0]]
     (both,) = FedFA(server_variance="scalar").aggregate(server, said).shared.values()
     expected = torch.tensor([[0.0, 0, 5, 2, 0, 5], [1, 1, 1, 1, 3, 1]])
-    expected = expected.var(1, correction=0, keepdim=True).expand(2, 3)
+    expected = expected.var(1, correction=1, keepdim=True).expand(2, 3)
     torch.testing.assert_close(both, expected)
     torch.testing.assert_close(modulation(both), torch.ones(2, 3))
     averaged = FedFA(stats_carry="average").aggregate(server, said).shared
