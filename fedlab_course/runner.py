@@ -156,7 +156,7 @@ def fingerprint(
     parts = [cells, declared_figures(notebook), params, *folders]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     for package in packages:
-        shipped = (package.rglob(f"*.{end}") for end in ("py", "safetensors", "csv"))
+        shipped = (package.rglob(f"*.{end}") for end in ("py", "npz", "safetensors", "csv"))
         for file in sorted(chain(*shipped)):
             digest.update(file.relative_to(package.parent).as_posix().encode())
             digest.update(file.read_bytes())

@@ -117,7 +117,7 @@ def test_a_picture_is_retrieved_when_its_own_is_the_nearest(rng):
     assert retrieval_rate(near.roll(1, 0), true) == 0
     one_for_all = true.mean(0, keepdim=True).expand_as(true)
     assert retrieval_rate(one_for_all, true) == pytest.approx(1 / 40)
-    with pytest.raises(ValueError, match="each picture"):
+    with pytest.raises(ValueError, match="each image"):
         retrieval_rate(true[1:], true)
 
 

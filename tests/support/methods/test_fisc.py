@@ -29,7 +29,7 @@ from tests.runs import (
     with_a_single_picture,
 )
 from tests.styler import CHANNELS, TinyStyles
-from tests.support.methods.test_reference import case
+from tests.support.methods.test_reference import case, vectors
 from tests.tiny import tiny_masks
 
 pytestmark = pytest.mark.usefixtures("one_thread", "tiny_styles")
@@ -55,8 +55,11 @@ def test_the_terms_are_those_of_the_official_code(name):
     assert found.item() == pytest.approx(weight * v["triplet"].item(), abs=1e-6)
     size = (v["emb"].square() + v["emb_styled"].square()).mean()
     assert size.item() == pytest.approx(v["reg_code_mean"].item(), rel=1e-5)
-    total = F.cross_entropy(v["logits"], v["labels"]) + found + 0.2 * size
-    assert total.item() == pytest.approx(v["total_pacs"].item(), rel=1e-5)
+    rest = F.cross_entropy(v["logits"], v["labels"]) + found
+    for data in ("pacs", "officehome"):
+        total = rest + float(vectors("fisc_triplet")[f"gamma2_{data}"]) * size
+        assert total.item() == pytest.approx(v[f"total_{data}"].item(), rel=1e-5)
+    assert vectors("fisc_triplet")["gamma2_pacs"] == FISC().size_weight
 
 
 def slow_contrast(z, copies, negative, margin: float) -> float:

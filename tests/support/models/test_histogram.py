@@ -54,8 +54,11 @@ def test_the_divergence_is_that_of_the_code_it_was_taken_from(name):
     (gradient,) = torch.autograd.grad(divergence.mean(), p)
     expected = given["grad_pi_batch_of_channel_mean"]
     torch.testing.assert_close(gradient, expected, **FLOAT64)
-    in_log_l = given["bufr_PSI_logL_units"] * np.log(int(given["L"])) / 2
-    torch.testing.assert_close(divergence.detach(), in_log_l, rtol=1e-6, atol=1e-6)
+    both = given["bufr_KL_batch_given_global_logL_units"]
+    both = both + given["bufr_KL_global_given_batch_logL_units"]
+    for in_log_l in (given["bufr_PSI_logL_units"], both):
+        expected = in_log_l * np.log(int(given["L"])) / 2
+        torch.testing.assert_close(divergence.detach(), expected, rtol=1e-6, atol=1e-6)
 
 
 # ---- histograms ---------------------------------------------------------------------
