@@ -46,6 +46,8 @@ ROOT = COURSE.parent
 NOTEBOOKS, BUILD = ROOT / "notebooks", ROOT / "build"
 PACKAGES = (Path(fedlab_support.__file__).parent, COURSE)
 """What a chapter's results depend on, beside its cells and parameters."""
+SHIPPED = ("py", "npz", "safetensors", "csv")
+"""Endings of a package's files that enter a chapter's fingerprint."""
 
 
 def find_chapters(wanted: Sequence[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
@@ -156,7 +158,7 @@ def fingerprint(
     parts = [cells, declared_figures(notebook), params, *folders]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     for package in packages:
-        shipped = (package.rglob(f"*.{end}") for end in ("py", "npz", "safetensors", "csv"))
+        shipped = (package.rglob(f"*.{end}") for end in SHIPPED)
         for file in sorted(chain(*shipped)):
             digest.update(file.relative_to(package.parent).as_posix().encode())
             digest.update(file.read_bytes())

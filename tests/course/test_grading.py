@@ -10,9 +10,9 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from fedlab_course import grading
-from fedlab_course.checking.answers import needed, statements
 from fedlab_course.editions import student
 from fedlab_course.grading import grade, main
+from fedlab_course.grading.answers import needed, statements
 from fedlab_course.runner import NOTEBOOKS, find_chapters
 
 TOUR = NOTEBOOKS / "00_tour.ipynb"

@@ -10,7 +10,6 @@ import ast
 import json
 import linecache
 import os
-import resource
 import sys
 import types
 from collections.abc import Callable
@@ -21,6 +20,8 @@ GIGABYTE = 2**30
 
 def limit(memory: int, file_size: int) -> None:
     """Limit this process and all that it starts; both in bytes."""
+    import resource  # which Windows lacks
+
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -36,12 +36,12 @@ from nbformat import NotebookNode
 
 from fedlab_support.engines.flower import cleanup
 
-from .checking import judge
-from .checking.answers import Statement, check_name, names_in, needed, statements
-from .editions import student
-from .papermill_runner import FOLDERS, own_folders
-from .papermill_runner import check as check_parameters
-from .runner import BUILD, COURSE, NOTEBOOKS, PACKAGES, find_chapters, profile
+from ..editions import student
+from ..papermill_runner import FOLDERS, own_folders
+from ..papermill_runner import check as check_parameters
+from ..runner import BUILD, COURSE, NOTEBOOKS, PACKAGES, find_chapters, profile
+from . import judge
+from .answers import Statement, check_name, names_in, needed, statements
 
 COLUMNS = ["file", "chapter", "exercise", "passed", "message"]
 WORDS = {True: "yes", False: "no", None: "not attempted"}
@@ -172,7 +172,7 @@ def _judged(
     (home / "notebooks").mkdir()
     token = secrets.token_hex()
     limits = {"token": token, "memory": MEMORY, "file_size": FILE_SIZE}
-    script = home / COURSE.name / "checking" / "judge.py"
+    script = home / COURSE.name / "grading" / "judge.py"
     process = subprocess.Popen(
         [*_isolation(), sys.executable, "-I", str(script)],
         stdin=subprocess.PIPE,
@@ -267,7 +267,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table.to_csv(out / "grades.csv", index=False)
     print(table.to_string(index=False))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
