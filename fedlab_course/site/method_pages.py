@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import io
 import re
@@ -10,8 +11,12 @@ import tokenize
 from dataclasses import MISSING, fields
 from pathlib import Path
 
+import pandas as pd
+
 from fedlab_support.core.checks import ranges
 from fedlab_support.methods import HOOKS, FedAvg, catalogue, changed_hooks
+
+from ..runner import ROOT
 
 
 def write_method_pages(out: Path) -> None:
@@ -49,17 +54,27 @@ def method_page(label: str, kind: type[FedAvg]) -> str:
 
 
 def settings_table(kind: type[FedAvg]) -> str:
-    """A Markdown table of a method's fields: default, range, and the comment."""
-    head = ("setting", "default", "allowed", "meaning")
+    """A Markdown table of a method's fields: default, its source, range, comment."""
+    head = ("setting", "default", "allowed", "meaning", "source of the default")
     rows = [_row(*head), _row(*["---"] * len(head))]
-    comments, known = field_comments(kind), ranges(kind)
+    comments, known, sources = field_comments(kind), ranges(kind), published()
     for field in fields(kind):
         default = "" if field.default is MISSING else f"`{field.default!r}`"
         type_, limits = known.get(field.name, ("", None))
         allowed = limits.words(type_) if limits else ""
         meaning = comments.get(field.name, "")
-        rows.append(_row(f"`{field.name}`", default, allowed, meaning))
+        found = (sources.get((owner.__name__, field.name)) for owner in kind.__mro__)
+        source = next(filter(None, found), "")
+        rows.append(_row(f"`{field.name}`", default, allowed, meaning, source))
     return "\n".join(rows) + "\n"
+
+
+@functools.cache
+def published() -> dict[tuple[str, str], str]:
+    """Where defaults were published, by class and setting."""
+    table = pd.read_csv(ROOT / "docs" / "published_constants.csv")
+    keys = zip(table["class"], table["setting"], strict=True)
+    return dict(zip(keys, table["source"], strict=True))
 
 
 def field_comments(kind: type) -> dict[str, str]:

@@ -118,9 +118,17 @@ def test_the_map_has_a_dot_for_every_changed_hook():
     assert found == expected
 
 
+def test_a_setting_names_the_source_of_its_default_also_if_it_is_inherited():
+    for kind in (fl.FedFA, fl.FedFAPlus):
+        (row,) = (
+            r for r in settings_table(kind).splitlines() if r.startswith("| `p` ")
+        )
+        assert row.endswith("| Zhou and Konukoglu 2023 |")
+
+
 def test_a_bar_in_a_meaning_does_not_end_its_cell():
     rows = settings_table(fl.FedRobust).splitlines()
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
 
 
 # ---- reference ----------------------------------------------------------------------
