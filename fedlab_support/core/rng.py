@@ -2,11 +2,13 @@
 
 A method that draws more numbers than another therefore does not shift the order in
 which batches are visited, and neither the number of workers nor the order of visits
-changes any result. Nothing in the package draws from a global generator.
+changes any result. Nothing in the package draws from a global generator. One exception:
+the noise of ``Privacy`` has a seed from the operating system, unless it is ``seeded``.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -47,6 +49,11 @@ def torch_stream(
     """A PyTorch generator (CPU) for one purpose, round and client."""
     state = sequence(seed, purpose, round, client).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state) >> 1)
+
+
+def secret_stream() -> torch.Generator:
+    """A PyTorch generator (CPU) with a 64-bit seed from the operating system."""
+    return torch.Generator().manual_seed(secrets.randbits(64))
 
 
 class Stream:

@@ -95,8 +95,9 @@ class Job:
         if self.privacy is None:
             return message
         where = (received.round, message.client)
-        noise = torch_stream(self.seed, "privacy", *where)
-        return self.privacy.protect(message, received.weights, noise)
+        is_seeded = self.privacy.seeded
+        rng = torch_stream(self.seed, "privacy", *where) if is_seeded else None
+        return self.privacy.protect(message, received.weights, rng)
 
 
 SetupResult = tuple[Tensors, PrivateState] | Failure

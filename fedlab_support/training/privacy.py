@@ -11,6 +11,7 @@ import torch
 
 from ..core.checks import Settings, setting
 from ..core.messages import Message, Server, Tensors
+from ..core.rng import secret_stream
 
 REVEALING = ("client_setup", "before_training", "after_training", "aggregation_weights")
 """Hooks with which a method uploads, or weights clients by, more than their weights."""
@@ -24,9 +25,12 @@ class Privacy(Settings):
     the client; ``epsilon`` quantifies the protection. Not protected are which clients
     participate and when; ``message.metrics`` and everything that ``Run`` measures,
     which belong to the simulator; and client sizes, which a selection such as
-    ``by_size`` uses. The noise is drawn from the run's seed, so that runs are
-    reproducible: anyone who knows the seed can remove it, so a real federation must
-    draw it secretly.
+    ``by_size`` uses.
+
+    The noise is seeded by the operating system, so two runs of one seed differ, and a
+    resumed run continues with other noise. ``seeded=True`` draws it from the run's seed
+    instead: results can be repeated, but nothing is protected from anyone who knows the
+    seed or can guess it. Either way the generator is not a cryptographic one.
 
     With a ``clip`` that no step reaches and ``noise=0``, messages are the same as
     without it, up to double precision, apart from ``num_examples``.
@@ -37,6 +41,7 @@ class Privacy(Settings):
 
     clip: float = setting(1.0, above=0)  # largest Euclidean norm of a client's step
     noise: float = setting(1.0, at_least=0)  # standard deviation / clip; 0: no noise
+    seeded: bool = False  # True: repeatable noise, for experiments only
 
     def check(self, method, model, server: Server) -> None:
         """Raise ValueError when clients would upload more than their noisy step.
@@ -68,13 +73,16 @@ class Privacy(Settings):
             )
 
     def protect(
-        self, message: Message, received: Tensors, rng: torch.Generator
+        self,
+        message: Message,
+        received: Tensors,
+        rng: torch.Generator | None = None,
     ) -> Message:
         """The message as it may leave the client.
 
         received:  the weights v that training began with.
-        rng:       a CPU stream. All tensors of a step count as one vector.
-                   ``num_examples`` becomes 1.
+        rng:       a CPU generator; None: one that the operating system seeds.
+        All tensors of a step count as one vector. ``num_examples`` becomes 1.
         Raises FloatingPointError when the step is not finite, ValueError when the
         message has an upload besides the weights.
         """
@@ -89,7 +97,7 @@ class Privacy(Settings):
             raise FloatingPointError(
                 f"the step's norm became {length}; lower the learning rate"
             )
-        weights = {}
+        rng, weights = rng or secret_stream(), {}
         for name, step in steps.items():
             noise = torch.randn(step.shape, generator=rng, dtype=torch.float64)
             # w = v + s min(1, clip / |s|) + N(0, (noise clip)^2)

@@ -122,7 +122,10 @@ def test_a_cohort_of_some_clients_is_theirs(federation):
 
 
 def test_faults_hit_the_same_clients_and_noise_is_the_same(federation):
-    settings = {"faults": Faults(drop=0.3, nan=0.2), "privacy": Privacy(noise=0.01)}
+    settings = {
+        "faults": Faults(drop=0.3, nan=0.2),
+        "privacy": Privacy(noise=0.01, seeded=True),
+    }
     method = FedAvg(weighting="equal")
     runs = [fitted(federation, e, method, **settings) for e in ("local", "stacked")]
     events = [run.history.events() for run in runs]

@@ -27,6 +27,7 @@ from fedlab_support import (
     uniform,
 )
 from fedlab_support.core.messages import Message, nbytes
+from fedlab_support.core.rng import torch_stream
 from fedlab_support.engines import Faults
 from fedlab_support.methods import FedBN, FedRobust, FedSAM
 from fedlab_support.training.privacy import Privacy
@@ -206,11 +207,31 @@ def test_noise_is_the_same_for_any_number_of_workers_and_decided_by_the_seed(
     federation,
 ):
     one, two, other = (
-        noises(a_run(federation, Privacy(), workers=workers, seed=seed), 2)
+        noises(a_run(federation, Privacy(seeded=True), workers=workers, seed=seed), 2)
         for workers, seed in ((1, 0), (2, 0), (1, 1))
     )
     assert all(np.array_equal(one[key], two[key]) for key in one)
     assert not any(np.allclose(one[key], other[key]) for key in one)
+
+
+def test_two_runs_of_one_seed_share_no_noise_unless_it_is_seeded(federation):
+    one, again = (noises(a_run(federation, Privacy(), seed=0), 2) for _ in range(2))
+    n = len(one[1, 0])
+    for key in one:
+        assert abs(np.corrcoef(one[key], again[key])[0, 1]) < 5 / np.sqrt(n)
+
+
+def test_no_small_seed_gives_the_noise_of_a_message(federation):
+    """The attack: draw the noise of every seed that people choose, and compare."""
+
+    def is_found(privacy: Privacy) -> bool:
+        added = noises(a_run(federation, privacy, seed=7), 1)[1, 0]
+        guesses = (torch_stream(seed, "privacy", 1, 0) for seed in range(300))
+        first = [torch.randn(32, generator=g, dtype=torch.float64) for g in guesses]
+        return any(np.allclose(added[:16], guess[:16], atol=1e-3) for guess in first)
+
+    assert is_found(Privacy(seeded=True)), "that is what the option costs"
+    assert not is_found(Privacy())
 
 
 def test_noise_shifts_no_other_stream(federation):
@@ -454,4 +475,4 @@ def test_privacy_and_faults_go_together(federation):
     assert (
         len(run.history.events()) > 0 and np.isfinite(vector(run.server.weights)).all()
     )
-    assert run.describe()["privacy"] == "Privacy(clip=1.0, noise=1.0)"
+    assert run.describe()["privacy"] == "Privacy(clip=1.0, noise=1.0, seeded=False)"
