@@ -10,10 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from .domain_data import DomainData
-from .reading import Arrays, read_one_domain
+from .reading import Arrays, open_image, read_one_domain, regular
 
 ORIGIN = {
     "mnist": "MNIST (LeCun, Cortes and Burges, 1998)",
@@ -87,6 +86,10 @@ def from_svhn(folder: Path) -> Arrays:
     return arrays
 
 
+def _decoded(file: Path) -> np.ndarray:
+    return np.asarray(open_image(regular(file).read_bytes()).convert("RGB"))
+
+
 def from_mnistm(folder: Path) -> Arrays:
     """MNIST-M from ``mnist_m_{train,test}/`` and ``mnist_m_{train,test}_labels.txt``.
 
@@ -101,7 +104,7 @@ def from_mnistm(folder: Path) -> Arrays:
         lines = (folder / f"mnist_m_{split}_labels.txt").read_text().split("\n")
         rows = [line.split() for line in lines if line.strip()]
         arrays[f"{split}_images"] = np.stack(
-            [np.asarray(Image.open(images / row[0]).convert("RGB")) for row in rows]
+            [_decoded(images / row[0]) for row in rows]
         )
         arrays[f"{split}_labels"] = np.array([int(row[1]) for row in rows])
         num_unlisted += sum(1 for _ in images.glob("*.png")) - len(rows)

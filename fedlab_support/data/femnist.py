@@ -7,19 +7,18 @@ all handwritten characters in this package are light on dark.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from .domain_data import DomainData
 from .reading import (
     Arrays,
     border_brightness,
     from_torchvision,
+    open_image,
     read_arrays,
     read_one_domain,
     resize,
@@ -146,7 +145,7 @@ def from_emnist(folder: Path) -> Arrays:
 
 
 def _decode(content: bytes) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(content)).convert("L"))
+    return np.asarray(open_image(content).convert("L"))
 
 
 def _table(

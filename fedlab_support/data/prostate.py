@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from . import reading
 from .domain_data import DomainData
-from .reading import DAMAGE, resize, resize_masks
+from .reading import DAMAGE, check_bytes, resize, resize_masks
 from .trees import Tree
 
 CLASSES = ("background", "prostate")
@@ -202,7 +204,9 @@ def _volume(tree: Tree, name: str) -> np.ndarray:
     try:
         content = tree.read(name)
         if name.lower().endswith(".gz"):
-            content = gzip.decompress(content)
+            with gzip.open(io.BytesIO(content)) as file:
+                content = file.read(reading.MOST_BYTES + 1)
+            check_bytes(len(content), name)
         image = nibabel.Nifti1Image.from_bytes(content)
         volume = np.asarray(image.dataobj, dtype=np.float32).T
         sides = image.header.get_zooms()[:2]

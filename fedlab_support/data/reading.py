@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import stat
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,17 @@ import numpy as np
 from PIL import Image
 
 from .domain_data import DomainData
+
+MOST_BYTES = 4_000_000_000
+"""Largest file, member of a zip, or array that is read, in bytes. For larger data raise
+it: ``fedlab_support.data.reading.MOST_BYTES = …``."""
+
+MOST_PIXELS = 50_000_000
+"""Largest image that is decoded, in pixels; raise it as ``MOST_BYTES``."""
+
+FORMATS = ("JPEG", "PNG", "BMP")
+"""Image formats that are decoded, whatever the name of the file; some of Pillow's other
+formats start programs."""
 
 Arrays = dict[str, np.ndarray]
 """The contents of a prepared file: arrays by key."""
@@ -30,10 +43,48 @@ DAMAGE = (
     AttributeError,  # a single array, which cannot be opened as an archive
     TypeError,
     RuntimeError,  # a flag byte means "encrypted" or "other compression"
+    MemoryError,  # a header promises more than there is
+    OverflowError,
     zipfile.BadZipFile,
     zlib.error,
 )
 """Raised by NumPy for files that are truncated, corrupted or of another kind."""
+
+
+def regular(path: Path) -> Path:
+    """The path of a regular file of at most MOST_BYTES; ValueError for another.
+
+    Reading a pipe would wait for ever, reading a device would never end.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"expected a file, found a device, pipe or folder: {path}")
+    check_bytes(status.st_size, path.name)
+    return path
+
+
+def check_bytes(size: int, what: str) -> None:
+    """Raise ValueError when something is larger than MOST_BYTES."""
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"{what}: expected at most {MOST_BYTES:,} bytes, found {size:,}; if that "
+            "is right, raise fedlab_support.data.reading.MOST_BYTES"
+        )
+
+
+def open_image(content: bytes) -> Image.Image:
+    """Open an encoded image; ValueError for other FORMATS and above MOST_PIXELS.
+
+    Raises what Pillow raises for damaged content.
+    """
+    image = Image.open(io.BytesIO(content), formats=FORMATS)
+    if image.width * image.height > MOST_PIXELS:
+        raise ValueError(
+            f"expected at most {MOST_PIXELS:,} pixels, found {image.width} x "
+            f"{image.height}; if that is right, raise "
+            "fedlab_support.data.reading.MOST_PIXELS"
+        )
+    return image
 
 
 def search_path(root: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
@@ -88,6 +139,9 @@ def read_arrays(path: Path, kinds: Mapping[str, str]) -> Arrays:
     Raises ValueError when the file is damaged, a key is missing or a kind is wrong.
     """
     try:
+        with zipfile.ZipFile(regular(path)) as archive:
+            for member in archive.infolist():
+                check_bytes(member.file_size, member.filename)
         with np.load(path, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
     except FileNotFoundError:

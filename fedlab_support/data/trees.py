@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import struct
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import numpy as np
 from PIL import Image
 
-from .reading import DAMAGE, check_size
+from .reading import DAMAGE, check_bytes, check_size, open_image, regular
 
 UNREADABLE = (
     *DAMAGE,
@@ -44,7 +43,9 @@ class Tree:
                 for archive in sorted(path.glob("*.zip")):
                     self._add_zip(archive)
                 for file in sorted(path.rglob("*")):
-                    self._add(file.relative_to(path).as_posix(), file.read_bytes)
+                    if file.is_file():  # neither a folder nor a pipe or device
+                        read = partial(_content, file)
+                        self._add(file.relative_to(path).as_posix(), read)
             else:
                 self._add_zip(path)
         except BaseException:
@@ -59,7 +60,7 @@ class Tree:
 
     def _add_zip(self, path: Path) -> None:
         try:
-            archive = zipfile.ZipFile(path)
+            archive = zipfile.ZipFile(regular(path))
         except FileNotFoundError:
             raise
         except DAMAGE as error:
@@ -78,7 +79,7 @@ class Tree:
                     "publisher"
                 )
             if not member.is_dir():
-                self._add(member.filename, partial(archive.read, member))
+                self._add(member.filename, partial(_unpacked, archive, member))
 
     def __iter__(self) -> Iterator[str]:
         """Paths of all files, with "/" as separator, sorted by code point."""
@@ -106,6 +107,15 @@ class Tree:
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+def _content(file: Path) -> bytes:
+    return regular(file).read_bytes()
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    check_bytes(member.file_size, member.filename)  # zipfile reads no more than that
+    return archive.read(member)
 
 
 def decode(
@@ -144,7 +154,7 @@ def _open(tree: Tree, name: str, size: int) -> tuple[bytes, Image.Image]:
     content = b""
     try:
         content = tree.read(name)
-        image = Image.open(io.BytesIO(content))
+        image = open_image(content)
         image.draft("RGB", (2 * size, 2 * size))
         image = image.convert("RGB")
         return content, image.resize((size, size), Image.Resampling.BILINEAR)

@@ -12,6 +12,7 @@ import hashlib
 import io
 import shutil
 import tempfile
+import zlib
 from lzma import LZMAError
 from pathlib import Path
 from zipfile import ZIP_LZMA, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -20,7 +21,9 @@ from zipfile import Path as ZipPath
 from ..core.history import History, replacing
 from .checkpoint import claimed
 
-DAMAGED = (BadZipFile, LZMAError, EOFError, FileNotFoundError)
+DAMAGED = (BadZipFile, LZMAError, EOFError, OSError, ValueError, KeyError, TypeError)
+DAMAGED += (zlib.error, RuntimeError, MemoryError, AttributeError)
+"""Raised for archives and finished runs that are cut short or changed."""
 
 
 def name_for(made_by: str) -> str:
@@ -43,7 +46,7 @@ def find(name: str, place: str | Path) -> History | None:
     """Return the finished run with this file name, or None.
 
     place: a folder of runs or its archive; the archive is searched first, and only this
-           run is read from it.
+           run is read from it. If it is damaged there, the folder's is returned.
     Raises ValueError for a damaged file.
     """
     archive, home = archive_of(place), folder_of(place) / name
@@ -53,6 +56,8 @@ def find(name: str, place: str | Path) -> History | None:
                 if name in file.NameToInfo:
                     return _history(file.read(name))
         except DAMAGED as error:
+            if home.exists():
+                return kept(home)
             raise ValueError(
                 f"{archive}: expected an archive of finished runs, found {error}; take "
                 "it from version control again, or delete it, and its runs are made "
@@ -74,6 +79,8 @@ def kept(home: Path) -> History:
 
 def _history(content: bytes) -> History:
     with ZipFile(io.BytesIO(content)) as file:
+        if "run.json" not in file.namelist():
+            raise ValueError("no run.json")
         return History.load(ZipPath(file))
 
 

@@ -23,11 +23,12 @@ from typing import TextIO
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from
 from safetensors.torch import save as bytes_of
 
 from ..core.history import History
-from ..core.messages import Server, Tensors
+from ..core.messages import Server, Tensors, expect_alike
 from ..core.naming import is_nameless, plain
 from ..training.context import PrivateState
 
@@ -46,6 +47,10 @@ MACHINE = ("device", "torch")
 """Settings of the machine: a difference causes only a warning."""
 
 ROWS = ("measured", "traffic", "absences")
+
+UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError)
+UNUSABLE += (MemoryError, SafetensorError)
+"""Raised for files with a valid hash whose content was not written here."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,22 @@ class Snapshot:
         return cls(**{name: getattr(run, name) for name in cls.__dataclass_fields__})
 
     def restore(self, run) -> None:
-        """Set ``run`` to this state; its ``messages`` are not saved."""
+        """Set ``run`` to this state; its ``messages`` are not saved.
+
+        Raises ValueError, without changing the run, if weights, private weights or
+        columns of clients do not have the run's form.
+        """
+        expect_alike("weights", self.server.weights, run.server.weights)
+        for kept in self.private.values():
+            if kept.weights:
+                expect_alike("private weights", kept.weights, run.job.initial_private)
+        num = len(run.federation)
+        is_known = ((self.clients >= 0) & (self.clients < num)).all()
+        if len(self.times_chosen) != num or not is_known:
+            raise ValueError(
+                f"expected a checkpoint of {num} clients, found counts of "
+                f"{len(self.times_chosen)}"
+            )
         for name in self.__dataclass_fields__:
             if name != "history":
                 setattr(run, name, getattr(self, name))
@@ -224,16 +244,30 @@ def load(folder: Path, made_by: dict, device="cpu") -> Snapshot | None:
         except (OSError, ValueError) as error:
             warnings.warn(f"damaged and passed over: {path}: {error}", stacklevel=2)
             continue
-        tensors = tensors_from(content)
-        state = json.loads(tensors.pop("state").numpy().tobytes())
-        _refuse_another(path, state["made_by"], _as_json(made_by))
-        return _restored(state, tensors, device)
+        try:
+            tensors = tensors_from(content)
+            state = json.loads(tensors.pop("state").numpy().tobytes())
+            there = dict(state["made_by"])
+        except UNUSABLE as error:
+            raise _unusable(path, error) from error
+        _refuse_another(path, there, _as_json(made_by))
+        try:
+            return _restored(state, tensors, device)
+        except UNUSABLE as error:
+            raise _unusable(path, error) from error
     if saved:
         raise ValueError(
             f"expected a whole checkpoint in {folder}, found {len(saved)} damaged; put "
             "a copy of one there, or delete the folder to start from round 0"
         )
     return None
+
+
+def _unusable(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"expected a checkpoint that this package wrote in {path}, found "
+        f"{type(error).__name__}: {error}; delete the file"
+    )
 
 
 def _saved(folder: Path) -> list[Path]:
@@ -343,6 +377,8 @@ def _restored(state: dict, tensors: Tensors, device) -> Snapshot:
             laid_out = torch.empty_strided(value.shape, stride, **settings)
             trees[tree][name] = laid_out.copy_(value)
     rows = {name: [tuple(r) for r in state["history"][name]] for name in ROWS}
+    if type(state["round"]) is not int:
+        raise ValueError(f"expected a number of rounds, found {state['round']!r}")
     return Snapshot(
         server=Server(
             state["round"],

@@ -100,9 +100,9 @@ def fit_once(
     if folder is None:
         return _warn_if_untrained(run.fit(rounds, progress=False))
     text, home = _identity(run, rounds, folder)
-    history = find(home.name, folder)
+    history = _found(home.name, folder)
     if history is None:
-        elsewhere = (find(home.name, other) for other in others)
+        elsewhere = (_found(home.name, other) for other in others)
         history = next((other for other in elsewhere if other is not None), None)
         if history is not None:
             keep(history, text, home)
@@ -113,6 +113,15 @@ def fit_once(
             with suppress(BlockingIOError), claimed(unfinished):
                 shutil.rmtree(unfinished, ignore_errors=True)
     return _warn_if_untrained(replace(history, run=run.history.run))
+
+
+def _found(name: str, place: str | Path) -> History | None:
+    """The finished run; None, with a warning, if its file is damaged."""
+    try:
+        return find(name, place)
+    except ValueError as error:
+        warnings.warn(f"a damaged run is made again: {error}", stacklevel=3)
+        return None
 
 
 def trained(run: Run, rounds: int, folder: str | Path) -> Run:

@@ -280,12 +280,16 @@ def test_a_kept_run_always_has_the_same_bytes(tmp_path, monkeypatch):
     assert (tmp_path / "now.zip").read_bytes() == (tmp_path / "later.zip").read_bytes()
 
 
-def test_a_damaged_run_is_refused(tmp_path):
+def test_a_damaged_run_is_made_again_with_a_warning(tmp_path):
     fit_once(build(), 1, tmp_path)
     (home,) = tmp_path.iterdir()
-    home.write_bytes(home.read_bytes()[:200])
+    content = home.read_bytes()
+    home.write_bytes(content[:200])
     with pytest.raises(ValueError, match=f"{home.name}: expected a finished run"):
+        kept(home)
+    with pytest.warns(UserWarning, match=f"again: .*{home.name}: expected a finished"):
         fit_once(build(), 1, tmp_path)
+    assert len(home.read_bytes()) > 200 and kept(home)
 
 
 def test_a_run_that_is_looked_at_is_found_again_with_its_network(tmp_path, monkeypatch):
