@@ -24,14 +24,14 @@ class FedBN(FedAvg):
     (``personal_accuracy``). The paper does not say which layers a new client uses;
     ``unseen`` decides:
 
-    "batch":    statistics of the batch that is predicted, with the initial scale and
-                shift. No BatchNorm is sent, hence the default. Engines then evaluate
-                shuffled batches of one domain, 32 to 63 images each, since batches of a
-                single class have misleading statistics. A batch of one image uses the
-                initial statistics.
-    "average":  mean scale, shift and statistics of the last round's clients, which
-                upload theirs for this purpose only.
-    "adapt":    mean scale and shift, statistics of the batch.
+    batch:    statistics of the batch that is predicted, with the initial scale and shift.
+              No BatchNorm is sent, hence the default. Engines then evaluate shuffled
+              batches of one domain, 32 to 63 images each, since batches of a single
+              class have misleading statistics. A batch of one image uses the initial
+              statistics.
+    average:  mean scale, shift and statistics of the last round's clients, which upload
+              theirs for this purpose only.
+    adapt:    mean scale and shift, statistics of the batch.
 
     The authors' code finds the layers by "bn" in their names, which misses some.
     FedFA's code evaluates with layers that were never trained; we do not follow it.

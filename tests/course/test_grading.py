@@ -88,8 +88,20 @@ def test_what_a_student_wrote_is_all_needed_and_a_check_is_none_of_it():
 
 
 # ---- a class ------------------------------------------------------------------------
-@pytest.mark.slow
 @pytest.mark.parametrize("chapter", find_chapters(), ids=lambda path: path.stem)
+def test_every_check_of_a_chapter_is_graded_and_its_answer_found(chapter):
+    original = student(read(chapter))
+    ours = statements(original, lambda cell: False)
+    theirs = statements(read(chapter), lambda cell: cell not in original.cells)
+    task = grading._task(ours, theirs)
+    checks = [line for line in task["program"] if len(line) > 3]
+    assert len(task["facts"]) >= 4
+    assert {line[3] for line in checks} == set(task["facts"])
+    assert len(task["program"]) > len(checks), "answers have statements"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", find_chapters(["00", "05_"]), ids=lambda p: p.stem)
 def test_solutions_pass(chapter, tmp_path):
     copy = tmp_path / f"{chapter.stem}_ada.ipynb"
     shutil.copy(chapter, copy)

@@ -42,7 +42,7 @@ def finch_by_products(products: Tensor, distance: str = "cosine") -> Tensor:
     """
     partitions = [_linked(products, distance)]
     while True:
-        share = _shares(partitions[-1])
+        share = _cluster_shares(partitions[-1])
         above = _linked(share @ products @ share.T, distance)
         if not above.any():
             return torch.stack(partitions)
@@ -51,10 +51,10 @@ def finch_by_products(products: Tensor, distance: str = "cosine") -> Tensor:
 
 def cluster_means(points: Tensor, labels: Tensor) -> Tensor:
     """Means (C, D) of the points (n, D) of each cluster, by labels 0…C-1, (n,)."""
-    return (_shares(labels) @ points.double()).to(points.dtype)
+    return (_cluster_shares(labels) @ points.double()).to(points.dtype)
 
 
-def _shares(labels: Tensor) -> Tensor:
+def _cluster_shares(labels: Tensor) -> Tensor:
     """The share of each point in the mean of each cluster, float64 (C, n)."""
     member = F.one_hot(labels).double()
     return (member / member.sum(0)).T
