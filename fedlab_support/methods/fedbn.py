@@ -24,8 +24,8 @@ class FedBN(FedAvg):
     (``personal_accuracy``). The paper does not say which layers a new client uses;
     ``unseen`` decides:
 
-    batch:    statistics of the batch that is predicted, with the initial scale and shift.
-              No BatchNorm is sent, hence the default. Engines then evaluate shuffled
+    batch:    statistics of the predicted batch, with the initial scale and shift. No
+              BatchNorm is sent, hence the default. Engines then evaluate shuffled
               batches of one domain, 32 to 63 images each, since batches of a single
               class have misleading statistics. A batch of one image uses the initial
               statistics.
