@@ -28,6 +28,7 @@ def choice(
     known = sorted(right.keys() | wrong.keys())
 
     def check(answer: object) -> str:
+        """The praise; raises Wrong with the hint for the first wrong letter."""
         letters = _letters(answer)
         if unknown := sorted(letters - set(known)):
             first, last = known[0], known[-1]

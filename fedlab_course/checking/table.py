@@ -81,8 +81,11 @@ def table(
     shared = Rules(**rules)
 
     def decorate(cases: Callable[..., Iterable[Case]]) -> Exercise:
+        """Turn a generator of cases into an exercise."""
+
         @functools.wraps(cases)
         def check(answer: object, **given: object) -> str:
+            """The praise; raises Wrong at the first case that fails."""
             is_value = shared.accepts_values and not callable(answer)
             for case in cases(**given):
                 _check_case(answer, case, shared, is_value)
@@ -128,6 +131,7 @@ def predictions(
     shared = Rules(what="a number", **rules)
 
     def check(answer: Mapping[str, float]) -> str:
+        """The praise; raises Wrong at the first question that fails."""
         if not isinstance(answer, Mapping) or set(answer) != set(questions):
             raise Wrong(f"expected a dictionary with the names {sorted(questions)}")
         for name, case in questions.items():

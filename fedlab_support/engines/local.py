@@ -111,6 +111,7 @@ class LocalEngine:
         """
 
         def client_setup(learner: Learner, client_id: int):
+            """The setup upload and private state of one client."""
             self.job.load(learner, broadcast.weights)
             cache = self.caches.of(client_id)
             context = self.job.context(broadcast, client_id, {}, cache)
@@ -128,6 +129,7 @@ class LocalEngine:
         """Train every client that has a broadcast; large clients start first."""
 
         def train(learner: Learner, client_id: int):
+            """The message and private state of one client."""
             job, broadcast = self.job, broadcasts[client_id]
             state = private.get(client_id, PrivateState())
             job.load(learner, broadcast.weights, state.weights)
@@ -204,6 +206,7 @@ class LocalEngine:
         check = stop_check()
 
         def call(item):
+            """The result of one item on a free learner, or its Failure."""
             if keep_failures:
                 check()
             learner, began = self._learners.get(), time.thread_time()

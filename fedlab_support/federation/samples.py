@@ -52,7 +52,7 @@ class Store:
         self.scale, self.shift = 1 / (255 * std), mean / std
 
     def __reduce__(self):
-        # pickle only the data, so that the images are not transferred twice
+        # serialise only the data, so that the images are not transferred twice
         return Store, (self.data, self.device)
 
     @cached_property

@@ -43,7 +43,11 @@ HOOKS = (
     "predict",
     "evaluation_state",
 )
-"""What a method may override, in the order in which a run calls it."""
+"""The steps of a round that a method may override, in the order of the calls.
+
+A method may also override ``check_federation``, ``upload_spec``, ``check_upload`` and
+``server_metrics``, which declare, check or record something and change no step.
+"""
 
 
 def changed_hooks(method: type[FedAvg]) -> tuple[str, ...]:

@@ -114,17 +114,8 @@ class Run:
         self.server, own = _initial_state(method, self.model)
         if privacy is not None:
             privacy.check(method, self.model, self.server)
-        self.job = Job(
-            method,
-            self.model,
-            self.federation,
-            self.training,
-            self.seed,
-            tuple(own),
-            own,
-            deadline,
-            privacy,
-        )
+        parts = method, self.model, self.federation, self.training, self.seed
+        self.job = Job(*parts, tuple(own), own, deadline, privacy)
         self.min_clients, self.faults = int(min_clients), faults
         self.engine = open_engine(engine, self.job, workers, faults)
         self.messages: list[Message] = []
