@@ -208,16 +208,17 @@ def test_the_augmented_data_have_the_labels_of_the_data(federation, k, monkeypat
 
 
 # ---- the loss -----------------------------------------------------------------------
+@pytest.mark.parametrize(("strength", "used"), [(0.3, 0.3), (None, 0.5)])
 @pytest.mark.parametrize("is_single", [False, True])
-def test_fiscs_form_sums_both_losses(federation, is_single):
-    method = CCST(num_styles=2, num_single=2 * is_single, strength=0.3)
+def test_fiscs_form_sums_both_losses(federation, is_single, strength, used):
+    method = CCST(num_styles=2, num_single=2 * is_single, strength=strength)
     model, context, batch = welcomed(federation, method)
     loss = method.loss(model, batch, context)
     own = F.cross_entropy(model(batch.x), batch.y).item()
     assert context.logged_means() == pytest.approx({"task_loss": own})
     expected = F.cross_entropy(model(batch.x), batch.y).item()
     for number in context.memory["choice"][0]:
-        copies = by_hand(model, context, batch, context.memory["styles"][number], 0.3)
+        copies = by_hand(model, context, batch, context.memory["styles"][number], used)
         expected += F.cross_entropy(model(copies), batch.y).item()
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 

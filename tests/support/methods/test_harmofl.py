@@ -252,6 +252,18 @@ def test_a_radius_of_0_is_one_look_while_the_amplitude_moves_and_after(
     assert distance(runs[0], plain(federation, 3, "equal")) > 1e-3
 
 
+def test_a_batch_counts_by_the_decay_in_the_running_amplitude(federation, monkeypatch):
+    observe, decays = AmplitudeNorm.observe, []
+
+    def watched(layer, x, decay):
+        decays.append(decay)
+        return observe(layer, x, decay)
+
+    monkeypatch.setattr(AmplitudeNorm, "observe", watched)
+    a_run(HarmoFL(decay=0.3), federation, workers=1).step(evaluate=False)
+    assert decays and set(decays) == {0.3}
+
+
 # ---- what travels, and when ---------------------------------------------------------
 @pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS)
