@@ -38,7 +38,7 @@ from tests.mutation_table import DEFAULTS, EDITS
 from tests.paths import ROOT
 
 PACKAGES = ("fedlab_support", "fedlab_course")
-COPIED = (*PACKAGES, "tests", "pyproject.toml")
+COPIED = (*PACKAGES, "tests", "docs", "pyproject.toml")
 SECONDS = 300  # for the tests of one mutation
 PYTEST = (
     *("-x", "-q", "--no-header", "--tb=no", "-rfE"),
@@ -319,7 +319,8 @@ def main() -> int:
         with ThreadPoolExecutor(asked.jobs) as pool:
             verdicts = list(pool.map(one, chosen))
         catchers = sorted({by for what, by in verdicts if what == "caught"} - {""})
-        tests = [by for by in catchers if "::" in by]
+        # without parameters, which may hold spaces
+        tests = sorted({by.partition("[")[0] for by in catchers if "::" in by})
         # a test that fails without any mutation proves nothing
         copy = copies.get()
         code, output, failed = copy.pytest(*tests) if tests else (0, "", [])

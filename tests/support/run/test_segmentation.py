@@ -11,7 +11,7 @@ from torch import nn
 from fedlab_course.figures import accuracy_by_client
 from fedlab_support import FedAvg, LocalTraining, Run
 from fedlab_support.core.history import by_client, final
-from fedlab_support.core.metrics import SMOOTH, task
+from fedlab_support.core.metrics import task
 from fedlab_support.data import DomainData, load, rotated
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import (
@@ -59,7 +59,7 @@ def slow_dice(output, target, smooth: float, is_hard: bool) -> list[float]:
 
 def test_loss_and_score_agree_with_a_slow_form():
     output, y = guesses()
-    soft = 1 - np.array(slow_dice(output, y, SMOOTH, is_hard=False))
+    soft = 1 - np.array(slow_dice(output, y, 1.0, is_hard=False))
     np.testing.assert_allclose(TASK.losses(output, y), soft, rtol=1e-5, atol=1e-6)
     assert TASK.loss(output, y).item() == pytest.approx(soft.mean(), rel=1e-5)
     hard = slow_dice(output, y, 0.0, is_hard=True)
@@ -77,7 +77,7 @@ def test_soft_masks_give_what_hard_ones_give_and_may_lie_between():
     assert torch.equal(TASK.score(output, soft), TASK.score(output, y))
     assert TASK.soft(soft, 2) is soft
     mixed = 0.3 * soft + 0.7 * soft.roll(1, 0)
-    slow = slow_dice(output, mixed[:, 1], SMOOTH, is_hard=False)
+    slow = slow_dice(output, mixed[:, 1], 1.0, is_hard=False)
     found = 1 - TASK.losses(output, mixed)
     np.testing.assert_allclose(found, slow, rtol=1e-5, atol=1e-6)
 
