@@ -26,7 +26,7 @@ from typing import Any
 import nbformat
 
 import fedlab_support
-from fedlab_support.core.history import replacing
+from fedlab_support.core.files import replacing
 
 from .html_export import export_html
 from .papermill_runner import (

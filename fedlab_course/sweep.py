@@ -41,7 +41,8 @@ from typing import Any
 import pandas as pd
 import papermill
 
-from fedlab_support.core.history import TABLE, concat, replacing
+from fedlab_support.core.files import replacing
+from fedlab_support.core.history import TABLE, concat
 from fedlab_support.run.archive import kept
 from fedlab_support.run.checkpoint import claimed
 

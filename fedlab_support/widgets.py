@@ -20,6 +20,7 @@ from IPython.display import Code
 from matplotlib.figure import Figure
 
 from .core.cancellation import Stopped, stopping_on
+from .core.checks import Range, checked
 from .plots.style import SCREEN_DPI, png
 
 __all__ = ["Explorer", "LiveTraining", "explore", "png", "show_source", "slider"]
@@ -63,6 +64,7 @@ class Explorer(W.VBox):
             self.banner.value = _error_text(error)
 
 
+@checked()
 def explore(view: Callable[..., Figure], **controls: object) -> Explorer:
     """Show how a figure depends on two or three values.
 
@@ -81,6 +83,7 @@ def explore(view: Callable[..., Figure], **controls: object) -> Explorer:
     return Explorer(view, made)
 
 
+@checked(step=Range(above=0))
 def slider(
     low: float,
     high: float,
@@ -95,11 +98,11 @@ def slider(
     label, unit:  shown left of it.
     Raises ValueError when the range is empty or does not contain the value.
     """
-    if not (low < high and step > 0):
-        raise ValueError(f"expected low < high and step > 0, found {low, high, step}")
+    if not low < high:
+        raise ValueError(f"low must be below high, found {low} and {high}")
     value = low + round((high - low) / 2 / step) * step if value is None else value
     if not low <= value <= high:
-        raise ValueError(f"expected an initial value in {low}…{high}, found {value}")
+        raise ValueError(f"value must lie in {low}…{high}, found {value}")
     is_whole = all(isinstance(number, int) for number in (low, high, step, value))
     description = f"{label} ({unit})" if unit else label
     kind = W.IntSlider if is_whole else W.FloatSlider
@@ -182,6 +185,7 @@ class LiveTraining:
     continues; after the last round or an error it starts over with step(0).
     """
 
+    @checked(rounds=Range(at_least=1))
     def __init__(
         self,
         step: Callable[[int], object],
@@ -189,8 +193,6 @@ class LiveTraining:
         rounds: int,
         about: str = "",
     ) -> None:
-        if rounds < 1:
-            raise ValueError(f"rounds must be at least 1, found {rounds}")
         self.step, self.draw, self.rounds = step, draw, rounds
         self.results: list[object] = []
         self.halt = threading.Event()
@@ -286,7 +288,8 @@ def show_source(thing: object) -> SourceCode:
         path = Path(inspect.getsourcefile(thing))
     except (TypeError, OSError) as error:
         raise TypeError(
-            f"expected a function, class or module written in Python, found {thing!r}"
+            "thing must be a function, class or module written in Python, found "
+            f"{thing!r}"
         ) from error
     package = inspect.getmodule(thing).__name__.split(".")[0]
     parts = path.parts

@@ -1,12 +1,18 @@
-"""Ranges of settings: declared beside the fields of a dataclass, checked here."""
+"""Ranges of settings and arguments: declared where they are named, checked here."""
 
 from __future__ import annotations
 
+import builtins
+import functools
+import inspect
 import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, fields
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Range:
             return self.holds(value)
         if self.one_of is not None:
             # True == 1, but a flag is not a number
-            return not isinstance(value, bool) and value in tuple(self.one_of)
+            is_plain = isinstance(value, str | Real) and not isinstance(value, bool)
+            return is_plain and value in tuple(self.one_of)
         if kind == "bool":
             return isinstance(value, bool)
         number = Integral if kind == "int" else Real
@@ -84,7 +91,7 @@ class Range:
         return f"a whole number {bounds}".strip() if kind == "int" else bounds
 
 
-def setting(default: object, **limits: Any) -> Any:
+def setting(default: object = MISSING, **limits: Any) -> Any:
     """Declare a field with its range.
 
     As in ``mu: float = setting(0.1, at_least=0)``.
@@ -131,8 +138,123 @@ def expect(
 ) -> None:
     """Raise ValueError unless ``is_right``; ``allowed`` says what ``name`` may be."""
     if not is_right:
-        found = f"{name} must be {allowed}, found {getattr(settings, name)!r}"
-        raise ValueError(f"{found}; {hint}" if hint else found)
+        _refuse(name, allowed, getattr(settings, name), hint)
+
+
+SEED = Range(
+    holds=lambda rng: (
+        isinstance(rng, np.random.Generator) or Range(at_least=0).contains(rng, "int")
+    ),
+    allowed="a NumPy generator or a whole number ≥ 0",
+)
+"""The limits of an argument that ``np.random.default_rng`` receives."""
+
+
+def checked(**limits: Range) -> Callable[[Callable], Callable]:
+    """Decorator: a function refuses arguments of other types, or outside ``limits``.
+
+    As in ``@checked(clients=Range(at_least=1))``. The types are those of the annotation
+    if it names numbers, texts, flags, tables, arrays, functions, or classes that the
+    function's module knows; other annotations allow anything. The function raises
+    ValueError, with the argument's name and value.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        """The function with its check."""
+        signature = inspect.signature(function)
+        parameters = signature.parameters.values()
+        named = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        kinds = {p.name: p.annotation for p in parameters if p.kind not in named}
+        kinds = {n: "" if k is inspect.Parameter.empty else k for n, k in kinds.items()}
+
+        @functools.wraps(function)
+        def call(*args: object, **kwargs: object) -> object:
+            """Check, then call."""
+            try:
+                given = signature.bind(*args, **kwargs).arguments
+            except TypeError:
+                return function(*args, **kwargs)  # raises an error that names it
+            for name, value in given.items():
+                kind, limit = kinds.get(name, ""), limits.get(name)
+                if limit is not None:
+                    if not limit.contains(value, kind):
+                        _refuse(name, limit.words(kind), value, limit.hint)
+                elif kind and not _is_any(value, kind, function.__globals__):
+                    _refuse(name, _words(kind), value)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def _is_any(value: object, kind: str, known: dict) -> bool:
+    """Whether a value has one of the annotated types; unknown types allow anything."""
+    return any(_is_a(value, each, known) for each in _alternatives(kind))
+
+
+def _is_a(value: object, kind: str, known: dict) -> bool:
+    if kind in ("int", "float", "bool"):
+        return Range().contains(value, kind)
+    if kind == "None":
+        return value is None
+    if kind in _SHAPES:
+        return _SHAPES[kind][1](value)
+    first, *parts = kind.split(".")  # as in W.Widget
+    found = known.get(first, getattr(builtins, first, None))
+    for part in parts:
+        found = getattr(found, part, None)
+    is_class = isinstance(found, type) and not getattr(found, "_is_protocol", False)
+    return isinstance(value, found) if is_class else True
+
+
+def _is_series(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+_SHAPES: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "Callable": ("a function", callable),
+    "Mapping": ("a mapping, as {…}", lambda value: isinstance(value, Mapping)),
+    "Sequence": (
+        "a list",
+        lambda value: _is_series(value) and hasattr(value, "__len__"),
+    ),
+    "Iterable": ("a list", _is_series),
+    "pd.DataFrame": (  # pandas is slow to import
+        "a table (a DataFrame)",
+        lambda value: "DataFrame" in [each.__name__ for each in type(value).__mro__],
+    ),
+}
+"""Words and tests of annotated types that are no classes of the function's module."""
+
+
+def _alternatives(kind: str) -> list[str]:
+    """The types of an annotation without their parameters: "list[int] | None"."""
+    bare = kind
+    while "[" in bare:
+        bare = re.sub(r"\[[^\[\]]*\]", "", bare)
+    return [each.strip() for each in bare.split("|")]
+
+
+def _words(kind: str) -> str:
+    """An annotation as a reader would say it."""
+    words = []
+    for each in _alternatives(kind):
+        if each in ("int", "float", "bool"):
+            words.append(Range().words(each))
+        else:
+            words.append(_SHAPES[each][0] if each in _SHAPES else each)
+    return " or ".join(words)
+
+
+def _refuse(name: str, allowed: str, value: object, hint: str = "") -> None:
+    """Raise ValueError for the value of a setting or an argument."""
+    text = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
+    if len(text) > 200:
+        text = f"{type(value).__name__} {' '.join(text.split())[:60]}…"
+    found = f"{name} must be {allowed}, found {text}"
+    raise ValueError(f"{found}; {hint}" if hint else found)
 
 
 def _split(kind: str) -> tuple[str, bool]:

@@ -6,9 +6,7 @@ This module does not import torch: callers pass plain numbers and strings.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +17,10 @@ if TYPE_CHECKING:
     # pandas is slow to import and only needed to read tables, after training
     import pandas as pd
 
+from .checks import Range, checked
+from .files import replacing
 
+COUNT = Range(at_least=1)
 ALL_DOMAINS, ALL_CLIENTS = "", -1
 PERSONAL = "personal_"
 """Prefix of metrics for which clients predict with their own personal weights."""
@@ -155,11 +156,14 @@ class History:
         )
 
 
+@checked()
 def concat(items: Iterable[History | pd.DataFrame]) -> pd.DataFrame:
     """One table from many histories or tables, in the given order."""
     import pandas as pd
 
     tables = [item.table() if isinstance(item, History) else item for item in items]
+    if wrong := [item for item in tables if not isinstance(item, pd.DataFrame)]:
+        raise ValueError(f"items must be histories or tables, found {wrong[0]!r}")
     return pd.concat(tables, ignore_index=True) if tables else _frame([], TABLE)
 
 
@@ -178,6 +182,7 @@ def as_participants(table: pd.DataFrame) -> pd.DataFrame:
     return both.sort_index().rename_axis(table.index.name)
 
 
+@checked(rounds=COUNT)
 def last(table: pd.DataFrame, rounds: int = 1) -> pd.DataFrame:
     """Average the last ``rounds`` evaluated rounds of every run.
 
@@ -185,8 +190,6 @@ def last(table: pd.DataFrame, rounds: int = 1) -> pd.DataFrame:
     rounds:  ≥ 1; a run with fewer evaluated rounds is averaged over those it has.
     Returns a tidy table in which ``round`` is the last one averaged.
     """
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, found {rounds}")
     keys = [name for name in table.columns if name not in ("round", "value")]
     newest = table.sort_values("round", kind="stable").groupby(keys, **GROUPS)
     groups = newest.tail(rounds).groupby(keys, **GROUPS)
@@ -194,7 +197,10 @@ def last(table: pd.DataFrame, rounds: int = 1) -> pd.DataFrame:
     return averaged.reset_index()[list(table.columns)]
 
 
-def summarise(table: pd.DataFrame, by: Sequence[str] = ("method",)) -> pd.DataFrame:
+@checked()
+def summarise(
+    table: pd.DataFrame, by: str | Sequence[str] = ("method",)
+) -> pd.DataFrame:
     """Mean and standard deviation over seeds for every combination of ``by``.
 
     Rows of one seed are averaged first, so that each seed counts once.
@@ -203,7 +209,7 @@ def summarise(table: pd.DataFrame, by: Sequence[str] = ("method",)) -> pd.DataFr
     Raises ValueError when rows that differ in kind would be averaged: several metrics
     or splits, or rows of all clients or domains mixed with rows of single ones.
     """
-    by = list(by)
+    by = columns_of(table, by)
     for name in ("metric", "split"):
         _refuse_mixture(table, name, by, name in table and table[name].nunique() > 1)
     for name, all_of_them in (("domain", ALL_DOMAINS), ("client", ALL_CLIENTS)):
@@ -214,9 +220,10 @@ def summarise(table: pd.DataFrame, by: Sequence[str] = ("method",)) -> pd.DataFr
     return values.agg(mean="mean", sd="std", num_seeds="count").reset_index()
 
 
+@checked(rounds=COUNT)
 def final(
     table: pd.DataFrame,
-    by: Sequence[str] = ("method",),
+    by: str | Sequence[str] = ("method",),
     metric: str = "accuracy",
     split: str = "test",
     rounds: int = 1,
@@ -228,11 +235,18 @@ def final(
     """
     whole = (table["domain"] == ALL_DOMAINS) & (table["client"] == ALL_CLIENTS)
     chosen = table[whole & (table["metric"] == metric) & (table["split"] == split)]
+    if chosen.empty:
+        raise ValueError(
+            f"expected rows with metric {metric!r} and split {split!r}, found metrics "
+            f"{sorted(table['metric'].unique())} and splits "
+            f"{sorted(table['split'].unique())}"
+        )
     return summarise(last(chosen, rounds), by)
 
 
+@checked(num_clients=COUNT)
 def participation(
-    table: pd.DataFrame, num_clients: int, by: Sequence[str] = ("name", "seed")
+    table: pd.DataFrame, num_clients: int, by: str | Sequence[str] = ("name", "seed")
 ) -> pd.DataFrame:
     """How often each client participated in each run.
 
@@ -271,9 +285,10 @@ def participation(
     return counted[[*by, "client", "times_chosen", "share"]]
 
 
+@checked(rounds=COUNT)
 def across_clients(
     table: pd.DataFrame,
-    by: Sequence[str] = ("name", "seed"),
+    by: str | Sequence[str] = ("name", "seed"),
     metric: str = "accuracy",
     split: str = "val",
     rounds: int = 5,
@@ -298,9 +313,10 @@ def across_clients(
     ).reset_index()
 
 
+@checked(rounds=COUNT)
 def by_client(
     table: pd.DataFrame,
-    by: Sequence[str] = ("name",),
+    by: str | Sequence[str] = ("name",),
     metric: str = "accuracy",
     split: str = "val",
     rounds: int = 5,
@@ -329,6 +345,7 @@ def columns_of(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
     return names
 
 
+@checked()
 def compare(
     ours: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str], scale: float = 100.0
 ) -> pd.DataFrame:
@@ -409,20 +426,6 @@ def _frame(rows: list[tuple], columns: dict[str, str]) -> pd.DataFrame:
 def _rows(frame: pd.DataFrame) -> list[tuple]:
     columns = [frame[name].tolist() for name in frame.columns]
     return list(zip(*columns, strict=True))
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to, then move it to ``path`` atomically.
-
-    ``path`` never holds a partial file, not even after a kill or on a full disk.
-    """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _write(path: Path, text: str) -> None:

@@ -107,8 +107,11 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
 
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
-    is_tensor = isinstance(weights, Tensor)
-    shares = weights.tolist() if is_tensor else [float(w) for w in weights]
+    try:
+        is_tensor = isinstance(weights, Tensor)
+        shares = weights.tolist() if is_tensor else [float(w) for w in weights]
+    except (TypeError, ValueError):
+        raise ValueError(f"weights must be numbers, found {weights!r}") from None
     if len(shares) != len(trees) or len(trees) == 0:
         raise ValueError(
             f"expected one weight per dictionary and at least one dictionary, found "
@@ -118,7 +121,10 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
         raise ValueError(f"weights must be finite, ≥ 0 and not all 0, found {shares}")
     shares = torch.tensor(shares, dtype=torch.float64)
     shares = shares / shares.sum()
-    _refuse_unlike(trees)
+    try:
+        _refuse_unlike(trees)
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError("trees must be dictionaries of named tensors") from None
     return {
         name: _mean([tree[name] for tree in trees], shares)
         for name, first in trees[0].items()

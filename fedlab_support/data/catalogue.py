@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.checks import Range, checked
 from . import (
     cifar,
     digits5,
@@ -202,6 +203,7 @@ STORED: dict[str, Stored] = {
 """Every data set that needs files; a name always refers to the same files."""
 
 
+@checked(size=Range(at_least=1))
 def load(
     name: str, root: str | os.PathLike[str] | None = None, size: int | None = None
 ) -> DomainData:
@@ -224,7 +226,7 @@ def load(
         close = difflib.get_close_matches(name, known, n=1)
         guess = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(
-            f"expected the name of a data set, one of {', '.join(known)}; found "
+            f"name must be that of a data set, one of {', '.join(known)}; found "
             f"{name!r}.{guess}"
         )
     stored = STORED[name]

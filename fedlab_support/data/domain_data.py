@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..core.checks import Range
+
 
 @dataclass(frozen=True, eq=False)
 class DomainData:
@@ -26,7 +28,8 @@ class DomainData:
     task:       determines the loss and the metric; see ``core.metrics.task``.
     source:     one sentence on the origin of the images.
 
-    Raises ``ValueError`` when shapes disagree or a label, domain or owner has no name.
+    Raises ``ValueError`` when types or shapes disagree, a label, domain or owner has no
+    name, or images cannot be normalised.
     """
 
     name: str
@@ -44,12 +47,24 @@ class DomainData:
     source: str = ""
 
     def __post_init__(self) -> None:
+        for field in ("images", "labels", "domain", "owner", "is_test"):
+            if not isinstance(found := getattr(self, field), np.ndarray):
+                raise ValueError(
+                    f"{self.name}: {field} must be a NumPy array, found "
+                    f"{type(found).__name__}"
+                )
         if self.images.ndim != 4 or self.images.dtype != np.uint8:
             raise ValueError(
                 f"{self.name}: images must be uint8 of shape (N, C, H, W), found "
                 f"{self.images.dtype} of shape {self.images.shape}; grey images need "
                 "a channel axis of length 1"
             )
+        if not all(self.image_shape):
+            raise ValueError(
+                f"{self.name}: images need a pixel and a channel, found shape "
+                f"{self.images.shape}"
+            )
+        self._check_texts()
         (num_examples, channels), size = self.images.shape[:2], self.images.shape[2:]
         if self.has_masks:
             self._check_masks()
@@ -60,10 +75,31 @@ class DomainData:
             ("is_test", (False, True), ()),
         ):
             self._check_column(field, (num_examples, *each), len(names))
-        if len(self.mean) != channels or len(self.std) != channels:
+        for field, limits in (("mean", Range()), ("std", Range(above=0))):
+            values = getattr(self, field)
+            is_row = isinstance(values, tuple | list) and len(values) == channels
+            if not is_row or not all(limits.contains(v, "float") for v in values):
+                raise ValueError(
+                    f"{self.name}: {field} needs {limits.words('float')} for each "
+                    f"channel ({channels}), found {values}"
+                )
+
+    def _check_texts(self) -> None:
+        for field in ("class_names", "domain_names", "owner_names"):
+            names = getattr(self, field)
+            is_row = isinstance(names, tuple | list)
+            if not is_row or not all(isinstance(name, str) for name in names):
+                raise ValueError(
+                    f"{self.name}: {field} must be a tuple of texts, found {names!r}"
+                )
+            if len(set(names)) < len(names):
+                raise ValueError(
+                    f"{self.name}: {field} must differ from one another, found {names}"
+                )
+        if self.task not in ("classification", "segmentation"):
             raise ValueError(
-                f"{self.name}: mean and std need one value per channel ({channels}), "
-                f"found {len(self.mean)} and {len(self.std)}"
+                f"{self.name}: task must be 'classification' or 'segmentation', found "
+                f"{self.task!r}"
             )
 
     def _check_masks(self) -> None:
@@ -86,6 +122,12 @@ class DomainData:
             raise ValueError(
                 f"{self.name}: {field} must have one entry per image ({shape[0]}), "
                 f"found shape {values.shape}"
+            )
+        kind = np.bool_ if field == "is_test" else np.integer
+        if not np.issubdtype(values.dtype, kind):
+            what = "True or False" if field == "is_test" else "whole numbers"
+            raise ValueError(
+                f"{self.name}: {field} must hold {what}, found {values.dtype}"
             )
         if values.size and (values.min() < 0 or values.max() >= num_names):
             wrong = values.max() if values.max() >= num_names else values.min()

@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
+from ..core.checks import SEED, Range, checked
 from .domain_data import DomainData
 
 REPORT_DEGREES = (0, 15, 30, 45, 60, 75)
 
 
+@checked(rng=SEED)
 def rotated(
     data: DomainData, degrees: Sequence[float] = REPORT_DEGREES, rng=0
 ) -> DomainData:
@@ -30,14 +32,16 @@ def rotated(
 
     Source: *Towards Real World Federated Learning*, section 4.5.
     """
+    if wrong := [a for a in degrees if not Range().contains(a, "float")]:
+        raise ValueError(f"degrees must be finite numbers, found {wrong[0]!r}")
     if len({angle % 360 for angle in degrees}) < len(degrees) or len(degrees) == 0:
-        raise ValueError(f"expected different angles, found {list(degrees)}")
+        raise ValueError(f"degrees must be different angles, found {list(degrees)}")
     domain = np.empty_like(data.classes_for("rotated"))
     owners = np.unique(data.owner)
     if len(owners) < len(degrees):
         raise ValueError(
             f"expected at least {len(degrees)} owners, one per angle, found "
-            f"{len(owners)} in {data.name}; take fewer angles"
+            f"{len(owners)} in {data.name}; take fewer degrees"
         )
     shuffled = np.random.default_rng(rng).permutation(owners)
     images = np.empty_like(data.images)

@@ -42,6 +42,8 @@ def open_engine(
         if engine == "auto":
             engine = "stacked" if is_faster(job) and not refusal(job) else "local"
         engine = known[engine](workers)
+    if isinstance(engine, type) or not hasattr(engine, "train"):
+        raise ValueError(f"engine must be a name or an engine, found {engine!r}")
     if faults is not None:
         engine = FaultyEngine(engine, faults)
     engine.open(job)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from ..core.checks import SEED, Range, checked
 from ..data import DomainData
 from .partition import domain_ids
+from .partition.dealing import positions
 from .samples import Samples, Store
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class Federation:
     held_out_domains: tuple[str, ...] = ()
 
     @classmethod
+    @checked(val=Range(at_least=0, below=1), seed=SEED)
     def build(
         cls,
         data: DomainData,
@@ -67,14 +70,13 @@ class Federation:
         Raises ValueError for an empty client, a sample in two clients, a client with a
         test sample or a sample of a held-out domain, and an unknown domain.
         """
-        if not 0 <= val < 1:
-            raise ValueError(f"val, the validation share, is in [0, 1), found {val}")
         names = (held_out,) if isinstance(held_out, str) else tuple(held_out)
         is_held_out = np.isin(data.domain, domain_ids(data, names))
+        parts = [np.asarray(part) for part in parts]
         sizes = _checked_sizes(data, parts, is_held_out, names)
         num_val = np.minimum((sizes * val).astype(np.int64), sizes - 1)
         rng = np.random.default_rng(seed)
-        rows = [rng.permutation(p) if val else np.asarray(p) for p in parts]
+        rows = [rng.permutation(p) if val else p for p in parts]
         store = Store(data)
         return cls(
             store,
@@ -130,7 +132,7 @@ class Federation:
 
     def client(self, id: int) -> Client:
         """Client ``id``, a view created on demand."""
-        if not 0 <= id < len(self):
+        if not isinstance(id, int | np.integer) or not 0 <= id < len(self):
             raise ValueError(f"clients are numbered 0…{len(self) - 1}, found {id}")
         first = self.starts[id]
         val = Samples(self.store, self.rows[first : first + self.num_val[id]])
@@ -186,17 +188,7 @@ def _checked_sizes(data, parts, is_held_out, held_out_names) -> np.ndarray:
             f"every client needs a sample, {np.flatnonzero(sizes == 0)[:5]} have none; "
             "drop them or partition the samples over fewer clients"
         )
-    rows = np.concatenate(parts)
-    if rows.min() < 0 or rows.max() >= len(data):
-        raise ValueError(
-            f"positions must lie in 0…{len(data) - 1}, found {rows.min()}…{rows.max()};"
-            " was the partition made for another data set?"
-        )
-    if (np.bincount(rows, minlength=len(data)) > 1).any():
-        raise ValueError(
-            "each sample belongs to one client, found samples in several clients; "
-            "overlapping clients would leak validation samples into training"
-        )
+    rows = positions("parts", np.concatenate(parts), len(data))
     if is_held_out[rows].any():
         raise ValueError(
             f"held-out domains {list(held_out_names)} must be in no client, found "

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ..core.checks import Range, checked
 from ..core.history import ALL_CLIENTS, ALL_DOMAINS, GROUPS, MEASURED, PERSONAL
 from ..data import DomainData
 from .federation import Federation
-from .partition import Parts, by_owner, leave_out
+from .partition import Parts, by_owner, domain_ids, leave_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,10 @@ World. Source: Bai et al., ICLR 2024, and Table 1 of FISC.
 RULES = ("last", "best_val", "best_held_out_val")
 """The rules for choosing the reported round."""
 
+VAL = Range(at_least=0, below=1)
 
+
+@checked(val=VAL)
 def leave_one_domain_out(
     data: DomainData,
     deal: Callable[..., Parts] = by_owner,
@@ -47,6 +51,7 @@ def leave_one_domain_out(
     }
 
 
+@checked(val=VAL)
 def leave_two_domains_out(
     data: DomainData,
     deal: Callable[..., Parts] = by_owner,
@@ -70,6 +75,7 @@ def leave_two_domains_out(
     """
     _refuse_few(data, 3)
     pairs = _usual_pairs(data) if validated_by is None else dict(validated_by)
+    domain_ids(data, [*pairs, *pairs.values()])
     if same := [test for test, chosen in pairs.items() if test == chosen]:
         raise ValueError(
             f"expected another domain to validate {same[0]!r}, found itself; choosing "
@@ -81,6 +87,7 @@ def leave_two_domains_out(
     }
 
 
+@checked(rule=Range(one_of=RULES))
 def reported(
     table: pd.DataFrame,
     rule: str = "last",
@@ -102,8 +109,6 @@ def reported(
     Returns one row per run, with the columns of ``table``. Raises ValueError for an
     unknown rule, or when a run has no rows that the rule needs.
     """
-    if rule not in RULES:
-        raise ValueError(f"rule must be one of {RULES}, found {rule!r}")
     import pandas as pd
 
     keys = [name for name in table.columns if name not in MEASURED]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.checks import Settings, setting
+from ..core.checks import Range, Settings, checked, setting
 from ..core.messages import Tensors
 from ..core.rng import numpy_stream
 
@@ -49,31 +49,59 @@ class everyone:  # noqa: N801 - reads as the function it is
         """All clients of the roster."""
         return roster.ids.tolist()
 
+    def chance(self, num_clients: int) -> float:
+        """The probability that a client participates in a round."""
+        return 1.0
+
 
 @dataclass(frozen=True)
-class uniform:  # noqa: N801
+class uniform(Settings):  # noqa: N801
     """``num_clients`` clients, drawn uniformly without replacement.
 
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
 
-    num_clients: int
+    num_clients: int = setting(at_least=1)
 
     def __call__(self, roster: Roster, rng: np.random.Generator) -> list[int]:
         """Draw this round's clients."""
         _expect_enough(self.num_clients, roster)
         return rng.choice(roster.ids, self.num_clients, replace=False).tolist()
 
+    def chance(self, num_clients: int) -> float:
+        """The probability that a client participates in a round."""
+        return self.num_clients / num_clients
+
 
 @dataclass(frozen=True)
-class by_size:  # noqa: N801
+class poisson(Settings):  # noqa: N801
+    """Each client by itself, with probability ``rate``: Poisson sampling.
+
+    The number of clients varies; in a round without any the weights stay. This is the
+    sampling that accountants of privacy assume.
+    Source: McMahan et al., ICLR 2018, Algorithm 1.
+    """
+
+    rate: float = setting(above=0, at_most=1)
+
+    def __call__(self, roster: Roster, rng: np.random.Generator) -> list[int]:
+        """Draw this round's clients."""
+        return roster.ids[rng.random(len(roster.ids)) < self.rate].tolist()
+
+    def chance(self, num_clients: int) -> float:
+        """The probability that a client participates in a round."""
+        return self.rate
+
+
+@dataclass(frozen=True)
+class by_size(Settings):  # noqa: N801
     """``num_clients`` clients without replacement, with probabilities by size.
 
     Use it with ``weighting="equal"``: drawing by size and weighting by size would count
     large clients twice (Li et al., MLSys 2020, Algorithm 2).
     """
 
-    num_clients: int
+    num_clients: int = setting(at_least=1)
 
     def __call__(self, roster: Roster, rng: np.random.Generator) -> list[int]:
         """Draw this round's clients."""
@@ -101,7 +129,7 @@ class availability(Settings):  # noqa: N801
     Source: *Towards Real World Federated Learning*, equation 5.
     """
 
-    num_clients: int
+    num_clients: int = setting(at_least=1)
     share: float = setting(0.1, at_least=0, at_most=1)  # s, of the clients in group 1
     probability: float = setting(0.5, at_least=0, at_most=1)  # p, of group 1 as a whole
     redraw: bool = False  # True: another group 1 in every round
@@ -162,8 +190,8 @@ class power_of_choice(Settings):  # noqa: N801
     Source: Cho, Wang, Joshi, arXiv:2010.01243, 2020.
     """
 
-    num_clients: int
-    candidates: int = setting(10)  # d, in num_clients…K; num_clients gives by_size
+    num_clients: int = setting(at_least=1)
+    candidates: int = setting(10, at_least=1)  # d; as num_clients, it gives by_size
     mode: str = setting("top", one_of=("top", "proportional"))  # or "proportional"
 
     def __post_init__(self) -> None:
@@ -197,6 +225,7 @@ class power_of_choice(Settings):  # noqa: N801
         return candidates[worst].tolist()
 
 
+@checked(rounds=Range(at_least=1), seed=Range(at_least=0))
 def rehearse(
     select: Callable[[Roster, np.random.Generator], Sequence[int]],
     sizes: Sequence[int],
@@ -209,8 +238,12 @@ def rehearse(
     sizes:   training samples of the clients, (K,).
     losses:  constant losses of the clients, (K,); None: all equal.
     """
-    sizes = np.asarray(sizes)
-    losses = np.ones(len(sizes)) if losses is None else np.asarray(losses)
+    sizes = _numbers("sizes", sizes)
+    losses = np.ones(len(sizes)) if losses is None else _numbers("losses", losses)
+    if len(losses) != len(sizes):
+        raise ValueError(
+            f"expected losses of {len(sizes)} clients, found {len(losses)}"
+        )
     check_selection(select, len(sizes))
     ids, times = np.arange(len(sizes)), np.zeros(len(sizes), dtype=np.int64)
     roster = Roster(
@@ -226,10 +259,23 @@ def rehearse(
     return times / rounds
 
 
+def _numbers(name: str, found: Sequence[float]) -> np.ndarray:
+    """The numbers of all clients, (K,); ValueError unless all are ≥ 0, one above."""
+    try:
+        values = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.zeros(0)
+    if values.ndim != 1 or not (values >= 0).all() or not values.any():
+        raise ValueError(
+            f"{name} must be a number ≥ 0 for each client, not all 0, found {found}"
+        )
+    return values
+
+
 def check_selection(select, num_clients: int) -> None:
     """Raise ValueError when ``select`` is not possible with ``num_clients`` clients."""
     wanted = getattr(select, "num_clients", 1)
-    if not isinstance(wanted, int | np.integer) or not 1 <= wanted <= num_clients:
+    if not Range(at_least=1, at_most=num_clients).contains(wanted, "int"):
         raise ValueError(
             f"clients per round must lie in 1…{num_clients}, the number of clients of "
             f"the federation, found {wanted}"

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from .stages import Staged, norm2d, refuse_small
+from .stages import Staged, for_images, norm2d, refuse_small
 
 SHAPES = ((11, 4, 2), (5, 1, 2), (3, 1, 1), (3, 1, 1), (3, 1, 1))
 """Kernel, stride and padding of the five convolutions."""
@@ -58,6 +58,7 @@ class AlexNet(Staged):
         super().__init__(stages, widths, neck, nn.Linear(hidden, num_classes))
 
 
+@for_images
 def alexnet(
     image_shape, num_classes: int, norm: str = "batch", hidden: int = 1024
 ) -> AlexNet:
@@ -69,6 +70,7 @@ def alexnet(
     return AlexNet(image_shape, num_classes, hidden=hidden, norm=norm)
 
 
+@for_images
 def small_alexnet(image_shape, num_classes: int, norm: str = "batch") -> AlexNet:
     """AlexNet at a quarter of the channels and an eighth of the units."""
     return AlexNet(image_shape, num_classes, (16, 48, 96, 64, 64), 128, norm)

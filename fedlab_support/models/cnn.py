@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from .stages import Staged, norm2d, refuse_small
+from .stages import Staged, for_images, norm2d, refuse_small
 
 
 def stage(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
@@ -44,6 +44,7 @@ class CNN(Staged):
         super().__init__(stages, widths, neck, nn.Linear(hidden, num_classes))
 
 
+@for_images
 def report_cnn(image_shape, num_classes: int, norm: str = "none") -> CNN:
     """The report's CNN: 32 and 64 channels, 2,048 units; 6,603,710 parameters on 28x28.
 
@@ -52,6 +53,7 @@ def report_cnn(image_shape, num_classes: int, norm: str = "none") -> CNN:
     return CNN(image_shape, num_classes, (32, 64), 2048, norm)
 
 
+@for_images
 def small_cnn(image_shape, num_classes: int, norm: str = "none") -> CNN:
     """The report's CNN at a quarter of the channels and a sixteenth of the units."""
     return CNN(image_shape, num_classes, (8, 16), 128, norm)

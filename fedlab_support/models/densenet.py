@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .stages import Staged, is_small, norm2d, refuse_small
+from .stages import Staged, for_images, is_small, norm2d, refuse_small
 
 BOTTLENECK = 4
 """Channels between the two convolutions of a layer, as a multiple of the growth."""
@@ -99,6 +99,7 @@ class DenseNet(Staged):
         super().__init__(stages, widths, neck, nn.Linear(last, num_classes))
 
 
+@for_images
 def densenet100(image_shape, num_classes: int, norm: str = "batch") -> DenseNet:
     """DenseNet-100 with growth 12: D = 342; 769,162 parameters for CIFAR-10."""
     return DenseNet(image_shape, num_classes, depth=16, growth=12, norm=norm)

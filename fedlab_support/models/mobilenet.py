@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from .pretrained import entry, freeze_norms, timm_network
-from .stages import Staged, is_small
+from .stages import Staged, for_images, is_small
 
 KINDS = ("batch", "frozen")
 
@@ -33,6 +33,7 @@ class MobileNet(Staged):
         super().__init__(stages, widths, neck, net.classifier)
 
 
+@for_images
 def mobilenet(
     image_shape,
     num_classes: int,

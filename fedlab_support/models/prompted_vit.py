@@ -11,6 +11,7 @@ from torch.func import functional_call
 
 from ..core.messages import Tensors
 from .pretrained import Units, timm_network
+from .stages import for_images
 
 TINY_VIT = Path(__file__).parent / "assets" / "tiny_vit.safetensors"
 """Made by ``python -m fedlab_course.making.tiny_vit``."""
@@ -168,6 +169,7 @@ def _below(start: str, state: Tensors) -> Tensors:
     return {name.removeprefix(start): state[name] for name in names}
 
 
+@for_images
 def tiny_vit(
     image_shape,
     num_classes: int,
@@ -185,6 +187,7 @@ def tiny_vit(
     return model.add_prompts(prompts)
 
 
+@for_images
 def deit_tiny(
     image_shape,
     num_classes: int,
@@ -208,6 +211,7 @@ def deit_tiny(
     return model.add_prompts(prompts)
 
 
+@for_images
 def vit_b16(
     image_shape,
     num_classes: int,

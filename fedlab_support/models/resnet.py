@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from .pretrained import at_first, timm_network
-from .stages import Staged, is_small, norm2d
+from .stages import Staged, for_images, is_small, norm2d
 
 
 class ResNet(Staged):
@@ -25,6 +25,7 @@ class ResNet(Staged):
         super().__init__(stages, widths, net.global_pool, net.fc)
 
 
+@for_images
 def resnet18(
     image_shape,
     num_classes: int,
@@ -43,6 +44,7 @@ def resnet18(
     return _resnet("resnet18", image_shape, num_classes, norm, weights)
 
 
+@for_images
 def resnet50(
     image_shape,
     num_classes: int,

@@ -9,7 +9,7 @@ from torch import nn
 
 from ..core.torchvision_compat import import_torchvision
 from .pretrained import entry, read_into
-from .stages import Staged, is_small, refuse_small
+from .stages import Staged, for_images, is_small, refuse_small
 
 CUTS = ((0, 2), (2, 5), (5, 8), (8, 13))
 """The torchvision layers of each stage; all stages but the first begin with pooling."""
@@ -36,6 +36,7 @@ class SqueezeNet(Staged):
         super().__init__(stages, WIDTHS, neck, head)
 
 
+@for_images
 def squeezenet(
     image_shape,
     num_classes: int,

@@ -6,9 +6,25 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
+from ..core.checks import Range, checked
+
 NORMS = ("none", "batch", "group", "layer")
 LARGEST_SMALL = 64
 """Height and width up to which the first stage keeps the full resolution."""
+
+
+def _is_shape(shape: object) -> bool:
+    is_row = isinstance(shape, tuple | list) and len(shape) == 3
+    return is_row and all(Range(at_least=1).contains(side, "int") for side in shape)
+
+
+for_images = checked(
+    image_shape=Range(
+        holds=_is_shape, allowed="(channels, height, width), whole numbers ≥ 1"
+    ),
+    num_classes=Range(at_least=1),
+)
+"""Decorator of functions that make a network for images (C, H, W) and M classes."""
 
 
 class Staged(nn.Module):

@@ -9,7 +9,7 @@ from torch import nn
 
 from ..core.torchvision_compat import import_torchvision
 from .pretrained import at_first, timm_network
-from .stages import Staged
+from .stages import Staged, for_images
 
 SWIN_TINY = "swin_tiny_patch4_window7_224"
 PATCH = 4
@@ -35,6 +35,7 @@ class Swin(Staged):
         super().__init__(stages, widths, neck, net.head.fc)
 
 
+@for_images
 def swin_tiny(
     image_shape,
     num_classes: int,

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from .stages import Staged, norm2d
+from .stages import Staged, for_images, norm2d
 
 
 def double(channels_in: int, channels_out: int, norm: str) -> nn.Sequential:
@@ -93,6 +93,7 @@ class UNet(Staged):
         return x
 
 
+@for_images
 def unet(image_shape, num_classes: int = 2, norm: str = "batch") -> UNet:
     """The U-Net of FedFA; 7,763,074 parameters for three channels: 29.6 MiB.
 
@@ -101,6 +102,7 @@ def unet(image_shape, num_classes: int = 2, norm: str = "batch") -> UNet:
     return UNet(image_shape, num_classes, norm=norm)
 
 
+@for_images
 def small_unet(image_shape, num_classes: int = 2, norm: str = "batch") -> UNet:
     """U-Net at a quarter of the channels."""
     return UNet(image_shape, num_classes, (8, 16, 32, 64, 128), norm)

@@ -9,7 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ..core.history import ALL_CLIENTS, ALL_DOMAINS, summarise
+from ..core.checks import checked
+from ..core.history import ALL_CLIENTS, ALL_DOMAINS, MEASURED, columns_of, summarise
 from .drawing import drawing
 from .style import (
     COLOURS,
@@ -30,6 +31,7 @@ from .style import (
 LINE_HEIGHT = 1.35  # of a label, in font sizes
 
 
+@checked()
 def learning_curves(
     table: pd.DataFrame,
     metric: str = "accuracy",
@@ -101,6 +103,7 @@ def _curves(
     table: pd.DataFrame, metric: str, split: str, by: str, panels: str | None
 ) -> pd.DataFrame:
     """Mean, sd and num_seeds per line and round, scaled for the axis."""
+    columns_of(table, [*MEASURED, by, *([panels] if panels else [])])
     chosen = table[(table["metric"] == metric) & (table["split"] == split)]
     for name, all_of_them in (("domain", ALL_DOMAINS), ("client", ALL_CLIENTS)):
         is_all = chosen[name] == all_of_them

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ..core.checks import checked
 from .style import Picture
 
 DRAWINGS: dict[str, Callable[..., Picture]] = {}
@@ -38,11 +39,22 @@ def drawing(function: Callable[..., Picture]) -> Callable[..., Picture]:
     A figure's ``drawn_by`` is the call, and its ``data`` the first table. When one
     decorated function calls another, the outer call is recorded.
     """
-    signature = inspect.signature(function)
+    signature, drawn = inspect.signature(function), checked()(function)
 
     @functools.wraps(function)
     def draw(*args: object, **kwargs: object) -> Picture:
-        figure = function(*args, **kwargs)
+        """Draw, and remember the call."""
+        try:
+            figure = drawn(*args, **kwargs)
+        except KeyError as error:
+            given = signature.bind(*args, **kwargs).arguments.values()
+            tables = [v for v in given if isinstance(v, pd.DataFrame)]
+            if error.args[0] in [name for table in tables for name in table]:
+                raise
+            raise ValueError(
+                f"{function.__name__} needs the column {error.args[0]!r}, found "
+                f"{[list(table) for table in tables]}"
+            ) from error
         call = _call(function.__name__, signature.bind(*args, **kwargs).arguments)
         tables = (v for v in call.given.values() if isinstance(v, pd.DataFrame))
         figure.drawn_by, figure.data = call, next(tables, figure.data)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..core.checks import checked
 from .stored import portable, write_call, write_record, write_table
 from .style import style
 from .written import as_latex, as_markdown
@@ -25,6 +26,7 @@ FORMATS = ("png", "pdf", "svg")
 TABLE_FORMATS = ("csv", "md", "tex")
 
 
+@checked()
 def save_figure(
     figure: Figure,
     name: str,
@@ -95,6 +97,7 @@ def write_pictures(
     return is_new
 
 
+@checked()
 def save_table(
     table: pd.DataFrame,
     name: str,
@@ -112,9 +115,9 @@ def save_table(
     Returns the path of the first file. Raises ValueError for another format or a folder
     that cannot be written.
     """
-    if isinstance(formats, str) or not formats or set(formats) - set(TABLE_FORMATS):
+    if not formats or set(formats) - set(TABLE_FORMATS):
         raise ValueError(
-            f"expected a list with some of {list(TABLE_FORMATS)}, found {formats!r}"
+            f"formats must be some of {list(TABLE_FORMATS)}, found {formats!r}"
         )
     target = _target(name, folder)
     texts = {"md": as_markdown, "tex": partial(as_latex, caption=caption, label=label)}
@@ -130,8 +133,8 @@ def save_table(
 def _target(name: str, folder: str | Path) -> Path:
     if not re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)*", name):
         raise ValueError(
-            "expected a file name like 01_accuracy_by_round (lower case, digits and "
-            f"single underscores, no ending), found {name!r}"
+            "name must be a file name like 01_accuracy_by_round (lower case, digits, "
+            f"single underscores and no ending), found {name!r}"
         )
     return _writable(Path(folder)) / name
 

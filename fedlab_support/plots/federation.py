@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 
+from ..core.checks import Range, checked
 from .drawing import drawing
 from .style import COLOURS, DOUBLE, NORMAL, SMALL, Picture, new_picture, style
 
@@ -20,6 +21,7 @@ ROW_LABEL = {"fontsize": NORMAL, "ha": "right", "va": "center"}
 BUBBLES_UP_TO = 20  # classes; beyond that, a heat map without gaps reads better
 
 
+@checked()
 def clients_by_classes(
     counts: np.ndarray, class_names: Sequence[str], title: str = ""
 ) -> Picture:
@@ -30,11 +32,16 @@ def clients_by_classes(
     The bars above show how many examples each client holds.
     Raises ValueError when the names do not fit the counts.
     """
-    counts = np.asarray(counts)
+    is_count = counts.ndim == 2 and np.issubdtype(counts.dtype, np.integer)
+    if not is_count or counts.size == 0 or counts.min() < 0:
+        raise ValueError(
+            "counts must be whole numbers ≥ 0, (clients, classes), found "
+            f"{counts.dtype} of shape {counts.shape}"
+        )
     if len(class_names) != counts.shape[1]:
         raise ValueError(
-            f"expected {counts.shape[1]} class names, one per column of counts, "
-            f"found {len(class_names)}"
+            f"class_names must be {counts.shape[1]}, one per column of counts, found "
+            f"{len(class_names)}"
         )
     data = pd.DataFrame(counts, columns=[str(name) for name in class_names])
     return draw_classes(data.rename_axis("client").reset_index(), title)
@@ -164,10 +171,17 @@ def _checked(
     titles: Sequence[str] | None,
     row_labels: Sequence[str] | None,
 ) -> np.ndarray:
+    if not Range(at_least=1).contains(columns, "int"):
+        raise ValueError(f"columns must be a whole number ≥ 1, found {columns!r}")
     images = np.asarray(images)
-    if images.ndim != 4 or images.shape[1] not in (1, 3) or images.dtype != np.uint8:
+    if (
+        not images.size
+        or images.ndim != 4
+        or images.shape[1] not in (1, 3)
+        or images.dtype != np.uint8
+    ):
         raise ValueError(
-            "expected uint8 images of shape (N, 1 or 3, H, W), found "
+            "images must be uint8 of shape (N, 1 or 3, H, W), found "
             f"{images.dtype} of shape {images.shape}; show raw, not normalised, images"
         )
     rows = math.ceil(len(images) / columns)
@@ -177,7 +191,7 @@ def _checked(
             f"image; found {len(titles)}"
         )
     if row_labels is not None and len(row_labels) != rows:
-        raise ValueError(f"expected {rows} row labels, found {len(row_labels)}")
+        raise ValueError(f"row_labels must be {rows}, found {len(row_labels)}")
     return images
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from ..core.history import replacing
+from ..core.files import replacing
 from .drawing import DRAWINGS, Drawing
 from .style import Picture
 

@@ -15,6 +15,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..core.checks import Range
+
 if TYPE_CHECKING:
     from .drawing import Drawing
 
@@ -98,9 +100,10 @@ def inches(size: Size, usual: tuple[float, float] = DOUBLE) -> tuple[float, floa
     """
     if size is None:
         return usual
-    if not isinstance(size, str):
-        return tuple(size)
-    if size not in SIZES:
+    sides = size if isinstance(size, tuple | list) else ()
+    if len(sides) == 2 and all(Range(above=0).contains(s, "float") for s in sides):
+        return tuple(sides)
+    if not isinstance(size, str) or size not in SIZES:
         raise ValueError(
             f"expected a size in {list(SIZES)} or (width, height) in inches, "
             f"found {size!r}"

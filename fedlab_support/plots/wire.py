@@ -6,6 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
+from ..core.checks import Range, checked
+from ..core.history import WIRE, columns_of
 from .drawing import drawing
 from .style import COLOURS, DOUBLE, NORMAL, SMALL, Picture, new_picture, style
 
@@ -24,6 +26,7 @@ SERVER_Y, CLIENT_Y, LEGEND_Y = 2.45, 0.85, 0.12
 THINNEST = 0.018  # inches, so that a strip of eight bytes is visible
 
 
+@checked(round=Range(at_least=0))
 def wire_picture(
     wire: pd.DataFrame, round: int | None = None, title: str = ""
 ) -> Picture:
@@ -71,6 +74,7 @@ def draw_wire(chosen: pd.DataFrame, title: str = "") -> Picture:
 
 
 def _one_round(wire: pd.DataFrame, round: int | None) -> pd.DataFrame:
+    columns_of(wire, WIRE)
     if wire["run"].nunique() > 1:
         raise ValueError(f"expected one run, found {sorted(wire['run'].unique())}")
     if round is None and len(wire):

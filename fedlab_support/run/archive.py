@@ -18,7 +18,8 @@ from pathlib import Path
 from zipfile import ZIP_LZMA, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from zipfile import Path as ZipPath
 
-from ..core.history import History, replacing
+from ..core.files import replacing
+from ..core.history import History
 from .checkpoint import claimed
 
 DAMAGED = (BadZipFile, LZMAError, EOFError, OSError, ValueError, KeyError, TypeError)

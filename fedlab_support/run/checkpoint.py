@@ -122,8 +122,11 @@ def keeping(run, folder: str | Path | None, every: int) -> Iterator[Callable]:
     if folder is None:
         yield lambda is_last: None
         return
-    if every != int(every) or every < 1:
-        raise ValueError(f"every must be a whole number of rounds ≥ 1, found {every}")
+    if str(folder) == "" or Path(folder).is_file():
+        raise ValueError(
+            "checkpoint must be a folder, or None to save nothing, found "
+            f"{str(folder)!r}"
+        )
     folder, made_by = Path(folder), _made_by(run)
 
     def keep(is_last: bool) -> None:

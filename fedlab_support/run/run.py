@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
+from ..core.checks import Range, checked
 from ..core.history import ALL_CLIENTS, History
 from ..core.messages import (
     Broadcast,
@@ -27,18 +27,19 @@ from ..core.messages import (
 )
 from ..core.metrics import Scores
 from ..core.naming import name_of
-from ..core.rng import numpy_stream, sequence
+from ..core.rng import numpy_stream
 from ..engines import Engine, Evaluation, Failure, Faults, Job, open_engine
 from ..engines.local import one_intra_op_thread
 from ..federation.federation import Federation
 from ..federation.samples import Samples
 from ..federation.selection import Roster, check_selection, everyone
 from ..methods import FedAvg
-from ..models.layers.noise import own_noise, refuse_global_noise
 from ..training.context import PrivateState
-from ..training.learner import Learner, trained_names
+from ..training.learner import Learner
 from ..training.privacy import Privacy
 from ..training.settings import LocalTraining
+from .budget import spent
+from .building import built, check_pieces, initial_state
 from .checkpoint import keeping
 from .evaluation import measure
 from .summary import as_text, describe, latest_score
@@ -48,8 +49,7 @@ from .upload_validation import accepted_messages, accepted_setup_uploads
 if TYPE_CHECKING:
     import pandas as pd
 
-_BUILDING = threading.Lock()
-"""Initial weights come from PyTorch's global generator, forked; one run at a time."""
+COUNT, WHOLE = Range(at_least=1), Range(at_least=0)
 
 
 class Run:
@@ -79,6 +79,13 @@ class Run:
     and ``model`` show the result.
     """
 
+    @checked(
+        seed=WHOLE,
+        workers=COUNT,
+        evaluate_every=COUNT,
+        min_clients=COUNT,
+        deadline=Range(above=0),
+    )
     def __init__(
         self,
         method: FedAvg,
@@ -89,7 +96,7 @@ class Run:
         seed: int = 0,
         *,
         workers: int | None = None,
-        device: str = "cpu",
+        device: str | torch.device = "cpu",
         evaluate_every: int = 1,
         name: str = "",
         engine: str | Engine = "local",
@@ -98,7 +105,7 @@ class Run:
         faults: Faults | None = None,
         privacy: Privacy | None = None,
     ):
-        _check_pieces(method, model, select, seed, device)
+        check_pieces(model, select, device, min_clients, len(federation))
         self.method, self.training = method, training or LocalTraining()
         if self.training.augment is not None:
             self.training.augment.check(method)
@@ -107,11 +114,16 @@ class Run:
         self.select, self.seed = select or everyone(), int(seed)
         self.evaluate_every = int(evaluate_every)
         check_selection(self.select, len(federation))
-        _check_limits(len(federation), evaluate_every, min_clients, deadline, workers)
         self.model_name = name_of(model)
-        self.model = self._build(model).to(device)
+        parts = method, self.federation, self.training, self.seed
+        self.model = built(model, *parts).to(device)
         self._shown = Learner(self.model)
-        self.server, own = _initial_state(method, self.model)
+        if self.training.batch_size < self._shown.smallest_batch:
+            raise ValueError(
+                "BatchNorm needs batches of at least two samples, found batch_size=1; "
+                "raise batch_size or use norm='group'"
+            )
+        self.server, own = initial_state(method, self.model)
         if privacy is not None:
             privacy.check(method, self.model, self.server)
         parts = method, self.model, self.federation, self.training, self.seed
@@ -129,22 +141,8 @@ class Run:
         self.has_started, self.must_measure = False, True
         self.rounds_restored = 0  # from a checkpoint, not yet counted by a fit
 
-    def _build(self, factory) -> nn.Module:
-        """The adapted model, drawn from the run's own stream for initial weights."""
-        data = self.federation.data
-        with _BUILDING, torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(sequence(self.seed, "init").generate_state(1)[0]))
-            model = factory(data.image_shape, data.num_classes)
-            model.image_shape = data.image_shape  # for what the method may add
-            model.num_classes = data.num_classes
-            model = self.method.adapt(model)
-            if self.training.augment is not None:
-                model = self.training.augment.adapt(model)
-            example = self.federation.store.inputs(torch.tensor([0, 0])).cpu()
-            refuse_global_noise(own_noise(model), example)
-        return model.to(memory_format=torch.channels_last)
-
     # ---- rounds ---------------------------------------------------------------------
+    @checked(rounds=COUNT, every=COUNT)
     def fit(
         self,
         rounds: int,
@@ -165,8 +163,6 @@ class Run:
         A run that was interrupted and continued gives the same numbers as one that was
         not. For checkpoints that are refused see ``checkpoint.keeping``.
         """
-        if rounds < 1:
-            raise ValueError(f"rounds must be at least 1, found {rounds}")
         with keeping(self, checkpoint, every) as keep:
             past = min(rounds, self.rounds_restored)
             self.rounds_restored -= past
@@ -179,6 +175,7 @@ class Run:
                     bar.update()
         return self.history
 
+    @checked()
     @one_intra_op_thread()
     def step(self, evaluate: bool | None = None) -> Run:
         """Run one round. If it is interrupted, the run stays as it was before.
@@ -285,14 +282,20 @@ class Run:
         return entries
 
     def _cohort(self, chosen: Sequence[int]) -> list[int]:
-        cohort = sorted({int(i) for i in chosen})
-        place = np.searchsorted(self.clients, cohort).clip(max=len(self.clients) - 1)
-        if len(cohort) != len(chosen) or (self.clients[place] != cohort).any():
+        try:
+            found = np.asarray(chosen)
+        except ValueError:
+            found = np.array(chosen, dtype=object)
+        is_row = found.ndim == 1 and (np.issubdtype(found.dtype, np.integer))
+        cohort = np.unique(found) if is_row else found
+        if found.size and not (
+            is_row and len(cohort) == len(found) and np.isin(cohort, self.clients).all()
+        ):
             raise ValueError(
                 "a selection must return different clients of the roster, found "
                 f"{chosen}"
             )
-        return cohort
+        return cohort.tolist()
 
     def _aggregate(self, messages: list[Message], record: History) -> Server:
         """The next server; with too few accepted messages its weights stay."""
@@ -319,11 +322,16 @@ class Run:
             self.history.add(round, *row)
         self.must_measure = False
 
+    @checked(client_id=WHOLE)
     def scores(self, samples: Samples, client_id: int | None = None) -> Scores:
         """Loss and score of each of ``samples`` (N,) with one client's weights.
 
         client_id:  None evaluates the weights that a new client would use.
         """
+        if client_id is not None and client_id >= len(self.federation):
+            raise ValueError(
+                f"clients are numbered 0…{len(self.federation) - 1}, found {client_id}"
+            )
         state = self._state_of(client_id)
         return self.engine.evaluate([Evaluation(state, samples)], self.server.round)[0]
 
@@ -337,55 +345,24 @@ class Run:
         """Bytes sent: columns run, round, client, direction, part, bytes."""
         return self.history.wire()
 
+    def epsilon(
+        self, delta: float, observer: str = "server", accountant: str = "rdp"
+    ) -> float:
+        """The epsilon of (epsilon, delta)-differential privacy spent so far.
+
+        observer:    "server": reads every message; the client that sent the most.
+                     "model": sees averaged models only. The noise of each round is that
+                     of the messages it averaged, and the selection has to draw all
+                     clients alike: ``poisson``, as the accountant assumes, or
+                     ``uniform``, for which the result is an estimate.
+        accountant:  "rdp" or "prv", see ``Privacy.epsilon``.
+        Raises ValueError for a run without privacy.
+        """
+        return spent(self, delta, observer, accountant)
+
     def describe(self) -> dict:
         """The settings of the run as JSON values; equal runs have equal settings."""
         return describe(self)
 
     def __repr__(self) -> str:
         return as_text(self)
-
-
-def _initial_state(method: FedAvg, model: nn.Module) -> tuple[Server, Tensors]:
-    """The server before round 1, and the initial private weights of every client."""
-    names, private = trained_names(model), set(method.private_names(model))
-    if unknown := private - set(names):
-        raise ValueError(
-            "private names must be trained state of the model, found "
-            f"{sorted(unknown)}; see model.state_dict()"
-        )
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    trained = {name for name, p in model.named_parameters() if p.requires_grad}
-    weights = {name: state[name] for name in names if name not in private}
-    server = Server(0, weights, parameters=frozenset(trained - private))
-    return server, {name: state[name] for name in names if name in private}
-
-
-def _check_limits(num_clients, evaluate_every, min_clients, deadline, workers) -> None:
-    """Raise ValueError for limits that are out of range."""
-    if workers is not None and not (isinstance(workers, int) and workers >= 1):
-        raise ValueError(f"workers must be a whole number ≥ 1 or None, found {workers}")
-    if evaluate_every < 1:
-        raise ValueError(f"evaluate_every must be ≥ 1, found {evaluate_every}")
-    if not 1 <= min_clients <= num_clients:
-        raise ValueError(
-            f"min_clients must lie in 1…{num_clients}, found {min_clients}"
-        )
-    if deadline is not None and not deadline > 0:
-        raise ValueError(f"deadline must be > 0 seconds or None, found {deadline}")
-
-
-def _check_pieces(method, model, select, seed, device) -> None:
-    """Raise ValueError for arguments that are easily mistaken for the right ones."""
-    mistakes = (
-        (not isinstance(method, FedAvg), "a method, as in FedAvg()", method),
-        (isinstance(model, nn.Module), "a factory of models, as in small_cnn", model),
-        (isinstance(select, type), "a selection, as in uniform(10)", select),
-        (seed != int(seed) or seed < 0, "a whole number ≥ 0 as seed", seed),
-    )
-    for is_wrong, expected, found in mistakes:
-        if is_wrong:
-            raise ValueError(f"expected {expected}, found {found!r}")
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            f"expected a device of this machine, found {device!r}; use cpu"
-        )

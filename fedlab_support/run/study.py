@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from tqdm.auto import tqdm
 
+from ..core.checks import Range, checked
 from ..core.history import TABLE, History, concat
 from ..core.naming import is_nameless, name_of, plain
 from .archive import find, folder_of, keep, kept, name_for
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@checked(rounds=Range(at_least=1), jobs=Range(at_least=1))
 def study(
     build: Callable[..., Run],
     grid: Mapping[str, Sequence],
@@ -53,21 +55,74 @@ def study(
     values other than numbers, texts and booleans appear as text. Raises ValueError for
     an axis without values or with the name of a column of the table.
     """
+    if not grid or str(folder) == "":
+        raise ValueError(
+            "grid must have an axis, and folder a name unless it is None, found "
+            f"{grid!r} and {folder!r}"
+        )
     for name, values in grid.items():
-        if len(values) == 0 or isinstance(values, str):
+        is_list = isinstance(values, Iterable) and not isinstance(values, str)
+        if not is_list or len(values) == 0:
             raise ValueError(
                 f"axis {name!r} needs a list of at least one value, found {values!r}"
             )
+        if not isinstance(name, str):
+            raise ValueError(f"an axis of grid is an argument's name, found {name!r}")
+        if len({repr(value) for value in values}) < len(values):
+            raise ValueError(f"axis {name!r} has a value twice, found {values!r}")
         if name in TABLE and name not in ("seed", "method"):
             raise ValueError(
                 f"axis {name!r} would overwrite that column of the history; rename it"
             )
     cells = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    _refuse_ignored_axes(build, grid)
 
     def fit(cell: dict) -> pd.DataFrame:
-        return _labelled(fit_once(build(**cell), rounds, folder).table(), cell)
+        run = _expect_run(build(**cell))
+        return _labelled(fit_once(run, rounds, folder).table(), cell)
 
     return concat(each(fit, cells, jobs, progress))
+
+
+def _refuse_ignored_axes(build: Callable[..., Run], grid: Mapping) -> None:
+    """Raise ValueError for an axis whose value never changes the run that is built.
+
+    Runs are built until each axis has made a difference, neighbours of the first first.
+    """
+    names, sizes = list(grid), [len(values) for values in grid.values()]
+    unproven = {axis for axis, size in enumerate(sizes) if size > 1}
+    made: dict[tuple[int, ...], tuple] = {}
+    for place in sorted(product(*map(range, sizes)), key=lambda p: sum(map(bool, p))):
+        moved = {axis for axis, number in enumerate(place) if number}
+        if not unproven or (moved and not moved & unproven):
+            continue
+        cell = {
+            name: grid[name][number] for name, number in zip(names, place, strict=True)
+        }
+        made[place] = _fate(_expect_run(build(**cell)))
+        for axis in moved & unproven:
+            numbers = range(sizes[axis])
+            others = [(*place[:axis], n, *place[axis + 1 :]) for n in numbers]
+            if any(made.get(other, made[place]) != made[place] for other in others):
+                unproven.remove(axis)
+    if unproven:
+        name = names[min(unproven)]
+        raise ValueError(
+            f"axis {name!r} of grid changes nothing: build returns the same run for "
+            f"all of {list(grid[name])}"
+        )
+
+
+def _expect_run(made: object) -> Run:
+    if not isinstance(made, Run):
+        raise ValueError(f"build must return a Run, found {type(made).__name__}")
+    return made
+
+
+def _fate(run: Run) -> tuple:
+    """All that decides what a run records, its times included."""
+    engine = type(run.engine), getattr(run.engine, "workers", None)
+    return run.describe(), run.evaluate_every, run.history.run, engine
 
 
 def each(
@@ -81,6 +136,7 @@ def each(
         return list(show(pool.map(fit, cells)))
 
 
+@checked(rounds=Range(at_least=1))
 def fit_once(
     run: Run,
     rounds: int,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import chain
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..core.messages import Tensors
+from ..federation.federation import Federation
+from ..models.layers.noise import rehearsed
 
 
 def frozen_modules(model: nn.Module) -> list[nn.Module]:
@@ -30,6 +32,41 @@ def trained_names(model: nn.Module) -> list[str]:
         frozen |= {id(b) for b in module.buffers(recurse=False)}
     state = model.state_dict(keep_vars=True)
     return [name for name, value in state.items() if id(value) not in frozen]
+
+
+def refuse_unfit(model: nn.Module, example: Tensor, federation: Federation) -> None:
+    """Raise ValueError unless the model can be trained, and evaluated, on the data.
+
+    example:  images (B, C, H, W) of the data, B at least 2, for which a copy of the
+              model must not fail. If the federation has samples to evaluate on, it has
+              to return finite logits (B, M), or (B, M, H, W) where labels are masks.
+    """
+    data = federation.data
+    if not trained_names(model):
+        raise ValueError(
+            "the model has nothing to train: expected a parameter with requires_grad"
+        )
+    try:
+        output = rehearsed(model, example)
+    except (RuntimeError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"the model fails for images {tuple(example.shape)} of {data.name}: {error}"
+        ) from error
+    if not any(map(len, (federation.test, federation.held_out, federation.with_val))):
+        return
+    sides = example.shape[2:] if data.has_masks else ()
+    wanted = (len(example), data.num_classes, *sides)
+    is_float = isinstance(output, Tensor) and output.is_floating_point()
+    if not is_float or tuple(output.shape) != wanted:
+        found = type(output).__name__
+        if isinstance(output, Tensor):
+            found = f"{output.dtype} {tuple(output.shape)}"
+        raise ValueError(
+            f"the model's output must be float {wanted} for {len(example)} images of "
+            f"{data.name}, found {found}"
+        )
+    if not output.isfinite().all():
+        raise ValueError("the model's output for the first images is infinite or NaN")
 
 
 class Learner:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+from ...core.checks import Range, checked
 from ...core.history import History
 from ...core.messages import Tensors
 from . import cleanup
@@ -98,6 +99,7 @@ class LocalFlower:
     with its log. No process is left running in any case.
     """
 
+    @checked(nodes=Range(at_least=1), port=Range(at_least=1, at_most=65535))
     def __init__(
         self,
         nodes: int = 3,
@@ -111,8 +113,6 @@ class LocalFlower:
             raise ImportError(
                 "expected Flower, found none; pip install 'fedlab_support[flower]'"
             )
-        if nodes < 1:
-            raise ValueError(f"nodes must be at least 1, found {nodes}")
         if node_keys and (certificates is None or len(node_keys) != nodes):
             raise ValueError(
                 "node_keys must be one private key per node, and needs certificates; "

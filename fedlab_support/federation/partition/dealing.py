@@ -6,12 +6,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ...core.checks import SEED, Range, checked
 from ...data import DomainData
 
 Parts = list[np.ndarray]
 """One array of positions in a DomainData per client."""
 
+COUNT = Range(at_least=1)
 
+
+@checked()
 def leave_out(data: DomainData, domains: str | Iterable[str] = ()) -> np.ndarray:
     """Positions of the training samples outside ``domains``.
 
@@ -33,12 +37,14 @@ def domain_ids(data: DomainData, domains: str | Iterable[str]) -> list[int]:
     return [data.domain_names.index(name) for name in names]
 
 
+@checked(clients=COUNT, rng=SEED)
 def iid(data: DomainData, clients: int, rng, among=None) -> Parts:
     """Shuffle and split into ``clients`` parts whose sizes differ by at most one."""
     among = dealt(data, among, clients)
     return np.array_split(np.random.default_rng(rng).permutation(among), clients)
 
 
+@checked(clients=COUNT, alpha=Range(above=0, hint="100 is close to iid"), rng=SEED)
 def dirichlet(data: DomainData, clients: int, alpha: float, rng, among=None) -> Parts:
     """Distribute each class over the clients in shares drawn from Dirichlet(alpha).
 
@@ -48,10 +54,6 @@ def dirichlet(data: DomainData, clients: int, alpha: float, rng, among=None) -> 
     Brown, arXiv:1909.06335, 2019, section 3; we draw the shares of a class over
     clients, as in most later code, so client sizes differ too.
     """
-    if not 0 < alpha < float("inf"):
-        raise ValueError(
-            f"alpha must be positive and finite, found {alpha}; 100 is close to iid"
-        )
     among, rng = dealt(data, among, clients), np.random.default_rng(rng)
     labels = data.classes_for("dirichlet")
     for _ in range(100):
@@ -72,14 +74,13 @@ def dirichlet(data: DomainData, clients: int, alpha: float, rng, among=None) -> 
     )
 
 
+@checked(clients=COUNT, per_client=COUNT, rng=SEED)
 def shards(data: DomainData, clients: int, per_client: int, rng, among=None) -> Parts:
     """Sort by class, split into equal shards, and give each client ``per_client``.
 
     Source: McMahan et al., AISTATS 2017, section 3 (their "pathological" split has two
     shards per client).
     """
-    if per_client < 1:
-        raise ValueError(f"per_client must be at least 1, found {per_client}")
     among, rng = dealt(data, among, clients * per_client), np.random.default_rng(rng)
     among, labels = rng.permutation(among), data.classes_for("shards")
     by_class = among[np.argsort(labels[among], kind="stable")]
@@ -88,15 +89,15 @@ def shards(data: DomainData, clients: int, per_client: int, rng, among=None) -> 
     return [np.concatenate([pieces[i] for i in row]) for row in order]
 
 
+@checked()
 def by_owner(data: DomainData, among=None) -> Parts:
     """One client per owner (writer, site, camera) that has samples, in owner order."""
     return grouped(data.owner, dealt(data, among, 1))
 
 
+@checked(clients_per_domain=COUNT, rng=SEED)
 def by_domain(data: DomainData, clients_per_domain: int, rng, among=None) -> Parts:
     """Each domain's samples, shuffled and split over ``clients_per_domain`` clients."""
-    if clients_per_domain < 1:
-        raise ValueError(f"clients_per_domain must be ≥ 1, found {clients_per_domain}")
     rng = np.random.default_rng(rng)
     parts: Parts = []
     for members in grouped(data.domain, dealt(data, among, 1)):
@@ -113,17 +114,34 @@ def grouped(column: np.ndarray, among: np.ndarray) -> Parts:
 
 def dealt(data: DomainData, among, num_parts: int) -> np.ndarray:
     """The samples to partition; ValueError unless they can fill ``num_parts``."""
-    among = leave_out(data) if among is None else np.asarray(among)
-    if among.dtype == bool or len(np.unique(among)) < len(among):
+    among = leave_out(data) if among is None else positions("among", among, len(data))
+    if data.is_test[among].any():
         raise ValueError(
-            "among must hold distinct positions of samples, found a mask or a repeated "
-            "position; np.flatnonzero(mask) turns a mask into positions"
+            "among must hold no test samples, found "
+            f"{int(data.is_test[among].sum())}; take them from leave_out(data)"
         )
-    if not isinstance(num_parts, int | np.integer) or num_parts < 1:
-        raise ValueError(f"expected at least 1 client, found {num_parts}")
     if num_parts > len(among):
         raise ValueError(
             f"expected at most {len(among)} parts, one per training sample of "
             f"{data.name}, found {num_parts}; ask for fewer clients"
         )
     return among
+
+
+def positions(name: str, found, most: int) -> np.ndarray:
+    """``found`` as an array of distinct positions in 0…most - 1; else ValueError."""
+    rows = np.asarray(found)
+    if rows.ndim != 1 or (rows.size and not np.issubdtype(rows.dtype, np.integer)):
+        raise ValueError(
+            f"{name} must hold positions of samples, int (N,), found {rows.dtype} of "
+            f"shape {rows.shape}; np.flatnonzero(mask) turns a mask into positions"
+        )
+    rows = rows.astype(np.int64, copy=False)
+    if rows.size and not 0 <= rows.min() <= rows.max() < most:
+        raise ValueError(
+            f"{name} must hold positions in 0…{most - 1}, found {rows.min()}…"
+            f"{rows.max()}; was it made for another data set?"
+        )
+    if len(np.unique(rows)) < len(rows):
+        raise ValueError(f"{name} must hold distinct positions, found a repeated one")
+    return rows

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ...core.checks import SEED, Range, checked
 from ...data import DomainData
 from .dealing import Parts, dealt, domain_ids
 
@@ -22,7 +23,15 @@ RATIOS = {
 BALANCED_CLIENTS, BALANCED_STEP = 2, 3.0
 """Clients of each type and the ratio of their sizes when ``imbalance`` is 1."""
 
+IMBALANCE = Range(
+    at_least=1,
+    hint="it is the number of clients of the first domain over that of the last: 1, 5 "
+    "or 10",
+)
+SHARE, INSIDE = Range(above=0, at_most=1), Range(at_least=1)
 
+
+@checked(imbalance=IMBALANCE, rng=SEED, share=SHARE, inside=INSIDE)
 def client_types(
     data: DomainData,
     imbalance: float,
@@ -56,7 +65,6 @@ def client_types(
     Source: Cheng et al., AAAI 2024 (FedGCR), "Experiment settings", and their code,
     which defines the balanced split (1 : 3 for two clients).
     """
-    _check_shares(share, inside)
     among, rng = dealt(data, among, 1), np.random.default_rng(rng)
     if order is None:
         order = [data.domain_names[d] for d in np.unique(data.domain[among])]
@@ -82,16 +90,12 @@ def client_types(
     ]
 
 
+@checked(imbalance=IMBALANCE)
 def type_counts(num_types: int, imbalance: float) -> np.ndarray:
     """Clients of each type, int (T,), majority first; the last has one if imbalanced.
 
     Raises ValueError for fewer than two types or an ``imbalance`` below 1.
     """
-    if not 1 <= imbalance < float("inf"):
-        raise ValueError(
-            f"imbalance must be ≥ 1 and finite, found {imbalance}; it is the number of "
-            "clients of the first domain over that of the last: 1, 5 or 10"
-        )
     if num_types < 2:
         raise ValueError(
             f"client types need at least two domains, found {num_types}; name several "
@@ -109,6 +113,7 @@ def ratio(num_types: int, imbalance: float) -> float:
     return RATIOS.get((num_types, imbalance), imbalance ** (1 / (num_types - 1)))
 
 
+@checked(share=SHARE, inside=INSIDE)
 def type_sizes(
     available, imbalance: float, share: float = 1.0, inside: float | None = None
 ) -> list[np.ndarray]:
@@ -118,7 +123,6 @@ def type_sizes(
 
     The other arguments are those of ``client_types``.
     """
-    _check_shares(share, inside)
     num, step = type_counts(len(available), imbalance), BALANCED_STEP
     used = [min(available)] * len(available)
     if imbalance > 1:
@@ -133,10 +137,3 @@ def type_sizes(
         own = np.floor(int(share * pool) * weights / weights.sum())
         sizes.append(own.astype(np.int64))
     return sizes
-
-
-def _check_shares(share: float, inside: float | None) -> None:
-    if not 0 < share <= 1:
-        raise ValueError(f"share must lie in (0, 1], found {share}")
-    if inside is not None and not 1 <= inside < float("inf"):
-        raise ValueError(f"inside must be ≥ 1 and finite, or None, found {inside}")

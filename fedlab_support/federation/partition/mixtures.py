@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...core.checks import SEED, Range, checked
 from ...data import DomainData
-from .dealing import Parts, dealt, grouped
+from .dealing import COUNT, Parts, dealt, grouped
+
+LAMBDA = Range(at_least=0, at_most=1, hint="0 separates the domains, 1 mixes them")
 
 
+@checked(clients=COUNT, lam=LAMBDA, rng=SEED)
 def heterogeneous(
-    data: DomainData, clients: int, lam: float, rng=8989, among=None, strict=False
+    data: DomainData,
+    clients: int,
+    lam: float,
+    rng=8989,
+    among=None,
+    strict: bool = False,
 ) -> Parts:
     """Distribute the domains over clients: separate at ``lam`` 0, evenly mixed at 1.
 
@@ -30,11 +39,6 @@ def heterogeneous(
     its appendix and code do not.
     """
     among = dealt(data, among, clients)
-    if not 0 <= lam <= 1:
-        raise ValueError(
-            f"lam must lie in [0, 1], found {lam}; 0 separates the domains and 1 gives "
-            "every client the same mixture"
-        )
     members, rng = grouped(data.domain, among), np.random.default_rng(rng)
     counts = mixture([len(each) for each in members], clients, lam, strict)
     pieces = [

@@ -7,6 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from ...core.checks import Range, checked
 from ...core.rng import current_layer_noise, layer_noise
 
 
@@ -17,10 +18,9 @@ class Dropout(nn.Module):
     drop-path in residual networks. Raises ValueError for p outside [0, 1].
     """
 
+    @checked(p=Range(at_least=0, at_most=1))
     def __init__(self, p: float, whole_samples: bool = False):
         super().__init__()
-        if not 0 <= p <= 1:
-            raise ValueError(f"p is a probability, in [0, 1], found {p}")
         self.p, self.whole_samples = p, whole_samples
 
     def forward(self, x: Tensor) -> Tensor:
@@ -50,24 +50,25 @@ def own_noise(model: nn.Module) -> nn.Module:
     return model
 
 
-def refuse_global_noise(model: nn.Module, example: Tensor) -> None:
-    """Raise ValueError if a layer draws from PyTorch's global generator in training.
+def rehearsed(model: nn.Module, example: Tensor) -> object:
+    """What a copy of the model returns in training for a batch of images.
 
-    example:  a batch, on which a copy of the model is run.
-
-    With threads, results would then depend on the workers. The message names the layer.
+    Raises ValueError, naming the layer, if it draws from PyTorch's global generator:
+    with threads, results would depend on the workers.
     """
     with torch.random.fork_rng(devices=[]):
-        if culprit := _first_global_draw(copy.deepcopy(model).train(), example):
-            raise ValueError(
-                f"the model must draw noise from the client's stream, found that "
-                f"{culprit} draws from PyTorch's global generator in training; use "
-                "fedlab_support.models.Dropout there, or set its probability to 0"
-            )
+        output, culprit = _output_and_draw(copy.deepcopy(model).train(), example)
+    if culprit:
+        raise ValueError(
+            f"the model must draw noise from the client's stream, found that "
+            f"{culprit} draws from PyTorch's global generator in training; use "
+            "fedlab_support.models.Dropout there, or set its probability to 0"
+        )
+    return output
 
 
-def _first_global_draw(model: nn.Module, example: Tensor) -> str:
-    """Name and type of the innermost module that draws globally; "" if none does."""
+def _output_and_draw(model: nn.Module, example: Tensor) -> tuple[object, str]:
+    """The output, and the innermost module that draws globally; "" if none does."""
     state, found = torch.get_rng_state(), []
 
     def look(module: nn.Module, inputs: tuple, output: object) -> None:
@@ -77,6 +78,7 @@ def _first_global_draw(model: nn.Module, example: Tensor) -> str:
     for module in model.modules():
         module.register_forward_hook(look)
     with torch.no_grad(), layer_noise(torch.Generator()):
-        model(example)
+        output = model(example)
     names = {id(module): name for name, module in model.named_modules()}
-    return f"{names[id(found[0])]!r} ({type(found[0]).__name__})" if found else ""
+    drawn = f"{names[id(found[0])]!r} ({type(found[0]).__name__})" if found else ""
+    return output, drawn

@@ -129,7 +129,7 @@ def test_last_averages_the_last_rounds_of_each_run():
     assert result["value"].tolist() == pytest.approx([0.35, 0.36])
     assert result["round"].tolist() == [4, 4]
     assert result["local_epochs"].tolist() == [5, 5]
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="rounds must be a whole number ≥ 1"):
         last(table, rounds=0)
 
 

@@ -128,7 +128,7 @@ def test_the_seed_decides_who_is_turned_how():
         ((0, 15, 15), r"different angles, found \[0, 15, 15\]"),
         ((0, 360), r"different angles, found \[0, 360\]"),
         ((), r"different angles, found \[\]"),
-        (range(15), "at least 15 owners.*found 14 in tiny; take fewer angles"),
+        (range(15), "at least 15 owners.*found 14 in tiny; take fewer degrees"),
     ],
 )
 def test_angles_that_cannot_be_had_are_refused(degrees, reason):

@@ -384,9 +384,7 @@ def test_nobody_left_at_all(federation):
 
 @pytest.mark.parametrize("wrong", [0, 9])
 def test_the_least_number_of_messages_is_one_that_can_come(federation, wrong):
-    with pytest.raises(
-        ValueError, match=rf"min_clients must lie in 1…8, found {wrong}"
-    ):
+    with pytest.raises(ValueError, match=rf"min_clients must .*found {wrong}"):
         a_run(federation, min_clients=wrong)
 
 
@@ -489,7 +487,7 @@ def test_who_says_nothing_is_left_out(method, others):
 
 @pytest.mark.parametrize("wrong", [0, -1.0, float("nan")])
 def test_a_deadline_is_a_time(federation, wrong):
-    with pytest.raises(ValueError, match="deadline must be > 0 seconds or None"):
+    with pytest.raises(ValueError, match="deadline must be None or > 0"):
         a_run(federation, deadline=wrong)
 
 

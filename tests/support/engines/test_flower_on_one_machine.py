@@ -183,7 +183,7 @@ def test_a_port_in_use_is_refused_before_anything_listens(stand_ins):
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="nodes must be at least 1"):
+    with pytest.raises(ValueError, match="nodes must be a whole number ≥ 1"):
         LocalFlower(nodes=0)
     with pytest.raises(ValueError, match="one private key per node"):
         LocalFlower(nodes=2, node_keys=["a"], certificates=Certificates("", "", ""))

@@ -353,7 +353,6 @@ ODD = [
     (Tracking, "training changes the buffer 'norm.running_mean'"),
     (Centred, "has other gradients than when a client trains alone"),
     (Recurrent, "when stacked, it raises RuntimeError: "),
-    (Frozen, "no trainable parameters"),
 ]
 
 

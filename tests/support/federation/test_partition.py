@@ -218,13 +218,13 @@ def test_more_clients_than_samples_are_refused_with_a_cure(wish):
 @pytest.mark.parametrize("clients", [0, -3, 2.5])
 @pytest.mark.parametrize("rule", [iid, shards, dirichlet])
 def test_no_clients_are_refused(rule, clients):
-    with pytest.raises(ValueError, match="expected at least 1 client, found"):
+    with pytest.raises(ValueError, match="clients must be a whole number ≥ 1, found"):
         rule(DATA, clients, *([] if rule is iid else [2]), 0)
 
 
 @pytest.mark.parametrize("per", [0, -1])
 def test_no_shards_or_clients_per_domain_are_refused(per):
-    with pytest.raises(ValueError, match=f"per_client must be at least 1, found {per}"):
+    with pytest.raises(ValueError, match=rf"per_client must be a whole .* found {per}"):
         shards(DATA, 4, per, 0)
     with pytest.raises(ValueError, match=f"clients_per_domain.*found {per}"):
         by_domain(DATA, per, 0)
@@ -232,7 +232,7 @@ def test_no_shards_or_clients_per_domain_are_refused(per):
 
 @pytest.mark.parametrize("alpha", [0, -1.0, float("nan"), float("inf")])
 def test_alpha_must_be_positive_and_finite(alpha):
-    with pytest.raises(ValueError, match=rf"alpha must be positive.*found {alpha}"):
+    with pytest.raises(ValueError, match=rf"alpha must be > 0.*found {alpha}"):
         dirichlet(DATA, 3, alpha, 0)
 
 
@@ -258,7 +258,7 @@ def test_nothing_left_to_deal_is_refused():
     "among", [~DATA.is_test, [5, 5, 6, 7]], ids=["a mask", "a sample named twice"]
 )
 def test_what_is_dealt_must_be_different_positions(among):
-    with pytest.raises(ValueError, match=r"among must .*distinct positions"):
+    with pytest.raises(ValueError, match=r"among must .*positions"):
         iid(DATA, 2, 0, among)
 
 
@@ -391,7 +391,7 @@ def test_another_seed_deals_other_samples_in_the_same_numbers():
 
 @pytest.mark.parametrize("lam", [-0.1, 1.1, float("nan")])
 def test_lam_must_lie_between_its_ends(lam):
-    with pytest.raises(ValueError, match=rf"\[0, 1\], found {lam}; 0 separates"):
+    with pytest.raises(ValueError, match=rf"in 0…1, found {lam}; 0 separates"):
         heterogeneous(DATA, 3, lam)
 
 
@@ -495,15 +495,15 @@ def test_domains_that_are_not_named_or_left_out_have_no_client():
         (lambda: client_types(DATA, 0.5, 0), r"imbalance must be ≥ 1.*found 0"),
         (lambda: client_types(DATA, 5, 0, ["domain 1"]), r"two domains, found 1;"),
         (lambda: client_types(DATA, 5, 0, ["usps"]), r"found 'usps'"),
-        (lambda: client_types(DATA, 5, 0, share=0), r"share must lie in \(0, 1\], fou"),
-        (lambda: client_types(DATA, 5, 0, inside=0.1), r"inside must be ≥ 1.*found"),
+        (lambda: client_types(DATA, 5, 0, share=0), r"share must be in \(0, 1\], fou"),
+        (lambda: client_types(DATA, 5, 0, inside=0.1), r"inside must be .*≥ 1.*found"),
         (
             lambda: client_types(DATA, 5, 0, share=2.0, equal_sizes=True),
-            r"share must lie in \(0, 1\], found 2.0",
+            r"share must be in \(0, 1\], found 2.0",
         ),
         (
             lambda: client_types(DATA, 5, 0, inside=0.1, equal_sizes=True),
-            r"inside must be ≥ 1.*found 0.1",
+            r"inside must be .*≥ 1.*found 0.1",
         ),
         (
             lambda: client_types(DATA, 24, 0, inside=100.0),

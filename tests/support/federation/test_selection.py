@@ -8,7 +8,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binomtest, chisquare
+from scipy.stats import binom, binomtest, chisquare
 
 from fedlab_support import FedAvg, Federation, LocalTraining, Run
 from fedlab_support.core.rng import numpy_stream
@@ -20,6 +20,7 @@ from fedlab_support.federation.selection import (
     by_size,
     check_selection,
     everyone,
+    poisson,
     power_of_choice,
     rehearse,
     uniform,
@@ -130,7 +131,8 @@ def test_too_few_candidates_left_are_refused_with_where_to_look():
 @pytest.mark.parametrize("asked", [0, -1, 5, 1_000, 2.5, float("nan"), "2", None])
 @pytest.mark.parametrize("kind", [uniform, by_size])
 def test_an_impossible_number_is_refused_before_training(kind, asked):
-    with pytest.raises(ValueError, match=r"1…4, the number of clients.*found"):
+    words = r"1…4, the number of clients.*found|num_clients must be a whole number ≥ 1"
+    with pytest.raises(ValueError, match=words):
         check_selection(kind(asked), 4)
 
 
@@ -457,7 +459,6 @@ def a_run(federation, select, method=None, **settings) -> Run:
         (availability(1, share=1.0), "found 5 of 5 in group 1"),
         (availability(6, share=0.5), r"1…5, the number of clients.*found 6"),
         (power_of_choice(2, candidates=6), "candidates must be at most 5.*found 6"),
-        (power_of_choice(0, candidates=2), r"1…5.*found 0"),
     ],
 )
 def test_an_impossible_selection_is_refused_when_the_run_is_made(
@@ -554,3 +555,40 @@ def test_losses_are_of_the_sent_model_in_evaluation_mode_on_all_training_data(
 def test_half_a_candidate_is_refused(candidates):
     with pytest.raises(ValueError, match="candidates must be a whole number"):
         power_of_choice(2, candidates)
+
+
+# ---- Poisson sampling ---------------------------------------------------------------
+def test_poisson_sampling_draws_every_client_by_itself():
+    of, rounds = many(6), 20_000
+    rng = np.random.default_rng(0)
+    taken = np.zeros((rounds, 6), dtype=bool)
+    for row in taken:
+        row[np.isin(of.ids, poisson(0.3)(of, rng))] = True
+    assert taken.mean(0) == pytest.approx(0.3, abs=4 * np.sqrt(0.21 / rounds))
+    # independent: all pairs are uncorrelated, and sizes are binomial
+    correlation = np.corrcoef(taken.T) - np.eye(6)
+    assert np.abs(correlation).max() < 4.5 / np.sqrt(rounds)
+    sizes = np.bincount(taken.sum(1), minlength=7) / rounds
+    assert sizes == pytest.approx(binom.pmf(range(7), 6, 0.3), abs=0.015)
+
+
+def test_a_round_without_clients_leaves_the_weights(federation):
+    run = a_run(federation, poisson(1e-9))
+    before = {n: v.clone() for n, v in run.server.weights.items()}
+    run.fit(2, progress=False)
+    assert run.server.round == 2
+    assert all(v.equal(before[n]) for n, v in run.server.weights.items())
+    assert set(run.history.events()["event"]) == {"the weights stay"}
+
+
+@pytest.mark.parametrize("rate", [0, -0.1, 1.1, float("nan"), "0.1", True])
+def test_a_rate_is_a_probability(rate):
+    with pytest.raises(ValueError, match=r"rate must be in \(0, 1\]"):
+        poisson(rate)
+
+
+def test_selections_know_the_chance_of_a_client():
+    assert everyone().chance(8) == 1.0
+    assert uniform(2).chance(8) == 0.25
+    assert poisson(0.3).chance(8) == 0.3
+    assert not hasattr(by_size(2), "chance")

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from fedlab_support.core.rng import layer_noise
 from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.models import CNN, Dropout, report_cnn, small_cnn
-from fedlab_support.models.layers.noise import own_noise, refuse_global_noise
+from fedlab_support.models.layers.noise import own_noise, rehearsed
 from fedlab_support.models.stages import insert, norm2d, stage_numbers
 
 FEMNIST = ((1, 28, 28), 62)
@@ -302,19 +302,19 @@ def noisy(kind: str, rate: float) -> tuple[nn.Module, torch.Tensor]:
 def test_an_active_noise_layer_without_replacement_is_refused(kind):
     model, example = noisy(kind, 0.5)
     with pytest.raises(ValueError, match=r"'layer' .*draws from PyTorch's global"):
-        refuse_global_noise(own_noise(model), example)
+        rehearsed(own_noise(model), example)
 
 
 @pytest.mark.parametrize("kind", NOISY)
 def test_the_same_layer_at_rate_zero_passes(kind):
     model, example = noisy(kind, 0.0)
-    refuse_global_noise(own_noise(model), example)
+    rehearsed(own_noise(model), example)
 
 
 def test_layers_that_always_draw_are_refused():
     for layer in (nn.RReLU(), nn.FractionalMaxPool2d(2, output_size=4)):
         with pytest.raises(ValueError, match="probability to 0"):
-            refuse_global_noise(own_noise(Calls(layer)), -torch.ones(2, 3, 8, 8))
+            rehearsed(own_noise(Calls(layer)), -torch.ones(2, 3, 8, 8))
 
 
 def test_a_subclass_of_dropout_is_not_mistaken_for_it():
@@ -323,13 +323,13 @@ def test_a_subclass_of_dropout_is_not_mistaken_for_it():
             return 2 * super().forward(x)
 
     with pytest.raises(ValueError, match="Louder"):
-        refuse_global_noise(own_noise(Calls(Louder(0.5))), torch.ones(2, 3))
+        rehearsed(own_noise(Calls(Louder(0.5))), torch.ones(2, 3))
 
 
 def test_looking_for_noise_leaves_model_and_generator_alone():
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5)).eval()
     before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    refuse_global_noise(own_noise(model), torch.randn(4, 3, generator=stream()))
+    rehearsed(own_noise(model), torch.randn(4, 3, generator=stream()))
     assert all(torch.equal(v, before[n]) for n, v in model.state_dict().items())
     assert not model[0].training and not model[0]._forward_hooks
     assert torch.equal(state, torch.get_rng_state())
@@ -382,7 +382,7 @@ def test_other_noise_of_timm_and_torchvision_is_refused(timm_layers, kind):
     layer = make(timm_layers, import_torchvision(), 0.5)
     assert draws_globally(layer, torch.ones(shape))
     with pytest.raises(ValueError, match="draws from PyTorch's global"):
-        refuse_global_noise(own_noise(nn.Sequential(layer)), torch.ones(shape))
+        rehearsed(own_noise(nn.Sequential(layer)), torch.ones(shape))
 
 
 @pytest.mark.slow
@@ -397,7 +397,7 @@ def test_the_same_layers_at_rate_zero_draw_nothing(timm_layers, kind):
 def test_a_drop_path_that_does_not_rescale_is_refused(timm_layers):
     model = own_noise(nn.Sequential(timm_layers.DropPath(0.5, scale_by_keep=False)))
     with pytest.raises(ValueError, match="DropPath"):
-        refuse_global_noise(model, torch.ones(50, 1))
+        rehearsed(model, torch.ones(50, 1))
 
 
 @pytest.mark.slow

@@ -327,11 +327,11 @@ def test_seaborn_draws_into_the_figure_and_leaves_no_state_behind():
 
 
 def test_wrong_shapes_are_refused_with_the_cure():
-    with pytest.raises(ValueError, match="10 class names"):
+    with pytest.raises(ValueError, match="class_names must be 10"):
         plots.clients_by_classes(counts(3, 10), ["a", "b"])
     with pytest.raises(ValueError, match="not normalised"):
         plots.contact_sheet(images(4).astype(float), 2)
-    with pytest.raises(ValueError, match="2 row labels"):
+    with pytest.raises(ValueError, match="row_labels must be 2"):
         plots.contact_sheet(images(4), 2, row_labels=["a"])
     with pytest.raises(ValueError, match="titles"):
         plots.contact_sheet(images(4), 2, titles=["a", "b", "c"])
@@ -603,7 +603,7 @@ def test_the_divergence_of_two_densities_is_their_integral(four):
 
 def test_densities_need_positive_deviations():
     for sigma, tau in ((0.0, 1.0), (1.0, -1.0), (np.nan, 1.0)):
-        with pytest.raises(ValueError, match="standard deviations, > 0"):
+        with pytest.raises(ValueError, match="sigma"):
             figures.gaussian_picture(0.0, sigma, 0.0, tau)
 
 
@@ -665,7 +665,7 @@ def test_tables_are_saved_to_compute_with_and_to_read(tmp_path):
 
 @pytest.mark.parametrize("formats", ["csv", [], ["csv", "html"]])
 def test_other_formats_of_tables_are_refused(tmp_path, formats):
-    with pytest.raises(ValueError, match=r"with some of \['csv', 'md', 'tex'\]"):
+    with pytest.raises(ValueError, match=r"formats must be"):
         plots.save_table(grid(), "grid", tmp_path, formats)
     assert list(tmp_path.iterdir()) == []
 

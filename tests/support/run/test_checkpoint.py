@@ -315,7 +315,7 @@ def test_a_wrong_number_of_rounds_is_refused(tmp_path, every):
 
 def test_a_place_that_cannot_be_written_is_refused_before_any_training(tmp_path, steps):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(ValueError, match="file"):
         build().fit(1, False, tmp_path / "file")
     assert steps == []
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
@@ -320,16 +321,41 @@ def test_a_long_run_writes_about_ten_checkpoints(tmp_path, monkeypatch):
 
 
 def test_equal_runs_at_the_same_time_do_not_disturb_each_other(tmp_path):
-    def always_the_same(cell) -> Run:
-        return build(lr=0.1, seed=0)
+    def fit(_: int) -> pd.DataFrame:
+        return measured(fit_once(build(lr=0.1, seed=0), 1, tmp_path).table())
 
-    table = study(
-        always_the_same, {"cell": [0, 1, 2]}, 1, tmp_path, jobs=3, progress=False
-    )
+    with ThreadPoolExecutor(3) as pool:
+        first, *others = pool.map(fit, range(3))
     assert len(list(tmp_path.iterdir())) == 1
-    groups = [measured(part.drop(columns="cell")) for _, part in table.groupby("cell")]
-    for group in groups[1:]:
-        pd.testing.assert_frame_equal(group, groups[0])
+    for other in others:
+        pd.testing.assert_frame_equal(other, first)
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ({"ignored": [1, 2]}, "'ignored' of grid changes nothing"),
+        ({"seed": [0, 1], "ignored": [1, 2], "lr": [0.1, 0.2]}, "'ignored' of grid"),
+        ({"seed": [0, 0]}, "'seed' has a value twice"),
+        ({}, "grid must have an axis"),
+        ({3: [1]}, "an argument's name, found 3"),
+    ],
+)
+def test_a_grid_that_would_repeat_a_run_is_refused_before_training(grid, words, fits):
+    def deaf(seed=0, lr=0.1, ignored=0) -> Run:
+        return build(lr, seed)
+
+    with pytest.raises(ValueError, match=words):
+        quiet_study(deaf, grid, 1)
+    assert len(fits) == 0
+
+
+def test_an_axis_that_only_some_cells_use_is_allowed(fits):
+    def build_one(lr, seed) -> Run:
+        return build(0.1 if seed == 0 else lr, seed)
+
+    quiet_study(build_one, {"lr": [0.1, 0.2], "seed": [0, 1]}, 1)
+    assert len(fits) == 4
 
 
 def test_positional_arguments_and_tuples_tell_cells_apart():
@@ -339,7 +365,7 @@ def test_positional_arguments_and_tuples_tell_cells_apart():
 
 def test_a_stopped_study_goes_on_where_it_stopped(tmp_path, fits):
     def stops(lr, seed) -> Run:
-        if (lr, seed) == (0.5, 0):
+        if len(fits) == 2:
             raise KeyboardInterrupt
         return build(lr, seed)
 

@@ -21,7 +21,9 @@ from fedlab_support import (
     FedSR,
     LocalTraining,
     Run,
+    by_size,
     iid,
+    poisson,
     power_of_choice,
     small_cnn,
     uniform,
@@ -296,6 +298,72 @@ def test_who_sees_averages_only_learns_what_a_sampled_mechanism_tells(clients, n
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (2.0, 20), (8.0, 300)])
+def test_prv_is_tight_where_the_answer_is_known(noise, rounds):
+    exact = gaussian_exactly(rounds, noise)
+    prv = Privacy(1.0, noise).epsilon(rounds, DELTA, accountant="prv")
+    assert exact <= prv <= exact + 0.03
+    assert prv < Privacy(1.0, noise).epsilon(rounds, DELTA)
+
+
+@pytest.mark.slow
+def test_prv_is_below_rdp_under_sampling():
+    privacy = Privacy(1.0, 1.0)
+    among = (10, 100)
+    prv = privacy.epsilon(50, DELTA, *among, accountant="prv")
+    assert 0.5 < prv / privacy.epsilon(50, DELTA, *among) < 1
+
+
+# ---- the budget of a run ------------------------------------------------------------
+def test_a_run_knows_what_it_has_spent(federation):
+    privacy = Privacy(1.0, 2.0)
+    run = a_run(federation, privacy, select=uniform(2), seed=3)
+    assert run.epsilon(DELTA) == run.epsilon(DELTA, "model") == 0.0
+    run.fit(5, progress=False)
+    most = int(run.times_chosen.max())
+    assert 1 < most < 5
+    assert run.epsilon(DELTA) == privacy.epsilon(most, DELTA)
+    assert run.epsilon(DELTA, "model") == privacy.epsilon(5, DELTA, 2, 4)
+
+
+def test_a_round_counts_with_the_noise_of_the_messages_it_averaged(federation):
+    privacy, faults = Privacy(1.0, 2.0), Faults(drop=0.3)
+    run = a_run(federation, privacy, faults=faults, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run.fit(6, progress=False)
+    wire = run.wire[(run.wire["direction"] == "up") & (run.wire["part"] == "weights")]
+    sizes = wire.groupby("round").size()
+    assert sizes.nunique() > 1
+    releases = [(m, 1.0, n) for m, n in sorted(sizes.value_counts().items())]
+    assert run.epsilon(DELTA, "model") == privacy.spent(releases, DELTA)
+    assert run.epsilon(DELTA, "model") > privacy.epsilon(6, DELTA, 4, 4)
+    assert run.epsilon(DELTA) == privacy.epsilon(
+        int(wire.groupby("client").size().max()), DELTA
+    )
+
+
+def test_a_budget_outlives_a_checkpoint(federation, tmp_path):
+    def private() -> Run:
+        return a_run(federation, Privacy(1.0, 2.0, seeded=True), select=poisson(0.6))
+
+    run, again = private(), private()
+    run.fit(4, progress=False, checkpoint=tmp_path)
+    again.fit(4, progress=False, checkpoint=tmp_path)
+    assert run.epsilon(DELTA, "model") == again.epsilon(DELTA, "model") > 0
+
+
+def test_a_budget_needs_privacy_and_a_selection_with_one_probability(federation):
+    with pytest.raises(ValueError, match="epsilon needs a run with privacy"):
+        a_run(federation, None).epsilon(DELTA)
+    run = a_run(federation, Privacy(), select=by_size(2))
+    with pytest.raises(ValueError, match=r"one probability.*poisson.*found by_size"):
+        run.epsilon(DELTA, "model")
+    with pytest.raises(ValueError, match="observer must be 'server' or 'model'"):
+        run.epsilon(DELTA, "anybody")
+
+
+@pytest.mark.slow
 def test_epsilon_grows_with_rounds_and_sampling_and_falls_with_noise():
     def spent(noise=1.0, rounds=50, clients=10, total=100, delta=DELTA):
         return Privacy(3.0, noise).epsilon(rounds, delta, clients, total)
@@ -337,11 +405,11 @@ def test_small_budgets_can_be_counted_and_nothing_is_said_about_orders():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((0, DELTA), "at least one round.*found 0 rounds"),
-        ((5, DELTA, 0, 10), "found 5 rounds and 0 of 10"),
-        ((5, DELTA, 11, 10), "found 5 rounds and 11 of 10"),
-        ((5, 0.0), "delta must lie between 0 and 1.*found 0.0"),
-        ((5, 1.0), "delta must lie between 0 and 1"),
+        ((0, DELTA), "rounds must be a whole number ≥ 1, found 0"),
+        ((5, DELTA, 0, 10), "clients_per_round must be a whole number ≥ 1, found 0"),
+        ((5, DELTA, 11, 10), "clients_per_round must be at most .* 11 of 10"),
+        ((5, 0.0), r"delta must be in \(0, 1\), found 0.0"),
+        ((5, 1.0), r"delta must be in \(0, 1\), found 1.0"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(arguments, said):

@@ -1,0 +1,85 @@
+"""What a run needs before round 1: its model and the server's first state."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch import nn
+
+from ..core.messages import Server, Tensors
+from ..core.naming import name_of
+from ..core.rng import sequence
+from ..federation.federation import Federation
+from ..methods import FedAvg
+from ..models.layers.noise import own_noise
+from ..training.learner import refuse_unfit, trained_names
+from ..training.settings import LocalTraining
+
+_BUILDING = threading.Lock()
+"""Initial weights come from PyTorch's global generator, forked; one run at a time."""
+
+
+def check_pieces(model, select, device, min_clients, num_clients) -> None:
+    """Raise ValueError for arguments that are easily mistaken for the right ones."""
+    if isinstance(model, nn.Module):
+        raise ValueError(
+            "model must be a factory, as in small_cnn, and not a network: each worker "
+            f"builds its own, found {type(model).__name__}"
+        )
+    if isinstance(select, type):
+        raise ValueError(
+            f"select must be a selection, as in uniform(10), found {select.__name__}"
+        )
+    if min_clients > num_clients:
+        raise ValueError(
+            f"min_clients must lie in 1…{num_clients}, the number of clients of the "
+            f"federation, found {min_clients}"
+        )
+    kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    if str(device).partition(":")[0] not in kinds:
+        raise ValueError(
+            f"expected a device of this machine, found {device!r}; use 'cpu', or "
+            "'cuda' where PyTorch finds a GPU"
+        )
+
+
+def built(
+    factory, method: FedAvg, federation: Federation, training: LocalTraining, seed: int
+) -> nn.Module:
+    """The adapted model, drawn from the run's own stream for initial weights.
+
+    Raises ValueError when it cannot be trained on the federation.
+    """
+    data = federation.data
+    with _BUILDING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(sequence(seed, "init").generate_state(1)[0]))
+        model = factory(data.image_shape, data.num_classes)
+        if not isinstance(model, nn.Module):
+            raise ValueError(
+                "model must return an nn.Module, as small_cnn does, found "
+                f"{name_of(model)[:60]}"
+            )
+        model.image_shape = data.image_shape  # for what the method may add
+        model.num_classes = data.num_classes
+        model = method.adapt(model)
+        if training.augment is not None:
+            model = training.augment.adapt(model)
+        example = federation.store.inputs(torch.tensor([0, 0])).cpu()
+        refuse_unfit(own_noise(model), example, federation)
+    return model.to(memory_format=torch.channels_last)
+
+
+def initial_state(method: FedAvg, model: nn.Module) -> tuple[Server, Tensors]:
+    """The server before round 1, and the initial private weights of every client."""
+    names, private = trained_names(model), set(method.private_names(model))
+    if unknown := private - set(names):
+        raise ValueError(
+            "private names must be trained state of the model, found "
+            f"{sorted(unknown)}; see model.state_dict()"
+        )
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    weights = {name: state[name] for name in names if name not in private}
+    server = Server(0, weights, parameters=frozenset(trained - private))
+    return server, {name: state[name] for name in names if name in private}
