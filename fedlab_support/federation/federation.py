@@ -14,7 +14,7 @@ import torch
 from ..core.checks import SEED, Range, checked
 from ..data import DomainData
 from .partition import domain_ids
-from .partition.dealing import positions
+from .partition.dealing import row_positions
 from .samples import Samples, Store
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _checked_sizes(data, parts, is_held_out, held_out_names) -> np.ndarray:
             f"every client needs a sample, {np.flatnonzero(sizes == 0)[:5]} have none; "
             "drop them or partition the samples over fewer clients"
         )
-    rows = positions("parts", np.concatenate(parts), len(data))
+    rows = row_positions("parts", np.concatenate(parts), len(data))
     if is_held_out[rows].any():
         raise ValueError(
             f"held-out domains {list(held_out_names)} must be in no client, found "

@@ -114,7 +114,9 @@ def grouped(column: np.ndarray, among: np.ndarray) -> Parts:
 
 def dealt(data: DomainData, among, num_parts: int) -> np.ndarray:
     """The samples to partition; ValueError unless they can fill ``num_parts``."""
-    among = leave_out(data) if among is None else positions("among", among, len(data))
+    among = (
+        leave_out(data) if among is None else row_positions("among", among, len(data))
+    )
     if data.is_test[among].any():
         raise ValueError(
             "among must hold no test samples, found "
@@ -128,7 +130,7 @@ def dealt(data: DomainData, among, num_parts: int) -> np.ndarray:
     return among
 
 
-def positions(name: str, found, most: int) -> np.ndarray:
+def row_positions(name: str, found, most: int) -> np.ndarray:
     """``found`` as an array of distinct positions in 0…most - 1; else ValueError."""
     rows = np.asarray(found)
     if rows.ndim != 1 or (rows.size and not np.issubdtype(rows.dtype, np.integer)):
