@@ -168,5 +168,6 @@ def snapshot(round: int) -> Snapshot:
         {2: own},
         np.arange(3),
         np.arange(3),
+        {"update": 0.5 + round},
         history,
     )

@@ -282,20 +282,6 @@ def expect_classes(
         )
 
 
-def all_finite(trees: Sequence[Tensors]) -> bool:
-    """Whether the sum of all values of dictionaries with equal names is finite.
-
-    If it is, then so is every value. Small tensors of one name are added at once.
-    """
-    for name, first in trees[0].items() if trees else ():
-        values = [tree[name] for tree in trees]
-        if len(values) * first.numel() <= AT_ONCE:
-            values = [torch.stack(values)]
-        if not all(math.isfinite(value.sum()) for value in values):
-            return False
-    return True
-
-
 def refuse_nan(tensors: Tensors) -> None:
     """Raise ValueError, naming the tensor, when a value is NaN or infinite."""
     for name, value in tensors.items():

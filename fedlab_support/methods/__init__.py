@@ -25,6 +25,7 @@ from .fpl import FPL
 from .harmofl import HarmoFL
 from .qffl import QFFL
 from .term import TERM
+from .trimmed_mean import FedMedian, TrimmedMean
 from .vpt import VPT
 
 HOOKS = (
@@ -85,10 +86,12 @@ __all__ = [
     "FedGCR",
     "FedGMA",
     "FedGR",
+    "FedMedian",
     "FedMix",
     "FedProx",
     "FedRobust",
     "FedSAM",
     "FedSR",
     "HarmoFL",
+    "TrimmedMean",
 ]

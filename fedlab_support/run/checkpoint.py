@@ -31,13 +31,14 @@ from ..core.history import History
 from ..core.messages import Server, Tensors, expect_alike
 from ..core.naming import is_nameless, plain
 from ..training.context import PrivateState
+from .bounds import Usual
 
 try:
     import fcntl
 except ImportError:  # Windows: nothing there keeps two processes apart
     fcntl = None
 
-FORMAT = 1
+FORMAT = 2
 """Changes when files of an older version can no longer be read."""
 
 UNFINISHED = ".unfinished_"
@@ -62,6 +63,7 @@ class Snapshot:
     reports:       last accepted upload of each client.
     clients:       clients that are still in the run, (K,).
     times_chosen:  how often each client was selected, (number of clients,).
+    usual:         usual sizes of updates, see ``bounds``.
     history:       the tables so far.
     """
 
@@ -70,6 +72,7 @@ class Snapshot:
     reports: dict[int, Tensors]
     clients: np.ndarray
     times_chosen: np.ndarray
+    usual: Usual
     history: History
 
     @classmethod
@@ -363,6 +366,7 @@ def _serialised(made_by: dict, snapshot: Snapshot) -> bytes:
         "reports": list(snapshot.reports),
         "clients": snapshot.clients.tolist(),
         "times_chosen": snapshot.times_chosen.tolist(),
+        "usual": snapshot.usual,
         "history": vars(snapshot.history),
         "trees": trees,
     }
@@ -397,6 +401,7 @@ def _restored(state: dict, tensors: Tensors, device) -> Snapshot:
         reports={i: trees[f"reports/{i}"] for i in state["reports"]},
         clients=np.array(state["clients"], dtype=np.int64),
         times_chosen=np.array(state["times_chosen"], dtype=np.int64),
+        usual={str(part): float(size) for part, size in state["usual"].items()},
         history=History(**{**state["history"], **rows}),
     )
 

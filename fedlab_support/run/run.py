@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -72,6 +73,9 @@ class Run:
     deadline:        seconds that a client may train; slower clients are left out.
     faults:          clients that fail on purpose.
     privacy:         clipping and noise on every message.
+    max_update:      a message is left out if its update is longer than this many times
+                     the median of the round and of all earlier rounds (see ``bounds``);
+                     None accepts any length.
 
     Raises ValueError before any training for everything that can be checked here.
 
@@ -85,6 +89,7 @@ class Run:
         evaluate_every=COUNT,
         min_clients=COUNT,
         deadline=Range(above=0),
+        max_update=Range(above=1),
     )
     def __init__(
         self,
@@ -104,6 +109,7 @@ class Run:
         deadline: float | None = None,
         faults: Faults | None = None,
         privacy: Privacy | None = None,
+        max_update: float | None = 100.0,
     ):
         check_pieces(model, select, device, min_clients, len(federation))
         self.method, self.training = method, training or LocalTraining()
@@ -129,6 +135,7 @@ class Run:
         parts = method, self.model, self.federation, self.training, self.seed
         self.job = Job(*parts, tuple(own), own, deadline, privacy)
         self.min_clients, self.faults = int(min_clients), faults
+        self.max_update, self.usual = max_update, {}
         self.engine = open_engine(engine, self.job, workers, faults)
         self.messages: list[Message] = []
         self.private: dict[int, PrivateState] = {}
@@ -203,14 +210,16 @@ class Run:
             }
         self.messages = []
         results = self.engine.train(broadcasts, self.private)
-        messages = accepted_messages(self.job, broadcasts, results, record, self.faults)
+        limits = self.faults, self.server.parameters, self.usual, self.max_update
+        found = accepted_messages(self.job, broadcasts, results, record, *limits)
+        messages, usual = found
         server = self._aggregate(messages, record)
         private = {
             i: r[1] for i, r in sorted(results.items()) if not isinstance(r, Failure)
         }
         record.add(server.round, "cost", "seconds", time.perf_counter() - began)
 
-        self.server, self.messages = server, messages
+        self.server, self.messages, self.usual = server, messages, usual
         self.history.extend(record)
         self.private.update({i: p for i, p in private.items() if p.weights or p.memory})
         self.reports.update({m.client: m.upload for m in messages if m.upload})
@@ -235,7 +244,8 @@ class Run:
         if method.overrides("client_setup"):
             broadcast = Broadcast(0, self.server.weights)
             results = self.engine.client_setup(list(uploads), broadcast)
-            uploads = accepted_setup_uploads(self.job, results, record)
+            limits = record, self.max_update
+            uploads = accepted_setup_uploads(self.job, results, *limits)
             private = {i: results[i][1] for i in uploads}
         if not uploads:
             raise RuntimeError(
@@ -302,6 +312,10 @@ class Run:
         server = self.server
         if len(messages) < self.min_clients:
             found = f"{len(messages)} of at least {self.min_clients} messages"
+            if record.absences and not messages and server.round and not self.faults:
+                found += "; an upload accepted earlier may have ruined the weights"
+                text = f"round {server.round + 1}: every client failed: {found}"
+                warnings.warn(text, stacklevel=5)
             record.add_event(server.round + 1, ALL_CLIENTS, "the weights stay", found)
         else:
             server = self.method.aggregate(server, messages)

@@ -20,6 +20,7 @@ def describe(run) -> dict:
         "deadline": run.job.deadline,
         "privacy": run.job.privacy,
         "engine": None if engine.is_exact else type(engine).__name__,
+        "max_update": None if run.max_update == 100.0 else str(run.max_update),
         "min_clients": run.min_clients if run.min_clients != 1 else None,
     }
     given = {name: repr(v) for name, v in optional.items() if v is not None}

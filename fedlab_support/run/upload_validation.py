@@ -1,8 +1,8 @@
 """Check what clients upload before the server uses it.
 
 An upload that fails is left out with the reason in the history. Every upload passes
-the same three steps: it succeeded, its tensors are valid, and, where the method does
-not declare a form, its tensors look like those of most other clients.
+the same steps: it succeeded, its tensors are valid, they look like those of most other
+clients where the method does not declare a form, and they are not far larger.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from ..core.messages import (
     Broadcast,
     Message,
     Tensors,
-    all_finite,
     expect_alike,
     expect_tensors,
     nbytes,
@@ -23,16 +22,21 @@ from ..core.messages import (
 )
 from ..engines import Failure, Faults, Job, TrainingResult
 from ..engines.contract import SetupResult
+from .bounds import Usual, outliers, upload_outliers
 from .traffic import record_broadcasts, record_excluded, record_message
 
 
 def accepted_setup_uploads(
-    job: Job, results: dict[int, SetupResult], record: History
+    job: Job,
+    results: dict[int, SetupResult],
+    record: History,
+    max_update: float | None = None,
 ) -> dict[int, Tensors]:
     """The setup uploads that are valid, by client; other clients leave the run.
 
-    results:  by client, as `Engine.client_setup` returns them.
-    record:   receives the bytes of accepted uploads and the reasons for the others.
+    results:     by client, as `Engine.client_setup` returns them.
+    record:      receives the bytes of accepted uploads and the reasons for the others.
+    max_update:  as in ``Run``.
     """
     accepted, refused = {}, {}
     for i, result in sorted(results.items()):
@@ -47,6 +51,8 @@ def accepted_setup_uploads(
         accepted[i] = upload
         record.add_wire(0, i, "up", setup_upload=nbytes(upload))
     refused |= _unlike_most(accepted)
+    alike = {i: upload for i, upload in accepted.items() if i not in refused}
+    refused |= upload_outliers(alike, max_update)
     for i, error in refused.items():
         record_excluded(record, 0, i, error)
     return {i: upload for i, upload in accepted.items() if i not in refused}
@@ -58,12 +64,20 @@ def accepted_messages(
     results: dict[int, TrainingResult],
     record: History,
     faults: Faults | None = None,
-) -> list[Message]:
+    parameters: frozenset[str] = frozenset(),
+    usual: Usual | None = None,
+    max_update: float | None = None,
+) -> tuple[list[Message], Usual]:
     """The messages that may be aggregated, in the order of `broadcasts`.
 
-    results:  by client, as `Engine.train` returns them.
-    record:   receives bytes, metrics of accepted messages and reasons for the others.
-    faults:   clients that fail by these are recorded without a warning.
+    results:     by client, as `Engine.train` returns them.
+    record:      receives bytes, metrics of accepted messages and reasons for others.
+    faults:      clients that fail by these are recorded without a warning.
+    parameters:  names of the weights that are trained.
+    usual:       sizes of updates before this round, see ``bounds``.
+    max_update:  as in ``Run``.
+
+    Also returns the usual sizes after this round.
     """
     record_broadcasts(record, broadcasts)
     spec = job.method.upload_spec(job.model)
@@ -73,9 +87,14 @@ def accepted_messages(
             accepted[i] = _checked(job, broadcast, i, results[i], spec, record)
         except Exception as error:
             refused[i] = error
-    refused |= _with_nan(accepted)
     if spec is None:
         refused |= _unlike_most({i: m.upload for i, m in accepted.items()})
+    alike = {i: m for i, m in accepted.items() if i not in refused}
+    usual = usual or {}
+    if alike:
+        received = broadcasts[next(iter(alike))].weights
+        far, usual = outliers(received, parameters, alike, usual, max_update)
+        refused |= far
     for i, broadcast in broadcasts.items():
         if i in refused:
             warn = faults is None or not faults.draw(job.seed, broadcast.round, i)
@@ -83,7 +102,8 @@ def accepted_messages(
         else:
             for name, value in accepted[i].metrics.items():
                 record.add(broadcast.round, "train", name, float(value), client=i)
-    return [message for i, message in accepted.items() if i not in refused]
+    messages = [message for i, message in accepted.items() if i not in refused]
+    return messages, usual
 
 
 def _checked(
@@ -111,19 +131,6 @@ def _checked(
     for value in message.metrics.values():
         float(value)  # raises unless it is a number
     return message
-
-
-def _with_nan(accepted: dict[int, Message]) -> dict[int, ValueError]:
-    """Errors for clients whose weights hold a value that is NaN or infinite."""
-    if all_finite([message.weights for message in accepted.values()]):
-        return {}
-    refused = {}
-    for i, message in accepted.items():
-        try:
-            refuse_nan(message.weights)
-        except ValueError as error:
-            refused[i] = error
-    return refused
 
 
 def _unlike_most(uploads: dict[int, Tensors]) -> dict[int, ValueError]:

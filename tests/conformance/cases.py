@@ -48,11 +48,15 @@ CASES = {
     "FedGCR": Case(fl.FedGCR(num_groups=2), **PROMPTS),
     "FedGMA": Case(fl.FedGMA(), fl.FedGMA(tau=0.0), near=1e-6),
     "FedGR": Case(fl.FedGR(num_groups=2), **PROMPTS),
+    "FedMedian": Case(fl.FedMedian()),
     "FedMix": Case(fl.FedMix(share=0.2), fl.FedMix(share=0.0)),
     "FedProx": Case(fl.FedProx(mu=0.1), fl.FedProx(mu=0.0)),
     "FedRobust": Case(fl.FedRobust(), fl.FedRobust(matrix_rate=0.0, shift_rate=0.0)),
     "FedSAM": Case(fl.FedSAM(), fl.FedSAM(rho=0.0)),
     "FedSR": Case(fl.FedSR()),
     "HarmoFL": Case(fl.HarmoFL(), fl.HarmoFL(window="none", alpha=0.0)),
+    "TrimmedMean": Case(
+        fl.TrimmedMean(share=0.2), fl.TrimmedMean(share=0.0), near=1e-6
+    ),
 }
 """By label of the method."""

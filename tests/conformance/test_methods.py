@@ -21,6 +21,7 @@ from fedlab_support.engines.contract import Job
 from fedlab_support.methods import catalogue
 from tests.conformance.cases import CASES, SGD, Case
 from tests.paths import ROOT
+from tests.poison import Poisoner
 from tests.runs import bytes_by_part, distance, same_to_the_bit, unequal
 
 pytestmark = pytest.mark.usefixtures("one_thread", "tiny_styles")
@@ -102,6 +103,25 @@ def test_the_loss_falls(case, federation):
     train = table.query("split == 'train'").groupby(["metric", "round"])["value"].mean()
     mean = train["task_loss" if "task_loss" in train else "loss"]
     assert mean.iloc[-1] < 0.8 * mean.iloc[0]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:round . client 3 is left out")
+def test_a_poisoner_changes_nothing(case, federation):
+    """It is left out in every round, as if it had failed."""
+    ways = ["upload", "1e10", "1e38", "nan", "negative"]  # some upload once only
+    run = fitted(case, federation, rounds=1)
+    if not any(name.endswith("running_var") for name in run.server.weights):
+        ways.remove("negative")
+    sent = [value for message in run.messages for value in message.upload.values()]
+    if not any(value.is_floating_point() for value in sent):
+        ways.remove("upload")
+    poison, absent = (
+        fitted(case, federation, rounds=len(ways), engine=Poisoner(3, *each))
+        for each in (ways, ["absent"])
+    )
+    assert distance(poison, absent) == 0
+    assert len(poison.history.events()) == len(ways)
 
 
 @pytest.mark.slow

@@ -453,6 +453,7 @@ def test_awkward_tensors_come_back_to_the_last_bit(tmp_path):
         {2: tensors},
         np.array([2, 11]),
         np.arange(12),
+        {"update": 0.1 + 0.2},
         history,
     )
     save(tmp_path, MADE_BY, said)
