@@ -7,7 +7,17 @@ from functools import partial
 
 import torch
 
-from fedlab_support import FedAvg, Federation, LocalTraining, Run, dirichlet, uniform
+from fedlab_support import (
+    FedAvg,
+    Federation,
+    LocalTraining,
+    Privacy,
+    Run,
+    dirichlet,
+    power_of_choice,
+    small_cnn,
+    uniform,
+)
 from fedlab_support.engines import Faults
 from fedlab_support.methods import FedBN, FedRobust, HarmoFL
 from tests.probe import AwkwardNet, Probe
@@ -45,19 +55,28 @@ METHODS = {
 
 
 def tiny(
-    engine, method="probe", seed=0, cohort=5, val=0.2, drop=0.0, **settings
+    engine,
+    method="probe",
+    seed=0,
+    cohort=5,
+    val=0.2,
+    drop=0.0,
+    asks=False,
+    private=False,
+    **settings,
 ) -> Run:
     data = tiny_data(num=150, owners=5)
     parts = dirichlet(data, 5, alpha=0.8, rng=3)
     return Run(
-        METHODS[method](),
+        METHODS[method]("equal") if private else METHODS[method](),
         Federation.build(data, parts, val=val),
-        AwkwardNet,
+        small_cnn if private else AwkwardNet,
         LocalTraining(lr=0.05, batch_size=10),
-        uniform(cohort),
+        power_of_choice(2, candidates=4) if asks else uniform(cohort),
         seed,
         engine=engine,
         faults=Faults(drop=drop) if drop else None,
+        privacy=Privacy(seeded=True) if private else None,
         **settings,
     )
 

@@ -44,7 +44,11 @@ from .building import built, check_pieces, initial_state
 from .checkpoint import keeping
 from .evaluation import measure
 from .summary import as_text, describe, latest_score
-from .traffic import record_loss_query
+from .traffic import (
+    record_loss_query,
+    record_node_evaluation,
+    record_node_metrics,
+)
 from .upload_validation import accepted_messages, accepted_setup_uploads
 
 if TYPE_CHECKING:
@@ -214,6 +218,9 @@ class Run:
         found = accepted_messages(self.job, broadcasts, results, record, *limits)
         messages, usual = found
         server = self._aggregate(messages, record)
+        if not self.engine.holds_clients:
+            for m in messages:
+                record_node_metrics(record, round, m.client, len(m.metrics))
         private = {
             i: r[1] for i, r in sorted(results.items()) if not isinstance(r, Failure)
         }
@@ -275,7 +282,8 @@ class Run:
             weights = self._state_of(None)
             requests = [Evaluation(weights, client(i).train, i, "train") for i in ids]
             scores = self.engine.evaluate(requests, self.server.round)
-            losses = [float(s.loss.mean(dtype=np.float64)) for s in scores]
+            # each client sends one float32
+            losses = [float(np.float32(s.loss.mean(dtype=np.float64))) for s in scores]
             record_loss_query(record, self.server, dict(zip(ids, losses, strict=True)))
             return dict(zip(ids, losses, strict=True))
 
@@ -334,6 +342,9 @@ class Run:
         parts = (self.engine, self.federation, self.clients, self._state_of)
         for row in list(measure(*parts, round, is_personal)):
             self.history.add(round, *row)
+        if not self.engine.holds_clients:
+            asked = np.intersect1d(self.federation.with_val, self.clients).tolist()
+            record_node_evaluation(self.history, self.server, asked)
         self.must_measure = False
 
     @checked(client_id=WHOLE)

@@ -11,6 +11,22 @@ from ..core.messages import NUM_EXAMPLES_BYTES, Broadcast, Message, Server, nbyt
 LOSS_BYTES = 4
 """A client uploads its loss as one float32."""
 
+MEAN_BYTES = 8
+"""A node uploads means, for the curves, as float64: of logged values and of scores."""
+
+
+def record_node_metrics(record: History, round: int, client: int, num: int) -> None:
+    """Record the means of logged values that a client's node sent for the curves."""
+    record.add_wire(round, client, "up", metrics=MEAN_BYTES * num)
+
+
+def record_node_evaluation(record: History, server: Server, clients) -> None:
+    """Record that nodes received the weights, and sent mean loss and score back."""
+    size = nbytes(server.weights)
+    for client in clients:
+        record.add_wire(server.round, client, "down", evaluation=size)
+        record.add_wire(server.round, client, "up", evaluation=2 * MEAN_BYTES)
+
 
 def record_loss_query(
     record: History, server: Server, losses: dict[int, float]

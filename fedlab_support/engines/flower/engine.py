@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from safetensors.torch import save_file
 
 from ...core.messages import Broadcast, Message
@@ -30,6 +33,9 @@ from .records import (
 )
 from .requests import Lost, PendingRequests
 
+NOBODY = Failure("no node that is right has this client")
+"""For clients whose node was left out."""
+
 
 class FlowerEngine:
     """Train and evaluate clients on Flower's nodes; part of a ServerApp.
@@ -38,22 +44,37 @@ class FlowerEngine:
     timeout:   seconds to wait for the replies to one request, such as all training of
                a round. Clients on slower nodes are left out of the round.
     patience:  seconds to wait until every client of the federation has a node.
+    owners:    which clients each node may have, by the number that ``flwr supernode
+               register`` gave it; None: those that it says, first come, first served.
 
     A request is one message per node, because Flower starts a process for each message.
     """
 
     holds_clients, is_exact = False, True
 
-    def __init__(self, grid: Grid, timeout: float = 600.0, patience: float = 120.0):
+    def __init__(
+        self,
+        grid: Grid,
+        timeout: float = 600.0,
+        patience: float = 120.0,
+        owners: dict[int, list[int]] | None = None,
+    ):
         self.grid, self.timeout, self.patience = grid, timeout, patience
+        self.owners = owners
 
     def open(self, job: Job) -> None:
         """Prepare for a job: find the node of each client.
 
-        Raises TimeoutError, naming the clients that have no node in time,
-        RuntimeError when a node could not build the run, ValueError when it built a
-        different run or when two nodes have the same client.
+        A node that could not build the run, built a different one, or has clients that
+        it may not have, is left out with a warning; clients that have no node in time
+        because of that are left out of every round. Otherwise raises TimeoutError,
+        naming the clients without a node.
         """
+        if job.privacy is not None and len(job.federation.with_val):
+            raise ValueError(
+                "with privacy nothing unprotected may leave a node, and scores of "
+                "validation samples would; build the federation with val=0"
+            )
         self.job = job
         self.device = job.federation.store.device
         self.local = LocalEngine()
@@ -72,7 +93,9 @@ class FlowerEngine:
         contents = {
             node: request_for(clients=ids) for node, ids in self._by_node(client_ids)
         }
-        return self._request("query.client_setup", contents, broadcast.round, read)
+        results = {i: NOBODY for i in client_ids if i not in self.node_of}
+        setup = self._request("query.client_setup", contents, broadcast.round, read)
+        return results | setup
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
@@ -100,16 +123,19 @@ class FlowerEngine:
                 content[f"{i}.shared"] = packed_once(broadcasts[i].shared)
                 if i in private and round <= self.first_rounds.get(i, round):
                     content[f"{i}.setup_reply"] = pack(private[i].memory)
-        results = self._request("train", contents, round, self._message)
+        results = {i: NOBODY for i in broadcasts if i not in self.node_of}
+        results |= self._request("train", contents, round, self._message)
         for i, result in results.items():
             if not isinstance(result, Failure):
                 self.first_rounds.setdefault(i, round)
         return results
 
     def evaluate(self, requests: Sequence[Evaluation], round: int) -> list[Scores]:
-        """Loss and score of every sample, computed on the node that has the samples.
+        """Loss and score, computed on the node that has the samples.
 
-        Samples of a client that does not reply get NaN, and a warning gives the reason.
+        Of the samples of a client, only means leave its node: its ``Scores`` hold one
+        value each, NaN for the score of training samples. For a client that does not
+        reply both are NaN, and a warning gives the reason.
         Raises ValueError when there is no sample to evaluate.
         """
         if not all(len(each.samples) for each in requests):
@@ -120,12 +146,13 @@ class FlowerEngine:
         by_node: dict[int, list[int]] = {}
         for n, each in enumerate(requests):
             if each.client is not None:
-                by_node.setdefault(self.node_of[each.client], []).append(n)
+                by_node.setdefault(self.node_of.get(each.client), []).append(n)
         contents = {
             node: _evaluation_content([requests[n] for n in numbers], round)
             for node, numbers in by_node.items()
+            if node is not None
         }
-        replies = self._send("evaluate", contents, round)
+        replies = {None: NOBODY} | self._send("evaluate", contents, round)
         for node, numbers in by_node.items():
             for position, n in enumerate(numbers):
                 found[n] = _scores(replies[node], position, requests[n])
@@ -137,7 +164,7 @@ class FlowerEngine:
             num_examples=int(reply[f"{i}.size"]["num_examples"]),
             weights=unpack(reply, f"{i}.weights", self.device),
             upload=unpack(reply, f"{i}.upload", self.device),
-            metrics={name: float(v) for name, v in reply[f"{i}.metrics"].items()},
+            metrics=_metrics(reply, i),
         )
         return message, PrivateState()
 
@@ -145,7 +172,8 @@ class FlowerEngine:
     def _by_node(self, client_ids: Iterable[int]) -> Iterable[tuple[int, list[int]]]:
         nodes: dict[int, list[int]] = {}
         for i in client_ids:
-            nodes.setdefault(self.node_of[i], []).append(int(i))
+            if i in self.node_of:
+                nodes.setdefault(self.node_of[i], []).append(int(i))
         return nodes.items()
 
     def _request(self, kind: str, contents: dict[int, RecordDict], round: int, read):
@@ -171,7 +199,7 @@ class FlowerEngine:
     def _find_clients(self) -> dict[int, int]:
         """The node of every client, found by querying each connected node."""
         pending = PendingRequests(self.grid, self.patience)
-        queried, node_of = set(), {}
+        queried, node_of, refused = set(), {}, []
         missing = set(range(len(self.job.federation)))
         end = time.monotonic() + self.patience
         while missing and time.monotonic() < end:
@@ -179,37 +207,54 @@ class FlowerEngine:
             pending.send("query", {node: request_for() for node in new}, 0)
             queried |= new
             for node, reply in pending.replies().items():
-                for i in self._held(node, reply):
-                    if i not in missing:
-                        raise ValueError(
-                            f"expected every client on one node, found client {i} on "
-                            "two; give each SuperNode its own --node-config"
-                        )
-                    missing.remove(i)
-                    node_of[i] = node
-        if missing:
+                try:
+                    held = self._held(node, reply, missing)
+                except (ValueError, TypeError, KeyError) as error:
+                    refused.append(f"node {node} is left out: {error}")
+                    warnings.warn(refused[-1], stacklevel=3)
+                    continue
+                missing -= held
+                node_of |= dict.fromkeys(held, node)
+        if missing and not (refused and node_of):
             raise TimeoutError(
                 f"expected a node for each of {len(self.job.federation)} clients, "
                 f"after {self.patience:g} s clients {sorted(missing)} have none; "
                 f"{len(set(node_of.values()))} SuperNodes replied: start the others, "
-                "and read their logs"
+                f"and read their logs. {'; '.join(refused)}".rstrip()
             )
         return node_of
 
-    def _held(self, node: int, reply: RecordDict | Failure) -> list[int]:
-        """The clients of a node that built the same run; [] if the node is gone."""
+    def _held(
+        self, node: int, reply: RecordDict | Failure, missing: set[int]
+    ) -> set[int]:
+        """The clients of a node that built the same run; none if the node is gone.
+
+        Raises ValueError, or what a reply of another form raises, for a wrong node.
+        """
         if isinstance(reply, Lost):
-            return []
+            return set()
         if isinstance(reply, Failure):
-            raise RuntimeError(f"node {node} could not build the run: {reply.reason}")
+            raise ValueError(f"it could not build the run: {reply.reason}")
+        said = reply[REQUEST]
         for name, ours in identity(self.job).items():
-            if (theirs := reply[REQUEST].get(name)) != ours:
+            if (theirs := said.get(name)) != ours:
                 raise ValueError(
-                    f"expected the same run everywhere, found another {name} on node "
-                    f"{node}: {theirs}, here {ours}; use the same recipe, data and "
-                    "versions on every machine"
+                    f"expected the same run everywhere, found another {name}: "
+                    f"{theirs}, here {ours}; use the same recipe, data and versions on "
+                    "every machine"
                 )
-        return list(reply[REQUEST]["clients"])
+        held = set(said["clients"])
+        if taken := sorted(held - missing):
+            raise ValueError(
+                f"expected clients that no other node has, found {taken}; give each "
+                "SuperNode its own --node-config"
+            )
+        if self.owners is not None and not held <= set(self.owners.get(node, ())):
+            raise ValueError(
+                f"expected clients that it owns, {self.owners.get(node, [])}, found "
+                f"{sorted(held)}"
+            )
+        return held
 
 
 def _read(reply: RecordDict | Failure, i: int, read: Callable) -> TrainingResult:
@@ -222,6 +267,12 @@ def _read(reply: RecordDict | Failure, i: int, read: Callable) -> TrainingResult
         return read(reply, i)
     except Exception as error:
         return Failure(f"an unreadable reply: {type(error).__name__}: {error}")
+
+
+def _metrics(reply: RecordDict, i: int) -> dict[str, float]:
+    """The means that a node logs; it sends none with privacy."""
+    name = f"{i}.metrics"
+    return {k: float(v) for k, v in reply[name].items()} if name in reply else {}
 
 
 def _evaluation_content(requests: Sequence[Evaluation], round: int) -> RecordDict:
@@ -240,21 +291,20 @@ def _scores(reply: RecordDict | Failure, position: int, request: Evaluation) -> 
     """The scores of one request; NaN and a warning if there are none."""
 
     def read(reply: RecordDict, position: int) -> Scores:
-        """One value of each for every sample."""
+        """The means of the samples."""
         values = unpack(reply, f"{position}.scores", "cpu")
-        loss, score = (values[name].numpy() for name in ("loss", "score"))
-        if not loss.shape == score.shape == (len(request.samples),):
-            raise ValueError(
-                f"expected {len(request.samples)} values, found {loss.shape}"
-            )
-        return Scores(loss, score)
+        nothing = torch.full((1,), math.nan)
+        loss, score = (values.get(name, nothing) for name in ("loss", "score"))
+        if not loss.shape == score.shape == (1,):
+            raise ValueError(f"expected one value each, found {tuple(loss.shape)}")
+        return Scores(loss.numpy(), score.numpy())
 
     found = _read(reply, position, read)
     if isinstance(found, Failure):
         warnings.warn(
             f"client {request.client} was not evaluated: {found.reason}", stacklevel=3
         )
-        nothing = np.full(len(request.samples), np.nan, dtype=np.float32)
+        nothing = np.full(1, np.nan)
         return Scores(nothing, nothing)
     return found
 
@@ -266,7 +316,11 @@ server_app = ServerApp()
 def _serve(grid: Grid, context: Context) -> None:
     """Run ``rounds`` rounds of the recipe; write weights and history to ``output``."""
     config = context.run_config
-    engine = FlowerEngine(grid, float(config["timeout"]), float(config["patience"]))
+    times = float(config["timeout"]), float(config["patience"])
+    owners = json.loads(str(config.get("owners", "null")))
+    if owners is not None:
+        owners = {int(node): clients for node, clients in owners.items()}
+    engine = FlowerEngine(grid, *times, owners)
     run = build(config, engine)
     run.fit(int(config["rounds"]), progress=False)
     folder = Path(str(config["output"]))

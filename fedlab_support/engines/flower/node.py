@@ -142,12 +142,18 @@ class Node:
                 size = {"num_examples": message.num_examples}
                 reply[f"{i}.weights"] = pack(message.weights)
                 reply[f"{i}.upload"] = pack(message.upload)
-                reply[f"{i}.metrics"] = MetricRecord(dict(message.metrics))
+                if self.job.privacy is None:
+                    reply[f"{i}.metrics"] = MetricRecord(dict(message.metrics))
                 reply[f"{i}.size"] = ConfigRecord(size)
         return reply
 
     def evaluate(self) -> RecordDict:
-        """Loss and score of every sample of the requested parts."""
+        """Mean loss of each requested part, and mean score of validation samples.
+
+        Raises ValueError with privacy: these means are not protected by noise.
+        """
+        if self.job.privacy is not None:
+            raise ValueError(f"scores are not protected by {self.job.privacy}")
         client, part = self.job.federation.client, self.request["parts"]
         round, requests = self.request["round"], []
         for n, i in enumerate(self.request["clients"]):
@@ -158,8 +164,13 @@ class Node:
             requests.append(Evaluation(weights, getattr(client(i), part[n])))
         reply = RecordDict()
         for n, scores in enumerate(self.engine.evaluate(requests, round)):
-            loss, score = map(torch.from_numpy, (scores.loss, scores.score))
-            reply[f"{n}.scores"] = pack({"loss": loss, "score": score})
+            means = {
+                name: torch.tensor([value], dtype=torch.float64)
+                for name, value in scores.means("score")
+            }
+            if part[n] == "train":  # a selection asks for a loss, and gets no more
+                means = {"loss": means["loss"].float()}
+            reply[f"{n}.scores"] = pack(means)
         return reply
 
     def _tensors(self, number: int, part: str):
@@ -180,7 +191,9 @@ class Node:
         """Store the private state; return whether the client succeeded."""
         has_failed = isinstance(result, Failure)
         if has_failed:
-            reply[f"{client}.failure"] = ConfigRecord({"reason": result.reason})
+            is_private = self.job.privacy is not None
+            reason = "it failed" if is_private else result.reason
+            reply[f"{client}.failure"] = ConfigRecord({"reason": reason})
         self.states.keep(client, round, None if has_failed else result[1])
         return not has_failed
 

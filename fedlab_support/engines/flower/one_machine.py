@@ -23,8 +23,10 @@ from ...core.checks import Range, checked
 from ...core.history import History
 from ...core.messages import Tensors
 from . import cleanup
+from .access import LOOPBACK, Certificates, login, made_certificates, secret_of
 
-LOOPBACK, NO_PROXY = "127.0.0.1", ("no_proxy", "NO_PROXY")
+NO_PROXY = ("no_proxy", "NO_PROXY")
+SUPERLINK = (sys.executable, "-m", f"{__package__}.superlink", "serve")
 START_SECONDS = 60.0
 """Seconds until a SuperLink must accept connections."""
 
@@ -50,6 +52,7 @@ rounds = 1
 output = "output"
 timeout = 600.0
 patience = 120.0
+owners = "null"
 """
 
 MODULE = """\
@@ -60,15 +63,6 @@ from fedlab_support.engines.flower.node import client_app
 
 __all__ = ["client_app", "server_app"]
 """
-
-
-@dataclass(frozen=True)
-class Certificates:
-    """Files (PEM) for encrypted connections; the certificate must name 127.0.0.1."""
-
-    ca: str | Path
-    certificate: str | Path
-    key: str | Path
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,9 +79,12 @@ class LocalFlower:
     nodes:         number of SuperNodes; client i belongs to node i modulo ``nodes``.
     simulation:    use Flower's simulation runtime (Ray) instead of SuperNodes.
     port:          port of the SuperLink; a free one if None.
-    certificates:  files for TLS; without them connections are not encrypted.
+    certificates:  files for TLS; made for this federation if None.
     node_keys:     a private key per node (OpenSSH, elliptic curve), each with its
-                   public key beside it in a file that ends in ``.pub``; needs TLS.
+                   public key beside it in a file that ends in ``.pub``; without them
+                   any process of this machine may join as a node.
+
+    Only this object can start runs: the SuperLink asks for a secret (see ``access``).
 
     ::
 
@@ -113,10 +110,10 @@ class LocalFlower:
             raise ImportError(
                 "expected Flower, found none; pip install 'fedlab_support[flower]'"
             )
-        if node_keys and (certificates is None or len(node_keys) != nodes):
+        if node_keys and len(node_keys) != nodes:
             raise ValueError(
-                "node_keys must be one private key per node, and needs certificates; "
-                f"found {len(node_keys)} keys, {nodes} nodes, {certificates}"
+                "node_keys must be one private key per node, found "
+                f"{len(node_keys)} keys for {nodes} nodes"
             )
         self.nodes, self.simulation, self.port = nodes, simulation, port
         self.certificates, self.node_keys = certificates, list(node_keys)
@@ -199,24 +196,22 @@ class LocalFlower:
         self._spawn("watch", sys.executable, *script, stdin=subprocess.PIPE)
         port = self._port()
         self.address = f"{LOOPBACK}:{port}"
-        options = ["--insecure"]
-        if (tls := self.certificates) is not None:
-            options = ["--ssl-ca-certfile", tls.ca, "--ssl-certfile", tls.certificate]
-            options += ["--ssl-keyfile", tls.key]
+        self.certificates = tls = self.certificates or made_certificates(self.folder)
+        self.secret = secret_of(self.folder / "secret")
+        options = ["--ssl-ca-certfile", tls.ca, "--ssl-certfile", tls.certificate]
+        options += ["--ssl-keyfile", tls.key]
         if self.node_keys:
             options.append("--enable-supernode-auth")
         if self.simulation:
             options.append("--simulation")
         options += ["--disable-runtime-dependency-installation", "--port", str(port)]
-        self._spawn("superlink", "flower-superlink", *options)
+        self._spawn("superlink", *SUPERLINK, self.folder / "secret", *options)
         self._await_superlink(port)
         for number in range(0 if self.simulation else self.nodes):
             self._start_node(number)
 
     def _start_node(self, number: int) -> None:
-        options = ["--insecure"]
-        if self.certificates is not None:
-            options = ["--root-certificates", self.certificates.ca]
+        options = ["--root-certificates", self.certificates.ca]
         if self.node_keys:
             key = Path(self.node_keys[number])
             self._flwr(f"key{number}", "supernode", "register", f"{key}.pub", "local")
@@ -251,10 +246,9 @@ class LocalFlower:
         """Run Flower's command line to its end, and only while the SuperLink lives."""
         home = self.folder / name
         home.mkdir()
-        root = "insecure = true"
-        if self.certificates is not None:
-            full = str(Path(self.certificates.ca).resolve())
-            root = f"root-certificates = {_toml(full)}"
+        login(self.secret, self.address, home)
+        full = str(Path(self.certificates.ca).resolve())
+        root = f"root-certificates = {_toml(full)}"
         lines = ["[superlink.local]", f"address = {_toml(self.address)}", root, ""]
         (home / "config.toml").write_text("\n".join(lines), encoding="utf-8")
         process = self._spawn(name, "flwr", *arguments)

@@ -119,9 +119,15 @@ def assert_same(run, local):
     tables = [r.history.table().query("split != 'cost'") for r in (run, local)]
     a, b = (table.reset_index(drop=True) for table in tables)
     pd.testing.assert_frame_equal(a, b, rtol=1e-6)  # batches of validation differ
-    pd.testing.assert_frame_equal(run.wire, local.wire)
+    pd.testing.assert_frame_equal(sent_for_training(run.wire), local.wire)
     for ours, theirs in zip(run.messages, local.messages, strict=True):
         assert ours.client == theirs.client and equal(ours.upload, theirs.upload)
+
+
+def sent_for_training(wire):
+    """The traffic without what only nodes send: means for the curves."""
+    wire = wire[~wire["part"].isin(["metrics", "evaluation"])]
+    return wire.reset_index(drop=True)
 
 
 # ---- records ------------------------------------------------------------------------
@@ -394,11 +400,11 @@ def test_a_node_that_cannot_measure_leaves_gaps_and_a_warning():
 def test_scores_of_another_length_are_refused():
     def spoil(node, letter, reply):
         if node == 101 and letter.metadata.message_type == "evaluate":
-            one = torch.zeros(1)
+            one = torch.zeros(2)
             reply.content["0.scores"] = pack({"loss": one, "score": one})
         return reply
 
-    with pytest.warns(UserWarning, match="client 1 was not evaluated.*values"):
+    with pytest.warns(UserWarning, match="client 1 was not evaluated.*one value each"):
         Nodes(spoil=spoil, method="fedavg").run().evaluate()
 
 
@@ -450,24 +456,134 @@ def test_a_node_that_comes_late_is_found():
     assert set(nodes.run(patience=20).engine.node_of) == set(range(5))
 
 
-def test_a_client_on_two_nodes_is_refused():
-    places = [{"clients": "0,1,2"}, {"clients": "2,3,4"}]
-    with pytest.raises(ValueError, match=r"found client 2 on two; give each"):
-        Nodes(configs=places).run()
+def test_a_second_node_with_the_same_client_is_left_out():
+    places = [{"clients": "0,1,2,3"}, {"clients": "2"}, {"clients": "4"}]
+    with pytest.warns(UserWarning, match=r"node 101 is left out.*found \[2\]; give"):
+        run = Nodes(configs=places).run()
+    assert run.engine.node_of == {0: 100, 1: 100, 2: 100, 3: 100, 4: 102}
 
 
-def test_a_node_that_built_another_run_is_refused():
-    nodes = Nodes()
-    nodes.contexts[101].run_config = nodes.config | {"settings": '{"seed": 1}'}
-    with pytest.raises(ValueError, match=r"another seed on node 101: 1, here 0"):
-        nodes.run()
+def _another_seed(node, nodes):
+    nodes.contexts[node].run_config = nodes.config | {
+        "settings": '{"method": "fedavg", "seed": 1}'
+    }
 
 
-def test_a_node_that_cannot_build_the_run_stops_it_with_the_reason():
-    nodes = Nodes()
-    nodes.contexts[101].run_config = nodes.config | {"recipe": "no.module:run"}
-    with pytest.raises(RuntimeError, match=r"node 101 could not build.*no\.module"):
-        nodes.run()
+def _another_recipe(node, nodes):
+    nodes.contexts[node].run_config = nodes.config | {"recipe": "no.module:run"}
+
+
+def _another_client(node, nodes):
+    nodes.contexts[node].node_config = {"clients": "1,99"}
+
+
+@pytest.mark.filterwarnings("ignore:round .* left out", "ignore:client .* not eval")
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (_another_seed, "another seed: 1, here 0"),
+        (_another_recipe, r"could not build the run.*no\.module"),
+        (_another_client, r"numbered 0…4, found \[99\]"),
+    ],
+)
+def test_a_wrong_node_is_left_out_and_the_run_goes_on(wrong, reason):
+    nodes = Nodes(method="fedavg")
+    wrong(101, nodes)
+    with pytest.warns(UserWarning, match=rf"node 101 is left out: .*{reason}"):
+        run = nodes.run()
+    run.fit(2, progress=False)
+    assert set(run.engine.node_of) == {0, 2, 3}
+    assert [message.client for message in run.messages] == [0, 2, 3]
+    events = run.history.events()
+    assert set(events["client"]) == {1, 4}
+    assert set(events["reason"]) == {"no node that is right has this client"}
+
+
+@pytest.mark.parametrize("field", ["clients", "seed", "method"])
+def test_a_node_whose_reply_lacks_a_field_is_left_out(field):
+    def spoil(node, letter, reply):
+        if node == 101 and letter.metadata.message_type == "query":
+            del reply.content["request"][field]
+        return reply
+
+    with pytest.warns(UserWarning, match=rf"node 101 is left out: .*{field}"):
+        assert 1 not in Nodes(spoil=spoil, method="fedavg").run().engine.node_of
+
+
+def test_a_node_has_only_the_clients_that_it_owns():
+    nodes = Nodes(method="fedavg")
+    owners = {100: [0, 3], 101: [1], 102: [2]}
+    engine = flower.FlowerEngine(nodes, 0.5, 0.5, owners)
+    with pytest.warns(UserWarning, match=r"101 is left out.*\[1\], found \[1, 4\]"):
+        build(nodes.config, engine)
+    assert set(engine.node_of) == {0, 2, 3}
+    engine = flower.FlowerEngine(nodes, 0.5, 0.5, {7: [0]})
+    with (
+        pytest.warns(UserWarning, match="left out"),
+        pytest.raises(TimeoutError, match="left out"),
+    ):
+        build(nodes.config, engine)
+
+
+# ---- what leaves a node -------------------------------------------------------------
+def replied(nodes, kind: str) -> list:
+    """Shapes of all arrays that nodes sent in reply to letters of this kind."""
+    found = []
+
+    def spoil(node, letter, reply):
+        if letter.metadata.message_type == kind:
+            for name, record in reply.content.items():
+                if isinstance(record, ArrayRecord):
+                    found.extend((name, k, a.shape) for k, a in record.items())
+        return reply
+
+    nodes.spoil = spoil
+    return found
+
+
+def test_of_validation_samples_only_means_leave_a_node():
+    nodes = Nodes(method="fedavg")
+    arrays = replied(nodes, "evaluate")
+    run = fitted(nodes.run(), 2)
+    assert arrays and {tuple(shape) for _, _, shape in arrays} == {(1,)}
+    wire = run.wire.query("part == 'evaluation'")
+    up = wire[wire["direction"] == "up"]
+    assert set(up["bytes"]) == {16} and set(up["client"]) == set(range(5))
+    size = sum(v.numel() * v.element_size() for v in run.server.weights.values())
+    assert set(wire[wire["direction"] == "down"]["bytes"]) == {size}
+
+
+def test_a_node_that_is_asked_for_a_loss_sends_one_number():
+    nodes = Nodes(method="fedavg", asks=True)
+    arrays = replied(nodes, "evaluate")
+    run = fitted(nodes.run(), 1)
+    losses = [(k, tuple(s)) for _, k, s in arrays if k == "loss"]
+    scores = [k for _, k, _ in arrays if k == "score"]
+    asked = run.wire.query("part == 'loss_query' and direction == 'up'")
+    assert set(asked["bytes"]) == {4} and set(losses) == {("loss", (1,))}
+    assert len(losses) - len(scores) == len(asked)
+    local = fitted(tiny("local", method="fedavg", asks=True), 1)
+    assert equal(run.server.weights, local.server.weights)
+
+
+def test_logged_means_are_counted():
+    run = fitted(Nodes(method="fedavg").run(), 1)
+    counted = run.wire.query("part == 'metrics'")
+    logged = run.history.table().query("split == 'train'").groupby("client").size()
+    assert counted.set_index("client")["bytes"].to_dict() == (8 * logged).to_dict()
+
+
+def test_with_privacy_nothing_but_noisy_weights_leaves_a_node():
+    nodes = Nodes(method="fedavg", private=True, val=0.0)
+    arrays, parts = replied(nodes, "train"), set()
+    run = fitted(nodes.run(), 2)
+    assert {k for name, k, _ in arrays if name.endswith("weights")}
+    parts = set(run.wire[run.wire["direction"] == "up"]["part"])
+    assert parts == {"weights", "num_examples"}
+    assert run.history.table().query("split == 'train'").empty
+    assert {m.num_examples for m in run.messages} == {1}
+    with pytest.raises(ValueError, match="nothing unprotected may leave a node"):
+        Nodes(method="fedavg", private=True).run()
 
 
 @pytest.mark.slow
