@@ -7,7 +7,8 @@ resume a run, and to run over a real network.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -88,6 +89,23 @@ class Message:
 def copies(tensors: Tensors) -> Tensors:
     """Detached copies that share no memory with the originals."""
     return {name: value.detach().clone() for name, value in tensors.items()}
+
+
+@contextmanager
+def unwritten(what: str, trees: Iterable[Tensors]) -> Iterator[None]:
+    """Raise RuntimeError if a tensor is changed in place inside the block.
+
+    what:  the tensors, for the message. Others hold them, too, so the change is not
+           undone, and the run is of no further use.
+    """
+    tensors = [v for tree in trees for v in tree.values() if not v.is_inference()]
+    before = [value._version for value in tensors]
+    yield
+    if [value._version for value in tensors] != before:
+        raise RuntimeError(
+            f"{what} must not be changed in place, found that a hook did; let it write "
+            "into a clone(), and make a new run"
+        )
 
 
 def nbytes(tensors: Tensors) -> int:

@@ -27,7 +27,7 @@ class Failure:
     reason: str
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
+    def of(cls, error: BaseException) -> Failure:
         """The failure of a client whose training raised ``error``."""
         return cls(f"{type(error).__name__}: {error}")
 

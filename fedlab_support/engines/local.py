@@ -9,10 +9,10 @@ import os
 import queue
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import numpy as np
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..core.cancellation import stop_check
-from ..core.messages import Broadcast, copies, nbytes
+from ..core.messages import Broadcast, Tensors, copies, nbytes, unwritten
 from ..core.metrics import Scores, task
 from ..core.rng import Stream, layer_noise, numpy_stream
 from ..federation.federation import Federation
@@ -35,6 +35,9 @@ EVALUATION_VALUES, EVALUATION_BATCH = 125 * 28 * 28, 2000
 
 SHORT_SECONDS = 3e-3
 """Work shorter than this runs in the calling thread: threads would wait for the GIL."""
+
+GRACE_SECONDS = 0.5
+"""A client that checks its deadline ends by itself; this much later it has hung."""
 
 CACHE_BYTES = 2_000_000_000
 """Most bytes in the caches of all clients; then the least recently used are dropped."""
@@ -121,7 +124,8 @@ class LocalEngine:
             kept.refuse_nan()
             return upload, kept
 
-        return self._each(client_setup, client_ids)
+        with unwritten("what clients receive", [broadcast.weights]):
+            return self._each(client_setup, client_ids)
 
     def train(
         self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
@@ -140,7 +144,7 @@ class LocalEngine:
             )
             return job.protect(message, broadcast), kept
 
-        with tf32(self.job):
+        with tf32(self.job), unwritten("what clients receive", received(broadcasts)):
             return self._each(train, self.job.large_first(broadcasts))
 
     def evaluate(self, requests: Sequence[Evaluation], round: int) -> list[Scores]:
@@ -212,8 +216,10 @@ class LocalEngine:
             learner, began = self._learners.get(), time.thread_time()
             try:
                 return function(learner, item)
-            except Exception as error:
-                if not keep_failures:
+            except (Exception, SystemExit) as error:
+                kind = type(error)  # subclasses of SystemExit stop this process
+                is_stop = isinstance(error, SystemExit) and kind is not SystemExit
+                if not keep_failures or is_stop:
                     raise
                 return Failure.of(error)
             finally:
@@ -222,6 +228,8 @@ class LocalEngine:
 
         is_short = self._seconds.get(function.__name__, SHORT_SECONDS) < SHORT_SECONDS
         with one_intra_op_thread():
+            if self.job.deadline is not None and keep_failures:
+                return self._watched(call, items)
             if self.workers == 1 or len(items) == 1 or is_short:
                 results = [call(item) for item in items]
             else:
@@ -231,6 +239,60 @@ class LocalEngine:
                     results = list(pool.map(call, items))
         self.caches.trim()
         return dict(zip(items, results, strict=True))
+
+    def _watched(self, call: Callable, items: Sequence) -> dict:
+        """As ``_each``; an item that runs past the deadline fails, whatever it does.
+
+        Its thread gets a TimeoutError, which takes effect when it next runs Python. It
+        is not waited for, and its model is replaced.
+        """
+        waiting, done = deque(items), queue.SimpleQueue()
+        results, running = {}, {}
+        limit = self.job.deadline + GRACE_SECONDS
+
+        def work(item) -> None:
+            """One item, in a thread of its own."""
+            one_intra_op_thread_here()
+            try:
+                done.put((item, call(item), None))
+            except BaseException as error:
+                done.put((item, None, error))
+
+        while waiting or running:
+            while waiting and len(running) < self.workers:
+                item = waiting.popleft()
+                thread = threading.Thread(target=work, args=(item,), daemon=True)
+                running[item] = thread, time.monotonic() + limit
+                thread.start()
+            first = min(end for _, end in running.values())
+            with suppress(queue.Empty):
+                wait = max(0.0, first - time.monotonic())
+                item, result, error = done.get(timeout=wait)
+                if running.pop(item, None) is not None:
+                    if error is not None:
+                        raise error
+                    results[item] = result
+            for item, (thread, end) in list(running.items()):
+                if time.monotonic() > end:
+                    del running[item]
+                    raise_in(thread, TimeoutError)
+                    results[item] = Failure("TimeoutError: it hung past its deadline")
+                    model = copy.deepcopy(self.job.model)
+                    self._learners.put(Learner(model, self.job.training.compile))
+        self.caches.trim()
+        return {item: results[item] for item in items}
+
+
+def raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
+    """Raise an exception in another thread, when it next runs Python."""
+    number = ctypes.c_ulong(thread.ident)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, ctypes.py_object(error))
+
+
+def received(broadcasts: dict[int, Broadcast]) -> list[Tensors]:
+    """The different dictionaries of tensors that clients receive."""
+    trees = {id(t): t for b in broadcasts.values() for t in (b.weights, b.shared)}
+    return list(trees.values())
 
 
 def one_intra_op_thread_here() -> None:

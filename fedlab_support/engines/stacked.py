@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..core.cancellation import stop_check
-from ..core.messages import Broadcast, Message, Tensors, copies
+from ..core.messages import Broadcast, Message, Tensors, copies, unwritten
 from ..core.metrics import task
 from ..core.rng import Stream, numpy_stream
 from ..federation.samples import positions
@@ -21,7 +21,7 @@ from ..training.learner import Learner
 from ..training.loop import refuse_divergence, take_step
 from .batch_plan import BatchPlan
 from .contract import Failure, Job, TrainingResult
-from .local import LocalEngine, intra_op_threads, tf32
+from .local import LocalEngine, intra_op_threads, received, tf32
 from .stackable import refusal
 from .vectorised import (
     StackedLoss,
@@ -77,9 +77,10 @@ class StackedEngine(LocalEngine):
         ids = self.job.large_first(broadcasts)  # most steps first
         empty = PrivateState()
         private = {i: private.get(i, empty) for i in ids}
-        for start in range(0, len(ids), self.stack_size):
-            stacked = ids[start : start + self.stack_size]
-            results |= self._train_stack(stacked, broadcasts[ids[0]], private)
+        with unwritten("what clients receive", received(broadcasts)):
+            for start in range(0, len(ids), self.stack_size):
+                stacked = ids[start : start + self.stack_size]
+                results |= self._train_stack(stacked, broadcasts[ids[0]], private)
         return results
 
     def _train_stack(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from ..core.messages import (
     copies,
     nbytes,
     refuse_nan,
+    unwritten,
 )
 from ..core.metrics import Scores
 from ..core.naming import name_of
@@ -141,6 +143,7 @@ class Run:
         self.min_clients, self.faults = int(min_clients), faults
         self.max_update, self.usual = max_update, {}
         self.engine = open_engine(engine, self.job, workers, faults)
+        self._stepping = threading.Lock()
         self.messages: list[Message] = []
         self.private: dict[int, PrivateState] = {}
         self.reports: dict[int, Tensors] = {}
@@ -187,13 +190,23 @@ class Run:
         return self.history
 
     @checked()
-    @one_intra_op_thread()
     def step(self, evaluate: bool | None = None) -> Run:
         """Run one round. If it is interrupted, the run stays as it was before.
 
         evaluate:  evaluate afterwards; None decides by ``evaluate_every``. An
                    interrupted evaluation is repeated before the next round.
+
+        Raises RuntimeError while another thread steps this run.
         """
+        if not self._stepping.acquire(blocking=False):
+            raise RuntimeError("another thread steps this run; give each its own run")
+        try:
+            with one_intra_op_thread():
+                return self._step(evaluate)
+        finally:
+            self._stepping.release()
+
+    def _step(self, evaluate: bool | None) -> Run:
         if self.engine.job is not self.job:
             raise RuntimeError("the engine has another run's job; make one for each")
         if not self.has_started:
@@ -326,7 +339,10 @@ class Run:
                 warnings.warn(text, stacklevel=5)
             record.add_event(server.round + 1, ALL_CLIENTS, "the weights stay", found)
         else:
-            server = self.method.aggregate(server, messages)
+            trees = [server.weights, server.shared, server.memory]
+            trees += [tree for m in messages for tree in (m.weights, m.upload)]
+            with unwritten("the server's state and messages", trees):
+                server = self.method.aggregate(server, messages)
             refuse_nan(server.weights)
             for name, values in self.method.server_metrics(server, messages).items():
                 for message, value in zip(messages, values.tolist(), strict=True):
