@@ -18,14 +18,19 @@ import torch
 from fedlab_support import Federation, LocalTraining, Run, dirichlet
 from fedlab_support.core.history import History
 from fedlab_support.core.messages import Server
-from fedlab_support.run import checkpoint
+from fedlab_support.run import checkpoint, journal
+from fedlab_support.run import snapshot as snapshots
 from fedlab_support.run.checkpoint import Snapshot
+from fedlab_support.run.journal import Journal
 from fedlab_support.training.context import PrivateState
 from tests.probe import AwkwardNet, Probe
 from tests.tiny import tiny_data
 
 FITS = (4, 3)
 """Rounds of the two fits of the script."""
+
+SAVING = (checkpoint.__file__, journal.__file__, snapshots.__file__)
+"""What a save runs."""
 
 
 @dataclass(frozen=True)
@@ -124,30 +129,51 @@ def script(folder: Path | None, result: Path) -> None:
     os.replace(unfinished, result)
 
 
-def killed_at_line(line: int, folder: Path, made_by: dict, round: int) -> None:
-    """Save, and die before ``line`` of checkpoint.py is run."""
+def journal_of(folder: Path, made_by: dict) -> Journal:
+    """The journal that a run goes on with in ``folder``."""
+    found = checkpoint._load(folder, made_by, "cpu")
+    return found[1] if found else Journal(folder / "history_0.jsonl")
+
+
+def save(folder: Path, made_by: dict, said: Snapshot) -> None:
+    """Add a checkpoint to those in ``folder``."""
+    checkpoint.save(folder, made_by, said, journal_of(folder, made_by))
+
+
+def killed_at_line(where: tuple, folder: Path, made_by: dict, round: int) -> None:
+    """Save, and die before a line of ``SAVING`` is run."""
 
     def watch(frame, event, argument):
-        if frame.f_code.co_filename != checkpoint.__file__:
+        if frame.f_code.co_filename not in SAVING:
             return None
-        if event == "line" and frame.f_lineno == line:
+        if event == "line" and (frame.f_code.co_filename, frame.f_lineno) == where:
             os.kill(os.getpid(), signal.SIGKILL)
         return watch
 
-    said = snapshot(round)
+    said, kept = snapshot(round), journal_of(folder, made_by)
     sys.settrace(watch)
-    checkpoint.save(folder, made_by, said)
+    checkpoint.save(folder, made_by, said, kept)
 
 
-def killed_half_written(share: float, folder: Path, made_by: dict, round: int) -> None:
-    """Save, and die when ``share`` of the bytes are written."""
+def killed_half_written(where: tuple, folder: Path, made_by: dict, round: int) -> None:
+    """Save, and die when a share of the bytes of a file are written.
+
+    where:  the share, and how many files are written before.
+    """
+    share, before = where
+    kept = journal_of(folder, made_by)
+    starts, is_done = iter([kept.size, 0]), iter([True] * before)
 
     def write_and_die(file_descriptor):
-        os.truncate(file_descriptor, int(share * os.fstat(file_descriptor).st_size))
+        start = next(starts)
+        if next(is_done, False):
+            return
+        written = os.fstat(file_descriptor).st_size - start
+        os.truncate(file_descriptor, start + int(share * written))
         os.kill(os.getpid(), signal.SIGKILL)
 
     os.fsync = write_and_die
-    checkpoint.save(folder, made_by, snapshot(round))
+    checkpoint.save(folder, made_by, snapshot(round), kept)
 
 
 def claim_and_wait(folder: Path) -> None:
@@ -161,7 +187,8 @@ def snapshot(round: int) -> Snapshot:
     """A small one, other in every round."""
     own = {"w": torch.arange(600.0) + round, "n": torch.tensor(round)}
     history = History("run", "FedAvg", 0)
-    history.add(round, "test", "loss", float("nan"))
+    for done in range(1, round + 1):
+        history.add(done, "test", "loss", float("nan"))
     return Snapshot(
         Server(round, own, {}, own, frozenset({"w"})),
         {2: PrivateState(own, {})},

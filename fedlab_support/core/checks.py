@@ -212,14 +212,16 @@ def _is_series(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 
 
+_SEQUENCE = (
+    "a list",
+    lambda value: _is_series(value) and hasattr(value, "__len__"),
+)
 _SHAPES: dict[str, tuple[str, Callable[[object], bool]]] = {
     "str": ("a text", lambda value: isinstance(value, str)),
     "Callable": ("a function", callable),
     "Mapping": ("a mapping, as {…}", lambda value: isinstance(value, Mapping)),
-    "Sequence": (
-        "a list",
-        lambda value: _is_series(value) and hasattr(value, "__len__"),
-    ),
+    "Sequence": _SEQUENCE,
+    "tuple": _SEQUENCE,
     "Iterable": ("a list", _is_series),
     "pd.DataFrame": (  # pandas is slow to import
         "a table (a DataFrame)",

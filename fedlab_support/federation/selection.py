@@ -284,6 +284,26 @@ def check_selection(select, num_clients: int) -> None:
         select.check(num_clients)
 
 
+def cohort_of(chosen: Sequence[int], clients: np.ndarray) -> list[int]:
+    """What a selection returned, in order of clients.
+
+    Raises ValueError unless all are different ones of ``clients`` (K,).
+    """
+    try:
+        found = np.asarray(chosen)
+    except ValueError:
+        found = np.array(chosen, dtype=object)
+    is_row = found.ndim == 1 and np.issubdtype(found.dtype, np.integer)
+    cohort = np.unique(found) if is_row else found
+    if found.size and not (
+        is_row and len(cohort) == len(found) and np.isin(cohort, clients).all()
+    ):
+        raise ValueError(
+            f"a selection must return different clients of the roster, found {chosen}"
+        )
+    return cohort.tolist()
+
+
 def _expect_enough(num_clients: int, roster: Roster) -> None:
     if num_clients > len(roster.ids):
         raise ValueError(

@@ -2,9 +2,9 @@
 
 A message is measured in parts: the length of its update (weights minus what the client
 received), that of its buffers, and the largest value of each uploaded tensor. A client
-is left out if a part is more than ``most`` times as large as usual: the median of the
-others in this round, or of an earlier round if that was larger. This stops values that
-no honest training gives, such as 1e10; it is no defence against small, patient poison.
+is left out if a part is more than ``most`` times as large as usual: the median of this
+round, or of an earlier round if that was larger. This stops values that no honest
+training gives, such as 1e10; it is no defence against small, patient poison.
 """
 
 from __future__ import annotations
@@ -78,11 +78,10 @@ def _beyond(
     refused, now = dict(refused), dict(usual)
     for part, sizes in measured.items():
         known = sorted((size, i) for i, size in sizes.items() if i not in refused)
-        past, middle = usual.get(part, 0.0), (len(known) - 2) // 2
-        for place, (size, client) in enumerate(known):
-            # the lower median of the others
-            median = known[middle + (place <= middle)][0] if len(known) > 1 else 0.0
-            largest = max(median, past)
+        # a client alone is measured by the past
+        median = known[(len(known) - 1) // 2][0] if len(known) > 1 else 0.0
+        largest = max(median, usual.get(part, 0.0))
+        for size, client in known:
             if most and 0 < most * largest < size:
                 refused[client] = ValueError(
                     f"the size of its {part} is {size:.3g}, more than {most:g} times "
@@ -90,7 +89,7 @@ def _beyond(
                 )
         accepted = [size for size, i in known if i not in refused and size < torch.inf]
         if accepted:
-            now[part] = max(past, accepted[(len(accepted) - 1) // 2])
+            now[part] = max(usual.get(part, 0.0), accepted[(len(accepted) - 1) // 2])
     return refused, now
 
 

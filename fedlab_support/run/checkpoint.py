@@ -2,7 +2,7 @@
 
 A folder belongs to one run. Every saved round is one safetensors file that is replaced
 in one step; its name ends in a hash of its content, which reveals damage. The last two
-undamaged files are kept.
+undamaged files are kept. The history is in a file beside them (see ``journal``).
 
 Random state is not saved: every stream is a function of (seed, purpose, round, client),
 so the seed and the number of completed rounds determine it. Code is not compared:
@@ -17,28 +17,23 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from
-from safetensors.torch import save as bytes_of
 
 from ..core.history import History
-from ..core.messages import Server, Tensors, expect_alike
 from ..core.naming import is_nameless, plain
-from ..training.context import PrivateState
-from .bounds import Usual
+from .journal import TABLES, Journal
+from .snapshot import Snapshot, restored, serialised
 
 try:
     import fcntl
 except ImportError:  # Windows: nothing there keeps two processes apart
     fcntl = None
 
-FORMAT = 2
+FORMAT = 3
 """Changes when files of an older version can no longer be read."""
 
 UNFINISHED = ".unfinished_"
@@ -47,63 +42,9 @@ UNFINISHED = ".unfinished_"
 MACHINE = ("device", "torch")
 """Settings of the machine: a difference causes only a warning."""
 
-ROWS = ("measured", "traffic", "absences")
-
 UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError)
 UNUSABLE += (MemoryError, SafetensorError)
 """Raised for files with a valid hash whose content was not written here."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The state that the next round of a run depends on, and its history so far.
-
-    server:        round, weights, shared, memory, and which weights are parameters.
-    private:       private state of each client.
-    reports:       last accepted upload of each client.
-    clients:       clients that are still in the run, (K,).
-    times_chosen:  how often each client was selected, (number of clients,).
-    usual:         usual sizes of updates, see ``bounds``.
-    history:       the tables so far.
-    """
-
-    server: Server
-    private: dict[int, PrivateState]
-    reports: dict[int, Tensors]
-    clients: np.ndarray
-    times_chosen: np.ndarray
-    usual: Usual
-    history: History
-
-    @classmethod
-    def of(cls, run) -> Snapshot:
-        """The state of ``run`` after a round; nothing is copied."""
-        return cls(**{name: getattr(run, name) for name in cls.__dataclass_fields__})
-
-    def restore(self, run) -> None:
-        """Set ``run`` to this state; its ``messages`` are not saved.
-
-        Raises ValueError, without changing the run, if weights, private weights or
-        columns of clients do not have the run's form.
-        """
-        expect_alike("weights", self.server.weights, run.server.weights)
-        for kept in self.private.values():
-            if kept.weights:
-                expect_alike("private weights", kept.weights, run.job.initial_private)
-        num = len(run.federation)
-        is_known = ((self.clients >= 0) & (self.clients < num)).all()
-        if len(self.times_chosen) != num or not is_known:
-            raise ValueError(
-                f"expected a checkpoint of {num} clients, found counts of "
-                f"{len(self.times_chosen)}"
-            )
-        for name in self.__dataclass_fields__:
-            if name != "history":
-                setattr(run, name, getattr(self, name))
-        for name in ROWS:
-            getattr(run.history, name)[:] = getattr(self.history, name)
-        run.show_weights()
-        run.has_started, run.must_measure = True, False
 
 
 # ---- a run and its folder -----------------------------------------------------------
@@ -131,13 +72,14 @@ def keeping(run, folder: str | Path | None, every: int) -> Iterator[Callable]:
             f"{str(folder)!r}"
         )
     folder, made_by = Path(folder), _made_by(run)
+    device = run.federation.store.device
 
     def keep(is_last: bool) -> None:
         if is_last or run.server.round % every == 0:
-            save(folder, made_by, Snapshot.of(run))
+            save(folder, made_by, Snapshot.of(run), journal)
 
     with claimed(folder):
-        found = load(folder, made_by, run.federation.store.device)
+        found, journal = _load(folder, made_by, device) or (None, None)
         if found is not None and found.server.round > run.server.round:
             if run.server.round > 0:
                 raise ValueError(
@@ -147,7 +89,18 @@ def keeping(run, folder: str | Path | None, every: int) -> Iterator[Callable]:
                 )
             found.restore(run)
             run.rounds_restored = found.server.round
+        if found is None or not _is_start(found.history, run.history):
+            journal = Journal(folder / f"history_{run.server.round}.jsonl")
         yield keep
+
+
+def _is_start(start: History, history: History) -> bool:
+    """Whether ``history`` has the same rows as ``start``, and maybe more."""
+    return all(
+        json.dumps(rows, default=plain)
+        == json.dumps(getattr(history, table)[: len(rows)], default=plain)
+        for table, rows in ((table, getattr(start, table)) for table in TABLES)
+    )
 
 
 def _made_by(run) -> dict:
@@ -200,20 +153,22 @@ def _claim_file(folder: Path) -> TextIO:
 
 
 # ---- files --------------------------------------------------------------------------
-def save(folder: Path, made_by: dict, snapshot: Snapshot) -> Path:
+def save(folder: Path, made_by: dict, snapshot: Snapshot, journal: Journal) -> Path:
     """Write one checkpoint; if the process is killed, older ones stay unchanged.
 
     made_by:  JSON values that ``load`` compares.
+    journal:  receives the new rows of the history.
     Removes unfinished files, and all but the last two undamaged checkpoints. Raises
     OSError when the file cannot be written; older checkpoints stay unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(f"{UNFINISHED}*"):
         leftover.unlink()
-    content, round = _serialised(made_by, snapshot), snapshot.server.round
-    path = folder / f"round_{round:08d}_{_hash(content)}.safetensors"
-    unfinished = folder / f"{UNFINISHED}{path.name}"
+    round, path, unfinished = snapshot.server.round, journal.path, folder / UNFINISHED
     try:
+        content = serialised(made_by, snapshot, journal.append(snapshot.history))
+        path = folder / f"round_{round:08d}_{_hash(content)}.safetensors"
+        unfinished = folder / f"{UNFINISHED}{path.name}"
         with unfinished.open("wb") as file:
             file.write(content)
             file.flush()
@@ -228,16 +183,23 @@ def save(folder: Path, made_by: dict, snapshot: Snapshot) -> Path:
             "are as they were: make room, and start again from the last",
             str(path),
         ) from error
-    older = [other for other in _saved(folder) if other != path]
+    others = [other for other in _saved(folder) if other != path]
+    older = (other for other in others if other.name < f"round_{round:08d}")
     previous = next((other for other in older if _is_whole(other)), None)
-    for other in older:
+    for other in others:
         if other != previous:
             other.unlink()
     return path
 
 
 def load(folder: Path, made_by: dict, device="cpu") -> Snapshot | None:
-    """The newest undamaged checkpoint, or None when ``folder`` holds none at all.
+    """The newest undamaged checkpoint, or None; see ``_load``."""
+    found = _load(folder, made_by, device)
+    return found and found[0]
+
+
+def _load(folder: Path, made_by: dict, device) -> tuple[Snapshot, Journal] | None:
+    """The newest undamaged checkpoint and its journal; None when there is none at all.
 
     Damaged ones are skipped with a warning. Tensors are restored bit for bit in their
     memory layout, those of an accelerator on ``device``. Raises ValueError when all are
@@ -248,7 +210,7 @@ def load(folder: Path, made_by: dict, device="cpu") -> Snapshot | None:
         try:
             content = _read(path)
         except (OSError, ValueError) as error:
-            warnings.warn(f"damaged and passed over: {path}: {error}", stacklevel=2)
+            warnings.warn(f"damaged and passed over: {path}: {error}", stacklevel=3)
             continue
         try:
             tensors = tensors_from(content)
@@ -258,7 +220,12 @@ def load(folder: Path, made_by: dict, device="cpu") -> Snapshot | None:
             raise _unusable(path, error) from error
         _refuse_another(path, there, _as_json(made_by))
         try:
-            return _restored(state, tensors, device)
+            journal, rows = Journal.read(folder, state["journal"])
+        except (OSError, *UNUSABLE) as error:
+            warnings.warn(f"damaged and passed over: {path}: {error}", stacklevel=3)
+            continue
+        try:
+            return restored(state, tensors, rows, device), journal
         except UNUSABLE as error:
             raise _unusable(path, error) from error
     if saved:
@@ -332,78 +299,6 @@ def _refuse_another(path: Path, there: dict, here: dict) -> None:
             "differ from those of one that did not move",
             stacklevel=3,
         )
-
-
-# ---- content ------------------------------------------------------------------------
-def _trees(snapshot: Snapshot) -> dict[str, Tensors]:
-    """Every dictionary of tensors, by a unique name."""
-    server = snapshot.server
-    trees = {name: getattr(server, name) for name in ("weights", "shared", "memory")}
-    for i, kept in snapshot.private.items():
-        trees[f"private/{i}/weights"] = kept.weights
-        trees[f"private/{i}/memory"] = kept.memory
-    return trees | {f"reports/{i}": upload for i, upload in snapshot.reports.items()}
-
-
-def _serialised(made_by: dict, snapshot: Snapshot) -> bytes:
-    """Serialise as safetensors; all other values are JSON in one tensor of bytes.
-
-    safetensors needs contiguous tensors that share no memory, and sorts them, so the
-    JSON part holds the order of names, the strides (channels-last) and the devices.
-    """
-    tensors, trees = {}, {}
-    for tree, named in _trees(snapshot).items():
-        trees[tree] = {}
-        for name, value in named.items():
-            dense = value.detach().cpu().clone()
-            tensors[f"{tree}/{name}"] = dense.contiguous()
-            trees[tree][name] = (dense.stride(), value.device.type == "cpu")
-    state = {
-        "made_by": made_by,
-        "round": snapshot.server.round,
-        "parameters": sorted(snapshot.server.parameters),
-        "private": list(snapshot.private),
-        "reports": list(snapshot.reports),
-        "clients": snapshot.clients.tolist(),
-        "times_chosen": snapshot.times_chosen.tolist(),
-        "usual": snapshot.usual,
-        "history": vars(snapshot.history),
-        "trees": trees,
-    }
-    text = bytearray(json.dumps(state, default=plain), "utf-8")
-    return bytes_of({**tensors, "state": torch.frombuffer(text, dtype=torch.uint8)})
-
-
-def _restored(state: dict, tensors: Tensors, device) -> Snapshot:
-    trees: dict[str, Tensors] = {}
-    for tree, named in state["trees"].items():
-        trees[tree] = {}
-        for name, (stride, is_on_cpu) in named.items():
-            value = tensors[f"{tree}/{name}"]
-            settings = {"dtype": value.dtype, "device": "cpu" if is_on_cpu else device}
-            laid_out = torch.empty_strided(value.shape, stride, **settings)
-            trees[tree][name] = laid_out.copy_(value)
-    rows = {name: [tuple(r) for r in state["history"][name]] for name in ROWS}
-    if type(state["round"]) is not int:
-        raise ValueError(f"expected a number of rounds, found {state['round']!r}")
-    return Snapshot(
-        server=Server(
-            state["round"],
-            trees["weights"],
-            trees["shared"],
-            trees["memory"],
-            frozenset(state["parameters"]),
-        ),
-        private={
-            i: PrivateState(trees[f"private/{i}/weights"], trees[f"private/{i}/memory"])
-            for i in state["private"]
-        },
-        reports={i: trees[f"reports/{i}"] for i in state["reports"]},
-        clients=np.array(state["clients"], dtype=np.int64),
-        times_chosen=np.array(state["times_chosen"], dtype=np.int64),
-        usual={str(part): float(size) for part, size in state["usual"].items()},
-        history=History(**{**state["history"], **rows}),
-    )
 
 
 def _as_json(values: dict) -> dict:

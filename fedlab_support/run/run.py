@@ -35,7 +35,7 @@ from ..engines import Engine, Evaluation, Failure, Faults, Job, open_engine
 from ..engines.local import one_intra_op_thread
 from ..federation.federation import Federation
 from ..federation.samples import Samples
-from ..federation.selection import Roster, check_selection, everyone
+from ..federation.selection import Roster, check_selection, cohort_of, everyone
 from ..methods import FedAvg
 from ..training.context import PrivateState
 from ..training.learner import Learner
@@ -215,7 +215,7 @@ class Run:
             self.evaluate()
         began, record = time.perf_counter(), self.history.empty()
         rng = numpy_stream(self.seed, "select", self.server.round + 1)
-        cohort = self._cohort(self.select(self._roster(record), rng))
+        cohort = cohort_of(self.select(self._roster(record), rng), self.clients)
         round, weights = self.server.round + 1, self.server.weights
         if not self.method.overrides("client_broadcast"):
             broadcast = Broadcast(round, weights, self.server.shared)
@@ -311,22 +311,6 @@ class Run:
         entries = column.view() if is_whole else column[self.clients]
         entries.flags.writeable = False
         return entries
-
-    def _cohort(self, chosen: Sequence[int]) -> list[int]:
-        try:
-            found = np.asarray(chosen)
-        except ValueError:
-            found = np.array(chosen, dtype=object)
-        is_row = found.ndim == 1 and (np.issubdtype(found.dtype, np.integer))
-        cohort = np.unique(found) if is_row else found
-        if found.size and not (
-            is_row and len(cohort) == len(found) and np.isin(cohort, self.clients).all()
-        ):
-            raise ValueError(
-                "a selection must return different clients of the roster, found "
-                f"{chosen}"
-            )
-        return cohort.tolist()
 
     def _aggregate(self, messages: list[Message], record: History) -> Server:
         """The next server; with too few accepted messages its weights stay."""

@@ -30,6 +30,7 @@ from tests.tiny import tiny_data
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 KINDS = {"images": "u1", "labels": "i"}
+JOURNAL = "history_0.jsonl"
 
 fuzzed = settings(
     max_examples=60,
@@ -92,6 +93,7 @@ class Written:
     """A checkpoint, its name, and a finished run; with a short repr for Hypothesis."""
 
     checkpoint: bytes = field(repr=False)
+    journal: bytes = field(repr=False)
     name: str
     run: bytes = field(repr=False)
 
@@ -124,9 +126,11 @@ def written(tmp_path_factory) -> Written:
     folder = tmp_path_factory.mktemp("written")
     build().fit(1, False, folder / "checkpoint")
     (saved,) = (folder / "checkpoint").glob("*.safetensors")
+    journal = folder / "checkpoint" / JOURNAL
     study(build, {"seed": [0]}, 1, folder / "runs", progress=False)
     (run,) = (folder / "runs").glob("*.zip")
-    return Written(saved.read_bytes(), saved.name, run.read_bytes())
+    read = (saved.read_bytes(), journal.read_bytes(), saved.name, run.read_bytes())
+    return Written(*read)
 
 
 @fuzzed
@@ -134,12 +138,29 @@ def written(tmp_path_factory) -> Written:
 def test_a_damaged_checkpoint_is_never_restored(tmp_path, written, flips, share):
     content, name = written.checkpoint, written.name
     (tmp_path / name).write_bytes(spoilt := damaged(content, flips, share))
+    (tmp_path / JOURNAL).write_bytes(written.journal)
     made_by = checkpoint._made_by(build())
     if spoilt == content:
         assert checkpoint.load(tmp_path, made_by).server.round == 1
     else:
         with (
             pytest.warns(UserWarning, match="damaged and passed over"),
+            pytest.raises(ValueError, match="found 1 damaged"),
+        ):
+            checkpoint.load(tmp_path, made_by)
+
+
+@fuzzed
+@damage
+def test_a_damaged_journal_is_never_restored(tmp_path, written, flips, share):
+    (tmp_path / written.name).write_bytes(written.checkpoint)
+    (tmp_path / JOURNAL).write_bytes(spoilt := damaged(written.journal, flips, share))
+    made_by = checkpoint._made_by(build())
+    if spoilt.startswith(written.journal):
+        assert checkpoint.load(tmp_path, made_by).server.round == 1
+    else:
+        with (
+            pytest.warns(UserWarning, match=r"damaged and passed over.*bytes|changed"),
             pytest.raises(ValueError, match="found 1 damaged"),
         ):
             checkpoint.load(tmp_path, made_by)
@@ -180,6 +201,7 @@ def crafted(written, folder, change) -> None:
     name = f"round_00000001_{checkpoint._hash(content)}.safetensors"
     folder.mkdir()
     (folder / name).write_bytes(content)
+    (folder / JOURNAL).write_bytes(written.journal)
 
 
 CHANGES = {
@@ -197,6 +219,16 @@ CHANGES = {
     "fewer clients": lambda tensors, state: state.update(times_chosen=[1]),
     "clients that do not exist": lambda tensors, state: state.update(clients=[0, 99]),
     "a history of another kind": lambda tensors, state: state.update(history=[]),
+    "a journal of another kind": lambda tensors, state: state.update(journal=[]),
+    "a journal elsewhere": lambda tensors, state: state["journal"].update(
+        file="../kept/history_0.jsonl"
+    ),
+    "a journal that is a folder": lambda tensors, state: state["journal"].update(
+        file=".."
+    ),
+    "a journal without end": lambda tensors, state: state["journal"].update(
+        bytes=10**15
+    ),
     "a text as round": lambda tensors, state: state.update(round="1"),
 }
 

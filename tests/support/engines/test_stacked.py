@@ -227,7 +227,8 @@ class Noisy(nn.Sequential):
 class Tied(nn.Sequential):
     def __init__(self, image_shape, num_classes):
         width = int(np.prod(image_shape))
-        super().__init__(nn.Flatten(), nn.Linear(width, width), nn.Linear(width, width))
+        layers = [nn.Linear(width, width) for _ in range(2)]
+        super().__init__(nn.Flatten(), *layers, nn.Linear(width, num_classes))
         self[2].weight = self[1].weight
 
 

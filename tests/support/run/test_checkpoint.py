@@ -10,7 +10,9 @@ import sys
 import time
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +32,10 @@ from fedlab_support import (
 from fedlab_support.core.history import History
 from fedlab_support.core.messages import Server
 from fedlab_support.run import checkpoint
-from fedlab_support.run.checkpoint import Snapshot, claimed, load, save
+from fedlab_support.run.checkpoint import Snapshot, claimed, load
 from fedlab_support.training.context import PrivateState
 from tests import crash
-from tests.crash import FITS, Fragile, bits, build, snapshot, trace
+from tests.crash import FITS, Fragile, bits, build, journal_of, save, snapshot, trace
 from tests.tiny import tiny_data
 from tests.vit import narrow_vit
 
@@ -78,7 +80,8 @@ def files(folder) -> list[str]:
 
 
 def rounds_in(folder) -> list[int]:
-    return [int(name.removeprefix("round_")[:8]) for name in files(folder)]
+    kept = [name for name in files(folder) if not name.startswith("history_")]
+    return [int(name.removeprefix("round_")[:8]) for name in kept]
 
 
 def newest(folder):
@@ -404,8 +407,12 @@ def test_a_full_disk_leaves_the_old_ones_good(two, monkeypatch, step):
 
     before = files(two)
     if step == "write":
-        opened = Path.open
-        monkeypatch.setattr(Path, "open", lambda p, m: opened(Path("/dev/full"), m))
+        opened, device = Path.open, Path("/dev/full")
+
+        def open_(path, mode, **settings):
+            return opened(path if mode == "rb" else device, mode, **settings)
+
+        monkeypatch.setattr(Path, "open", open_)
     else:
         monkeypatch.setattr(checkpoint.os, step, full)
     with pytest.raises(OSError, match=r"round 3 could .*No space left.* make room"):
@@ -419,6 +426,68 @@ def test_what_killed_processes_left_is_removed_at_the_next_save(two):
     assert load(two, MADE_BY).server.round == 2
     save(two, MADE_BY, snapshot(3))
     assert rounds_in(two) == [2, 3]
+
+
+# ---- the history --------------------------------------------------------------------
+def journal_in(folder) -> bytes:
+    return (folder / "history_0.jsonl").read_bytes()
+
+
+def test_a_checkpoint_adds_its_rows_to_the_history_and_rewrites_none(tmp_path):
+    sizes = []
+    for round in range(1, 40):
+        save(tmp_path, MADE_BY, snapshot(round))
+        sizes.append((newest(tmp_path).stat().st_size, len(journal_in(tmp_path))))
+    checkpoints, journals = zip(*sizes, strict=True)
+    assert max(checkpoints) < min(checkpoints) + 20, "they do not grow"
+    assert max(b - a for a, b in pairwise(journals)) < 100, "one row each"
+    back = load(tmp_path, MADE_BY).history
+    assert repr(back.measured) == repr(snapshot(39).history.measured)
+
+
+def test_with_the_end_of_the_history_damaged_the_previous_checkpoint_is_used(two):
+    content = journal_in(two)
+    for changed in (content[:-1], content[:-9] + b"x" + content[-8:]):
+        (two / "history_0.jsonl").write_bytes(changed)
+        with pytest.warns(UserWarning, match=r"passed over.*history_0|bytes"):
+            back = load(two, MADE_BY)
+        assert back.server.round == len(back.history.measured) == 1
+    with pytest.warns(UserWarning, match="passed over"):
+        save(two, MADE_BY, replace(snapshot(2), usual={"update": 9.0}))
+    assert rounds_in(two) == [1, 2], "the damaged one is not kept as the previous"
+    assert journal_in(two) == content
+    (two / "history_0.jsonl").unlink()
+    with (
+        pytest.warns(UserWarning, match="passed over"),
+        pytest.raises(ValueError, match="found 2 damaged"),
+    ):
+        load(two, MADE_BY)
+
+
+def test_what_a_killed_save_wrote_behind_the_history_does_not_count(two):
+    before = repr(vars(load(two, MADE_BY).history))
+    (two / "history_0.jsonl").write_bytes(journal_in(two) + b"half a line" * 1000)
+    assert repr(vars(load(two, MADE_BY).history)) == before
+    save(two, MADE_BY, snapshot(3))
+    assert b"half" not in journal_in(two)
+    assert load(two, MADE_BY).server.round == 3
+
+
+def test_a_run_with_another_history_writes_one_of_its_own(tmp_path):
+    stopped(tmp_path, 2)
+    before, run = journal_in(tmp_path), build()
+    run.fit(3, progress=False)
+    for _ in range(2):
+        run.fit(1, False, tmp_path)
+        run.step()
+    run.fit(1, False, tmp_path)
+    assert journal_in(tmp_path) == before
+    assert {name for name in files(tmp_path) if name.startswith("history")} == {
+        "history_0.jsonl",
+        "history_3.jsonl",
+    }
+    back = load(tmp_path, checkpoint._made_by(run)).history
+    assert repr(back.measured) == repr(run.history.measured)
 
 
 # ---- content ------------------------------------------------------------------------
@@ -496,15 +565,15 @@ def died(process) -> bool:
     return process.exitcode == -9
 
 
-def lines_of(call) -> list[int]:
-    """Lines of checkpoint.py that ``call()`` runs."""
+def lines_of(call) -> list[tuple[str, int]]:
+    """Files and lines of ``crash.SAVING`` that ``call()`` runs."""
     lines = set()
 
     def watch(frame, event, argument):
-        if frame.f_code.co_filename != checkpoint.__file__:
+        if frame.f_code.co_filename not in crash.SAVING:
             return None
         if event == "line":
-            lines.add(frame.f_lineno)
+            lines.add((frame.f_code.co_filename, frame.f_lineno))
         return watch
 
     before = sys.gettrace()
@@ -523,9 +592,11 @@ def test_killed_before_any_line_of_a_save_one_of_two_is_whole(two, tmp_path, sta
 
     shares = [0.0, 0.3, 0.999, 1.0]
     said = snapshot(3)
-    lines = lines_of(lambda: save(fresh("counted"), MADE_BY, said))
-    assert len(lines) > 40
-    ways = [(crash.killed_half_written, share) for share in shares]
+    counted = fresh("counted")
+    journal = journal_of(counted, MADE_BY)
+    lines = lines_of(lambda: checkpoint.save(counted, MADE_BY, said, journal))
+    assert len(lines) > 60
+    ways = [(crash.killed_half_written, (s, n)) for n in (0, 1) for s in shares]
     ways += [(crash.killed_at_line, line) for line in lines]
     found = []
     for number, (kill, where) in enumerate(ways):
@@ -538,7 +609,7 @@ def test_killed_before_any_line_of_a_save_one_of_two_is_whole(two, tmp_path, sta
         assert bits(back.private[2].weights) == bits(snapshot(found[-1]).server.weights)
         save(folder, MADE_BY, snapshot(4))
         assert rounds_in(folder) == [found[-1], 4], "nothing half-written stays"
-    assert found[: len(shares)] == [2] * len(shares)
+    assert found[: 2 * len(shares)] == [2] * 2 * len(shares)
     assert set(found) == {2, 3}, "before and after the renaming"
 
 

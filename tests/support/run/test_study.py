@@ -262,7 +262,7 @@ def test_a_run_that_is_killed_while_it_is_written_is_done_again(
             fit_once(build(), 1, tmp_path)
     (left,) = tmp_path.iterdir()
     found = {path.suffix for path in left.iterdir() if path.name != ".in_use"}
-    assert found == {".safetensors"}, "nothing half-written is left"
+    assert found == {".safetensors", ".jsonl"}, "nothing half-written is left"
 
     fits.clear()
     history = fit_once(build(), 1, tmp_path)
@@ -311,9 +311,9 @@ def test_a_run_that_is_looked_at_is_found_again_with_its_network(tmp_path, monke
 def test_a_long_run_writes_about_ten_checkpoints(tmp_path, monkeypatch):
     saved, save = [], checkpoint.save
 
-    def counted(folder, made_by, snapshot):
+    def counted(folder, made_by, snapshot, journal):
         saved.append(snapshot.server.round)
-        return save(folder, made_by, snapshot)
+        return save(folder, made_by, snapshot, journal)
 
     monkeypatch.setattr(checkpoint, "save", counted)
     fit_once(build(evaluate_every=25), 25, tmp_path)
