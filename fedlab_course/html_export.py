@@ -37,7 +37,11 @@ _TEMPLATE = """{% extends 'lab/index.html.j2' %}
 {% block html_head_js %}{% endblock %}
 {% block html_head_js_mathjax %}{% endblock %}
 {% block html_head_js_mermaidjs %}{% endblock %}
-{% block jupyter_widgets %}{% endblock %}"""
+{% block jupyter_widgets %}{% endblock %}
+{% block data_png scoped %}
+{% set alt = output | get_metadata('alt', 'image/png') or '' %}
+{{ super().replace('<img', '<img alt="' ~ (alt | escape_html) ~ '"', 1) }}
+{% endblock %}"""
 
 
 def export_html(notebook: Path, page: Path, links_from: Path) -> None:

@@ -71,6 +71,7 @@ SETTINGS = {
     "grid.linewidth": 0.8,
     "lines.linewidth": 1.6,
     "lines.markersize": 4.5,
+    "text.parse_math": False,  # names may hold dollar signs
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "pdf.fonttype": 42,  # TrueType, so that text in a PDF stays text

@@ -204,6 +204,15 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path):
         assert loading not in page
 
 
+def test_what_a_picture_is_called_stands_in_the_page_as_text(tmp_path: Path):
+    data = {"image/png": base64.b64encode(PICTURE).decode()}
+    called = {"image/png": {"alt": "<script>alert(1)</script> US$ and AU$"}}
+    outputs = [new_output("display_data", data, metadata=called)]
+    page = page_of(tmp_path, new_notebook(cells=[new_code_cell("1", outputs=outputs)]))
+    alt = "&lt;script&gt;alert(1)&lt;/script&gt; US$ and AU$"
+    assert f'<img alt="{alt}"' in page and "<script>alert" not in page
+
+
 @pytest.mark.slow
 def test_widgets_become_what_they_showed(tmp_path: Path):
     view = {"application/vnd.jupyter.widget-view+json": {"model_id": "box"}}

@@ -1,0 +1,54 @@
+"""Names with dollar signs and tags are shown as they are written."""
+
+import pandas as pd
+import pytest
+
+from fedlab_support import plots
+from fedlab_support.plots.stored import draw_again
+from fedlab_support.plots.style import png
+from tests.support.plots.test_plots import (
+    PICTURES,
+    comparison,
+    counts,
+    history,
+    images,
+    texts,
+    unseen,
+)
+
+NAMES = ["US$ and AU$", r"$\frac{", "<script>alert(1)</script>", r"$\nonsense$", "%_^"]
+
+
+def renamed(table: pd.DataFrame, column: str) -> pd.DataFrame:
+    names = dict(zip(table[column].unique(), NAMES, strict=False))
+    return table.assign(**{column: table[column].map(names)})
+
+
+FIGURES = {
+    "classes": lambda: plots.clients_by_classes(counts(4, 5), NAMES, NAMES[0]),
+    "sheet": lambda: plots.contact_sheet(
+        images(10), 2, NAMES * 2, NAMES, title=NAMES[1]
+    ),
+    "domains": lambda: plots.accuracy_by_domain(renamed(unseen(), "held_out")),
+    "methods": lambda: plots.accuracy_by_domain(renamed(unseen(), "name")),
+    "bars": lambda: plots.compare_bars(renamed(comparison(), "method")),
+    "curves": lambda: plots.learning_curves(renamed(history(), "method")),
+}
+
+
+@pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
+def test_names_are_no_formulas(draw, tmp_path):
+    figure = draw()
+    found = " ".join("".join(text.get_text().split()) for text in texts(figure))
+    assert any("".join(name.split()) in found for name in NAMES)
+    path = plots.save_figure(figure, "figure", tmp_path)
+    assert "<script>alert" not in path.with_suffix(".svg").read_text()
+    assert png(draw_again(path.with_suffix(""))) == png(draw())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PICTURES)
+def test_no_text_of_any_picture_is_read_as_a_formula(name):
+    figure = PICTURES[name]()
+    png(figure)
+    assert not any(text.get_parse_math() for text in texts(figure))
