@@ -186,31 +186,20 @@ def _mean(values: list[Tensor], shares: Tensor) -> Tensor:
 
 
 def validate(
-    message: Message,
-    expected: Tensors,
-    client: int | None = None,
-    most_examples: float = math.inf,
+    message: Message, expected: Tensors, client: int, most_examples: int
 ) -> None:
     """Refuse a message of named tensors that could corrupt the server's state.
 
     expected:       the server's own weights.
-    client:         the client that was asked; None: not checked.
-    most_examples:  the number of examples that this client is known to hold.
+    client:         the client that was asked.
+    most_examples:  the number of examples that this client holds.
 
     Raises ValueError, with the reason, for another sender, missing or unknown names,
-    another shape, type or device, values that are not finite, and a number of examples
-    that is not an integer in 1…most_examples.
+    another shape, type or device, uploaded values that are not finite, and a number of
+    examples that is not an integer in 1…most_examples. Whether the weights are finite
+    is checked with their length, in ``run.bounds``.
     """
-    validate_form(message, expected, client, most_examples)
-    refuse_nan(message.weights)
-    refuse_nan(message.upload)
-
-
-def validate_form(
-    message: Message, expected: Tensors, client: int | None, most_examples: float
-) -> None:
-    """As ``validate``, but without looking at the values of the weights and upload."""
-    if client is not None and message.client != client:
+    if message.client != client:
         raise ValueError(f"expected client {client}, found {message.client}")
     count = message.num_examples
     if not isinstance(count, int) or not 1 <= count <= most_examples:
@@ -218,6 +207,7 @@ def validate_form(
             f"num_examples must be an integer in 1…{most_examples}, found {count}"
         )
     expect_alike("weights", message.weights, expected)
+    refuse_nan(message.upload)
 
 
 def expect_alike(what: str, tensors: Tensors, expected: Tensors) -> None:

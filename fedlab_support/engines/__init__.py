@@ -1,7 +1,7 @@
 """Engines: how the clients of a round are trained and evaluated."""
 
 from .contract import Engine, Evaluation, Failure, Job, TrainingResult
-from .faults import Faults, FaultyEngine
+from .faults import Faults, train_with_faults
 from .local import LocalEngine
 from .stackable import is_faster, refusal
 from .stacked import StackedEngine
@@ -11,18 +11,16 @@ __all__ = [
     "Evaluation",
     "Failure",
     "Faults",
-    "FaultyEngine",
     "Job",
     "LocalEngine",
     "StackedEngine",
     "TrainingResult",
     "open_engine",
+    "train_with_faults",
 ]
 
 
-def open_engine(
-    engine: str | Engine, job: Job, workers: int | None, faults: Faults | None
-) -> Engine:
+def open_engine(engine: str | Engine, job: Job, workers: int | None) -> Engine:
     """Open an engine for a job.
 
     engine:   "local": worker threads, each training one client at a time;
@@ -30,7 +28,6 @@ def open_engine(
               "auto": stacked where that is possible and faster, else local;
               or an engine.
     workers:  threads; one per core for "local" and one for "stacked" if None.
-    faults:   clients that fail on purpose.
     """
     if isinstance(engine, str):
         known = {"local": LocalEngine, "stacked": StackedEngine}
@@ -44,7 +41,5 @@ def open_engine(
         engine = known[engine](workers)
     if isinstance(engine, type) or not hasattr(engine, "train"):
         raise ValueError(f"engine must be a name or an engine, found {engine!r}")
-    if faults is not None:
-        engine = FaultyEngine(engine, faults)
     engine.open(job)
     return engine

@@ -12,7 +12,7 @@ from ..core.checks import Settings, setting
 from ..core.messages import Broadcast, Message
 from ..core.rng import numpy_stream
 from ..training.context import PrivateState
-from .contract import Engine, Failure, Job, TrainingResult
+from .contract import Engine, Failure, TrainingResult
 
 REASONS = {
     "drop": "dropped out (an injected fault)",
@@ -68,39 +68,27 @@ class Faults(Settings):
         return message
 
 
-class FaultyEngine:
-    """Wrap an engine so that clients fail in training with the given ``faults``."""
-
-    def __init__(self, engine: Engine, faults: Faults):
-        self.engine, self.faults = engine, faults
-
-    def __getattr__(self, name: str):
-        if name == "engine":  # while it is being copied
-            raise AttributeError(name)
-        return getattr(self.engine, name)
-
-    def open(self, job: Job) -> None:
-        """Open the wrapped engine."""
-        self.seed = job.seed
-        self.engine.open(job)
-
-    def train(
-        self, broadcasts: dict[int, Broadcast], private: dict[int, PrivateState]
-    ) -> dict[int, TrainingResult]:
-        """Train the clients that upload, and corrupt the messages of faulty ones."""
-        seed, present, absent = self.seed, {}, {}
-        for i, broadcast in broadcasts.items():
-            if (fault := self.faults.draw(seed, broadcast.round, i)) in REASONS:
-                absent[i] = Failure(REASONS[fault])
-            else:
-                present[i] = broadcast
-        results = self.engine.train(present, private) if present else {}
-        for i, result in results.items():
-            if not isinstance(result, Failure):
-                message, kept = result
-                message = self.faults.spoil(seed, present[i].round, message)
-                results[i] = message, kept
-        return results | absent
+def train_with_faults(
+    engine: Engine,
+    faults: Faults | None,
+    broadcasts: dict[int, Broadcast],
+    private: dict[int, PrivateState],
+) -> dict[int, TrainingResult]:
+    """As ``engine.train``, but clients drop out and messages are spoiled by faults."""
+    if faults is None:
+        return engine.train(broadcasts, private)
+    seed, present, absent = engine.job.seed, {}, {}
+    for i, broadcast in broadcasts.items():
+        if (fault := faults.draw(seed, broadcast.round, i)) in REASONS:
+            absent[i] = Failure(REASONS[fault])
+        else:
+            present[i] = broadcast
+    results = engine.train(present, private) if present else {}
+    for i, result in results.items():
+        if not isinstance(result, Failure):
+            message, kept = result
+            results[i] = faults.spoil(seed, present[i].round, message), kept
+    return results | absent
 
 
 def with_nan(message: Message, rng: np.random.Generator) -> Message:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,7 +32,15 @@ from ..core.messages import (
 from ..core.metrics import Scores
 from ..core.naming import name_of
 from ..core.rng import numpy_stream
-from ..engines import Engine, Evaluation, Failure, Faults, Job, open_engine
+from ..engines import (
+    Engine,
+    Evaluation,
+    Failure,
+    Faults,
+    Job,
+    open_engine,
+    train_with_faults,
+)
 from ..engines.local import one_intra_op_thread
 from ..federation.federation import Federation
 from ..federation.samples import Samples
@@ -41,16 +50,11 @@ from ..training.context import PrivateState
 from ..training.learner import Learner
 from ..training.privacy import Privacy
 from ..training.settings import LocalTraining
-from .budget import spent
 from .building import built, check_pieces, initial_state
 from .checkpoint import keeping
 from .evaluation import measure
 from .summary import as_text, describe, latest_score
-from .traffic import (
-    record_loss_query,
-    record_node_evaluation,
-    record_node_metrics,
-)
+from .traffic import MEAN_BYTES, record_loss_query, record_node_evaluation
 from .upload_validation import accepted_messages, accepted_setup_uploads
 
 if TYPE_CHECKING:
@@ -142,7 +146,7 @@ class Run:
         self.job = Job(*parts, tuple(own), own, deadline, privacy)
         self.min_clients, self.faults = int(min_clients), faults
         self.max_update, self.usual = max_update, {}
-        self.engine = open_engine(engine, self.job, workers, faults)
+        self.engine = open_engine(engine, self.job, workers)
         self._stepping = threading.Lock()
         self.messages: list[Message] = []
         self.private: dict[int, PrivateState] = {}
@@ -226,14 +230,14 @@ class Run:
                 i: Broadcast(round, weights, client_broadcast(i)) for i in cohort
             }
         self.messages = []
-        results = self.engine.train(broadcasts, self.private)
-        limits = self.faults, self.server.parameters, self.usual, self.max_update
-        found = accepted_messages(self.job, broadcasts, results, record, *limits)
-        messages, usual = found
+        parts = self.engine, self.faults, broadcasts, self.private
+        results = train_with_faults(*parts)
+        messages, usual = accepted_messages(self, broadcasts, results, record)
         server = self._aggregate(messages, record)
         if not self.engine.holds_clients:
             for m in messages:
-                record_node_metrics(record, round, m.client, len(m.metrics))
+                size = MEAN_BYTES * len(m.metrics)
+                record.add_wire(round, m.client, "up", metrics=size)
         private = {
             i: r[1] for i, r in sorted(results.items()) if not isinstance(r, Failure)
         }
@@ -254,7 +258,7 @@ class Run:
     def show_weights(self) -> None:
         """Load into ``model`` the weights that a new client would use."""
         self._shown.eval()
-        self._shown.load(self._state_of(None))
+        self._shown.load(self.state_of(None))
 
     def _start(self) -> None:
         """Exchange the setup uploads and replies, once before round 1."""
@@ -264,8 +268,7 @@ class Run:
         if method.overrides("client_setup"):
             broadcast = Broadcast(0, self.server.weights)
             results = self.engine.client_setup(list(uploads), broadcast)
-            limits = record, self.max_update
-            uploads = accepted_setup_uploads(self.job, results, *limits)
+            uploads = accepted_setup_uploads(self, results, record)
             private = {i: results[i][1] for i in uploads}
         if not uploads:
             raise RuntimeError(
@@ -292,7 +295,7 @@ class Run:
                     "selection that needs no losses, as in uniform(10)"
                 )
             ids, client = [int(i) for i in ids], self.federation.client
-            weights = self._state_of(None)
+            weights = self.state_of(None)
             requests = [Evaluation(weights, client(i).train, i, "train") for i in ids]
             scores = self.engine.evaluate(requests, self.server.round)
             # each client sends one float32
@@ -337,11 +340,8 @@ class Run:
     # ---- measurement ----------------------------------------------------------------
     def evaluate(self) -> None:
         """Evaluate the server's weights on every split and record it in the history."""
-        round, method = self.server.round, self.method
-        is_personal = bool(self.job.private_names) and method.predicts_personally
-        parts = (self.engine, self.federation, self.clients, self._state_of)
-        for row in list(measure(*parts, round, is_personal)):
-            self.history.add(round, *row)
+        for row in list(measure(self)):
+            self.history.add(self.server.round, *row)
         if not self.engine.holds_clients:
             asked = np.intersect1d(self.federation.with_val, self.clients).tolist()
             record_node_evaluation(self.history, self.server, asked)
@@ -357,10 +357,11 @@ class Run:
             raise ValueError(
                 f"clients are numbered 0…{len(self.federation) - 1}, found {client_id}"
             )
-        state = self._state_of(client_id)
+        state = self.state_of(client_id)
         return self.engine.evaluate([Evaluation(state, samples)], self.server.round)[0]
 
-    def _state_of(self, client_id: int | None) -> Tensors:
+    def state_of(self, client_id: int | None) -> Tensors:
+        """The weights that predict for a client; None stands for a new client."""
         own = self.private.get(client_id, PrivateState()).weights
         return self.method.evaluation_state(self.server, own, client_id)
 
@@ -370,6 +371,7 @@ class Run:
         """Bytes sent: columns run, round, client, direction, part, bytes."""
         return self.history.wire()
 
+    @checked(observer=Range(one_of=("server", "model")))
     def epsilon(
         self, delta: float, observer: str = "server", accountant: str = "rdp"
     ) -> float:
@@ -383,7 +385,32 @@ class Run:
         accountant:  "rdp" or "prv", see ``Privacy.epsilon``.
         Raises ValueError for a run without privacy.
         """
-        return spent(self, delta, observer, accountant)
+        privacy, traffic = self.job.privacy, self.history.traffic
+        if privacy is None:
+            raise ValueError(
+                "epsilon needs a run with privacy, as in Run(…, privacy=Privacy("
+                "noise=1)), found none: its messages disclose the weights"
+            )
+        sent = {
+            (round, client)
+            for round, client, direction, part, _ in traffic
+            if round and direction == "up" and part == "weights"
+        }
+        if observer == "server":
+            most = max(Counter(client for _, client in sent).values(), default=0)
+            releases = [(1, 1.0, most)] if most else []
+            return privacy.spent(releases, delta, accountant)
+        if not hasattr(self.select, "chance"):
+            raise ValueError(
+                "observer='model' needs a selection in which all clients have one "
+                f"probability, as in poisson(0.1), found {self.select!r}"
+            )
+        refused = {(round, client) for round, client, *_ in self.history.absences}
+        cohorts = Counter(round for round, _ in sent - refused)
+        share = self.select.chance(len(self.federation))
+        alike = sorted(Counter(cohorts.values()).items())
+        releases = [(size, share, rounds) for size, rounds in alike]
+        return privacy.spent(releases, delta, accountant)
 
     def describe(self) -> dict:
         """The settings of the run as JSON values; equal runs have equal settings."""

@@ -6,14 +6,11 @@ import torch
 
 from ..core.metrics import task
 from ..core.naming import architecture, name_of
-from ..engines import FaultyEngine
 
 
 def describe(run) -> dict:
     """The settings of a run as JSON values; equal runs have equal settings."""
     training, engine = dict(vars(run.training)), run.engine
-    if isinstance(engine, FaultyEngine):
-        engine = engine.engine
     optional = {
         "augment": training.pop("augment"),
         "faults": run.faults,

@@ -15,11 +15,6 @@ MEAN_BYTES = 8
 """A node uploads means, for the curves, as float64: of logged values and of scores."""
 
 
-def record_node_metrics(record: History, round: int, client: int, num: int) -> None:
-    """Record the means of logged values that a client's node sent for the curves."""
-    record.add_wire(round, client, "up", metrics=MEAN_BYTES * num)
-
-
 def record_node_evaluation(record: History, server: Server, clients) -> None:
     """Record that nodes received the weights, and sent mean loss and score back."""
     size = nbytes(server.weights)

@@ -18,27 +18,23 @@ from ..core.messages import (
     expect_tensors,
     nbytes,
     refuse_nan,
-    validate_form,
+    validate,
 )
-from ..engines import Failure, Faults, Job, TrainingResult
+from ..engines import Failure, Job, TrainingResult
 from ..engines.contract import SetupResult
 from .bounds import Usual, outliers, upload_outliers
 from .traffic import record_broadcasts, record_excluded, record_message
 
 
 def accepted_setup_uploads(
-    job: Job,
-    results: dict[int, SetupResult],
-    record: History,
-    max_update: float | None = None,
+    run, results: dict[int, SetupResult], record: History
 ) -> dict[int, Tensors]:
     """The setup uploads that are valid, by client; other clients leave the run.
 
-    results:     by client, as `Engine.client_setup` returns them.
-    record:      receives the bytes of accepted uploads and the reasons for the others.
-    max_update:  as in ``Run``.
+    results:  by client, as `Engine.client_setup` returns them.
+    record:   receives the bytes of accepted uploads and the reasons for the others.
     """
-    accepted, refused = {}, {}
+    job, accepted, refused = run.job, {}, {}
     for i, result in sorted(results.items()):
         try:
             upload = _unless_failed(result)
@@ -52,36 +48,28 @@ def accepted_setup_uploads(
         record.add_wire(0, i, "up", setup_upload=nbytes(upload))
     refused |= _unlike_most(accepted)
     alike = {i: upload for i, upload in accepted.items() if i not in refused}
-    refused |= upload_outliers(alike, max_update)
+    refused |= upload_outliers(alike, run.max_update)
     for i, error in refused.items():
         record_excluded(record, 0, i, error)
     return {i: upload for i, upload in accepted.items() if i not in refused}
 
 
 def accepted_messages(
-    job: Job,
+    run,
     broadcasts: dict[int, Broadcast],
     results: dict[int, TrainingResult],
     record: History,
-    faults: Faults | None = None,
-    parameters: frozenset[str] = frozenset(),
-    usual: Usual | None = None,
-    max_update: float | None = None,
 ) -> tuple[list[Message], Usual]:
     """The messages that may be aggregated, in the order of `broadcasts`.
 
-    results:     by client, as `Engine.train` returns them.
-    record:      receives bytes, metrics of accepted messages and reasons for others.
-    faults:      clients that fail by these are recorded without a warning.
-    parameters:  names of the weights that are trained.
-    usual:       sizes of updates before this round, see ``bounds``.
-    max_update:  as in ``Run``.
+    results:  by client, as `Engine.train` returns them.
+    record:   receives bytes, metrics of accepted messages and reasons for others.
 
-    Also returns the usual sizes after this round.
+    Also returns the usual sizes of updates after this round, see ``bounds``.
     """
     record_broadcasts(record, broadcasts)
+    job, accepted, refused = run.job, {}, {}
     spec = job.method.upload_spec(job.model)
-    accepted, refused = {}, {}
     for i, broadcast in broadcasts.items():
         try:
             accepted[i] = _checked(job, broadcast, i, results[i], spec, record)
@@ -90,15 +78,15 @@ def accepted_messages(
     if spec is None:
         refused |= _unlike_most({i: m.upload for i, m in accepted.items()})
     alike = {i: m for i, m in accepted.items() if i not in refused}
-    usual = usual or {}
+    server, usual = run.server, run.usual
     if alike:
-        received = broadcasts[next(iter(alike))].weights
-        far, usual = outliers(received, parameters, alike, usual, max_update)
+        limits = server.parameters, alike, usual, run.max_update
+        far, usual = outliers(server.weights, *limits)
         refused |= far
     for i, broadcast in broadcasts.items():
         if i in refused:
-            warn = faults is None or not faults.draw(job.seed, broadcast.round, i)
-            record_excluded(record, broadcast.round, i, refused[i], warn)
+            drawn = run.faults and run.faults.draw(job.seed, broadcast.round, i)
+            record_excluded(record, broadcast.round, i, refused[i], warn=not drawn)
         else:
             for name, value in accepted[i].metrics.items():
                 record.add(broadcast.round, "train", name, float(value), client=i)
@@ -122,8 +110,7 @@ def _checked(
     expect_tensors("an upload", message.upload)
     record_message(record, broadcast.round, client, message)
     most_examples = int(job.federation.sizes[client])
-    validate_form(message, broadcast.weights, client, most_examples)
-    refuse_nan(message.upload)
+    validate(message, broadcast.weights, client, most_examples)
     if spec is not None:
         expect_alike("an upload", message.upload, spec)
     if spec != {}:

@@ -35,13 +35,15 @@ def test_a_wrong_belief_gets_its_own_hint(answer, words):
 
 def test_the_package_believes_what_the_exercise_says():
     """The answer is not only our word: the server refuses the six others."""
-    from fedlab_support.core.messages import Message, validate
+    from fedlab_support.core.messages import Message, refuse_nan, validate
+
+    def server_checks(weights, size=5):
+        validate(Message(0, size, weights, {}, {}), sent, 0, 5)
+        refuse_nan(weights)
 
     sent = {"w": torch.ones(3)}
-    fine = Message(0, 5, sent, {}, {})
-    validate(fine, sent, 0, 5)
-    loud = Message(0, 5, {"w": torch.full((3,), 100.0)}, {}, {})
-    validate(loud, sent, 0, 5)
+    server_checks(sent)
+    server_checks({"w": torch.full((3,), 100.0)})
     for weights, size in [
         ({"w": torch.tensor([1.0, math.nan, 1.0])}, 5),
         ({"w": torch.ones(4)}, 5),
@@ -49,7 +51,7 @@ def test_the_package_believes_what_the_exercise_says():
         (sent, 10**15),
     ]:
         with pytest.raises((ValueError, FloatingPointError)):
-            validate(Message(0, size, weights, {}, {}), sent, 0, 5)
+            server_checks(weights, size)
 
 
 # ---- every client's own mean in a padded stack --------------------------------------
