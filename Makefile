@@ -42,9 +42,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 install: $(INSTALLED)  ## create .venv with the tested versions
 
-# The server's root is the repository, so that chapters can show pictures from figures/.
-lab: $(INSTALLED)  ## open JupyterLab on the tour (JUPYTER_ARGS="--no-browser")
-	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir='$(CURDIR)' \
+# Readers work in a copy, so that tracked files do not change. The server's root is the
+# copy, which has figures/ beside notebooks/ for the pictures that chapters show.
+lab: $(INSTALLED)  ## open JupyterLab on your copy in build/copy (JUPYTER_ARGS="--no-browser")
+	@$(BIN)/python -m fedlab_course.editions copy
+	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir='$(CURDIR)/build/copy' \
 	--LabApp.default_url=/lab/tree/notebooks/00_tour.ipynb $(JUPYTER_ARGS)
 
 run: $(INSTALLED)  ## execute every chapter into build/ (PROFILE=laptop RUN_ARGS="…")
@@ -79,5 +81,6 @@ format: $(INSTALLED)  ## put every file into the common layout
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-clean:  ## remove what run and the tests made (not .venv)
-	rm -rf build .pytest_cache .ruff_cache .import_linter_cache
+clean:  ## remove what run and the tests made (not .venv, nor your copy of the chapters)
+	find build -mindepth 1 -maxdepth 1 ! -name copy -exec rm -rf {} + 2>/dev/null || true
+	rm -rf .pytest_cache .ruff_cache .import_linter_cache

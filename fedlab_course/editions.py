@@ -2,11 +2,13 @@
 
     python -m fedlab_course.editions student --out build/student
     python -m fedlab_course.editions instructor --out build/instructor
+    python -m fedlab_course.editions copy --out build/copy
 
 The *student* edition has no solutions: no cells tagged ``solution``, nothing between
 ``### BEGIN SOLUTION`` and ``### END SOLUTION``. It still runs from top to bottom: an
 exercise that was not attempted says so. The *instructor* edition shows every solution
-unfolded, between markers with one ``#`` that nbgrader and otter read as well.
+unfolded, between markers with one ``#`` that nbgrader and otter read as well. A *copy*
+is for working in: a notebook that is there already is never overwritten.
 """
 
 from __future__ import annotations
@@ -59,20 +61,29 @@ def instructor(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
+def copy(notebook: NotebookNode) -> NotebookNode:
+    """The notebook as it is."""
+    return notebook
+
+
 EDITIONS: dict[str, Callable[[NotebookNode], NotebookNode]] = {
     "student": student,
     "instructor": instructor,
+    "copy": copy,
 }
 
 
 def write(edition: str, out: Path, chapters: Sequence[Path]) -> list[Path]:
-    """Write chapters in an edition to ``out/notebooks``; their paths.
+    """Write chapters in an edition to ``out/notebooks``; return their paths.
 
-    What they show and read from ``figures`` is copied beside them.
+    What they show and read from ``figures`` is copied beside them. A copy leaves out
+    the chapters that ``out`` has already.
     """
     written = []
     for chapter in chapters:
         target = out / "notebooks" / chapter.name
+        if edition == "copy" and target.exists():
+            continue
         notebook = EDITIONS[edition](nbformat.read(chapter, as_version=4))
         target.parent.mkdir(parents=True, exist_ok=True)
         nbformat.write(notebook, target)

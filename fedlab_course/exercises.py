@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .chapters import (
     client_selection,
     fedavg,
@@ -72,11 +74,14 @@ EXERCISES = {
 """Every exercise of the course under its name."""
 
 
-def check(name: str, answer: object, **given: object) -> Result:
+def check(
+    name: str, answer: object, *, solution: bool = False, **given: object
+) -> Result:
     """Check an answer: `check("weighted_average", weighted_average)`.
 
-    answer: a function or a value; `...` means "not attempted".
-    given:  what the answer depends on, for exercises that need it.
+    answer:   a function or a value; `...` means "not attempted".
+    solution: whether the answer is the chapter's own, which passes without praise.
+    given:    what the answer depends on, for exercises that need it.
     Returns a result that displays as one sentence; a wrong answer never raises.
     Raises ValueError for an unknown name.
     """
@@ -84,4 +89,5 @@ def check(name: str, answer: object, **given: object) -> Result:
         raise ValueError(
             f"unknown exercise {name!r}; choose from {', '.join(sorted(EXERCISES))}"
         )
-    return EXERCISES[name].grade(answer, **given)
+    result = EXERCISES[name].grade(answer, **given)
+    return replace(result, is_solution=solution)

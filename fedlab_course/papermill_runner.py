@@ -8,10 +8,12 @@ parameter ``figures_dir`` names, relative to the notebook's own folder.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from fedlab_support.plots.stored import RECORDS, read_records
 from .html_export import WIDGET_STATE
 
 Parameters = dict[str, Any]
+PROGRESS_SECONDS = 15
 FOLDERS = ("FEDLAB_DATA", "FEDLAB_WEIGHTS")  # may be relative to where one stands
 
 
@@ -83,12 +86,15 @@ def execute(
     params: Parameters,
     cell_seconds: int | None = None,
     cwd: Path | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
 ) -> None:
     """Execute a copy of a chapter in a process of its own and save it as ``out``.
 
     params:        checked first; nothing runs when one is wrong (ValueError).
     cell_seconds:  the longest a single cell may take; None is no limit.
     cwd:           where it runs; None: where it lies.
+    progress:      called with the cell at work, the number of cells and the seconds so
+                   far, every fifteen seconds.
     Raises ChapterError when a cell fails or an error was hidden in a widget or a
     thread; the copy then lies at ``<name>.failed.ipynb``, and ``out`` is untouched.
     """
@@ -101,21 +107,43 @@ def execute(
         command += [str(copy.resolve()), "--kernel", "python3"]
         command += ["--cwd", str((cwd or notebook.parent).resolve())]
         command += ["--parameters_yaml", yaml.safe_dump(params)]
-        command += ["--no-progress-bar", "--log-level", "WARNING"]
+        command += ["--progress-bar", "--log-level", "WARNING"]
         if cell_seconds is not None:
             command += ["--execution-timeout", str(cell_seconds)]
-        done = subprocess.run(
-            command, env=_environment(Path(home)), capture_output=True, text=True
-        )
+        status, last_line = _run(command, _environment(Path(home)), progress)
         errors = hidden_errors(copy) if copy.exists() else []
-        if done.returncode and not errors:
-            errors = done.stderr.strip().splitlines()[-1:] or ["papermill stopped"]
+        if status and not errors:
+            errors = [last_line or "papermill stopped"]
         if errors and copy.exists():
             os.replace(copy, failed)
         if errors:
             raise ChapterError("; ".join(errors))
         os.replace(copy, out)
         failed.unlink(missing_ok=True)
+
+
+def _run(
+    command: Sequence[str],
+    env: dict[str, str],
+    progress: Callable[[int, int, float], None] | None,
+) -> tuple[int, str]:
+    """Run papermill; return its exit status and the last line of its messages."""
+    process = subprocess.Popen(
+        command,
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,  # the progress bar's carriage returns become new lines
+    )
+    last_line, began, shown = "", time.monotonic(), 0.0
+    for line in process.stderr:
+        last_line = line.strip() or last_line
+        seconds = time.monotonic() - began
+        bar = re.search(r"(\d+)/(\d+) \[", line)
+        if progress and bar and seconds - shown > PROGRESS_SECONDS:
+            progress(min(int(bar[1]) + 1, int(bar[2])), int(bar[2]), seconds)
+            shown = seconds
+    return process.wait(), last_line
 
 
 def _environment(home: Path) -> dict[str, str]:

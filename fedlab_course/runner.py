@@ -53,7 +53,8 @@ SHIPPED = ("py", "npz", "safetensors", "csv")
 def find_chapters(wanted: Sequence[str] = (), folder: Path = NOTEBOOKS) -> list[Path]:
     """The chapters in ``folder`` in reading order, or only those that are asked for.
 
-    wanted:  names or their beginnings: ``01``, ``01_fedavg``; none means all.
+    wanted:  numbers or names, such as ``05`` (which is not 05b) or ``05_fisc``; none
+             means all.
     Raises ValueError when there is no chapter, or none with a wanted name.
     """
     chapters = sorted(folder.glob("[0-9][0-9]*_*.ipynb"))  # 04b comes after 04
@@ -64,35 +65,39 @@ def find_chapters(wanted: Sequence[str] = (), folder: Path = NOTEBOOKS) -> list[
             "run this from a clone of the course"
         )
     for name in wanted:
-        if not any(known.startswith(name) for known in names):
+        if not any(_is_called(known, name) for known in names):
             raise ValueError(
-                f"expected the beginning of one of {names}, found {name!r}; "
-                "name a chapter like 01 or 01_fedavg"
+                f"expected a chapter out of {names}, found {name!r}; "
+                "name it by its number, 01, or in full, 01_fedavg"
             )
-    wanted = tuple(wanted) or ("",)
-    return [chapter for chapter in chapters if chapter.stem.startswith(wanted)]
+    if not wanted:
+        return chapters
+    return [c for c in chapters if any(_is_called(c.stem, name) for name in wanted)]
+
+
+def _is_called(chapter: str, name: str) -> bool:
+    return name in (chapter, chapter.partition("_")[0])
 
 
 def profile(name: str, chapter: str, folder: Path = NOTEBOOKS) -> Parameters:
-    """The parameters of one chapter in ``<folder>/profiles/<name>.yaml``.
+    """The parameters of one chapter in ``<folder>/profiles/<name>/<chapter>.yaml``.
 
-    Raises ValueError for an unknown profile and for a chapter without a section: a
-    forgotten section would silently run the chapter at its default size.
+    Raises ValueError for an unknown profile, and for a chapter without a file: a
+    forgotten one would silently run at the chapter's default size.
     """
-    file = folder / "profiles" / f"{name}.yaml"
+    home = folder / "profiles"
+    known = sorted(path.name for path in home.glob("*/"))
+    if name not in known:
+        raise ValueError(
+            f"expected a profile out of {known}, found {name!r}; check the spelling"
+        )
+    file = home / name / f"{chapter}.yaml"
     if not file.exists():
-        known = sorted(path.stem for path in file.parent.glob("*.yaml"))
         raise ValueError(
-            f"expected a profile out of {known}, found {name!r}; "
-            f"check the spelling or write {file.name}"
+            f"expected a file {file.name} in profiles/{name}, found none; add one "
+            "({} keeps the chapter's own parameters)"
         )
-    sections = read_yaml(file.read_text(encoding="utf-8"), file.name) or {}
-    if chapter not in sections:
-        raise ValueError(
-            f"{file.name}: expected a section {chapter!r}, found {sorted(sections)}; "
-            "add one ({} keeps the chapter's own parameters)"
-        )
-    return dict(sections[chapter] or {})
+    return dict(read_yaml(file.read_text(encoding="utf-8"), str(file)) or {})
 
 
 def run_chapter(notebook: Path, params: Parameters, build: Path = BUILD) -> float:
@@ -107,7 +112,7 @@ def run_chapter(notebook: Path, params: Parameters, build: Path = BUILD) -> floa
     params = _with_figures_dir(notebook, params, build)
     mark = fingerprint(notebook, params)
     executed = build / "notebooks" / notebook.name
-    execute(notebook, executed, params)
+    execute(notebook, executed, params, progress=_show_progress)
     if "figures_dir" in params:
         folder = notebook.parent / params["figures_dir"]
         if missing := missing_figures(notebook, folder, since=began - 1):
@@ -207,6 +212,11 @@ def each_once(pairs: Iterable[tuple[str, Any]]) -> Parameters:
             raise ValueError(f"expected {name} once, found it twice; leave one out")
         found[name] = value
     return found
+
+
+def _show_progress(done: int, of: int, seconds: float) -> None:
+    """Print how far a chapter is, on a line of its own."""
+    print(f"\n    cell {done} of {of} after {seconds:.0f} s", end="", flush=True)
 
 
 def _run_all(plan: dict[Path, Parameters], build: Path, again: bool) -> int:

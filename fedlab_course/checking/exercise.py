@@ -37,17 +37,25 @@ class NotAttempted(Exception):  # noqa: N818
 class Result:
     """The outcome of a check; displays as one sentence.
 
-    passed: True, False, or None when the exercise was not attempted.
+    passed:      True, False, or None when the exercise was not attempted.
+    is_solution: whether the chapter's own solution was checked. It must not be taken
+                 for the reader's answer, and its message may answer other exercises, so
+                 a solution that passes says only that.
     """
 
     name: str
     passed: bool | None
     message: str
+    is_solution: bool = False
 
     def __repr__(self) -> str:
+        if self.is_solution and self.passed:
+            return f"{self.name}: the solution passes"
         return f"{MARKS[self.passed]} {self.name}: {self.message}"
 
     def _repr_html_(self) -> str:
+        if self.is_solution and self.passed:
+            return f"<p class='fl-solution' style='color:{COLOURS[None]}'>{self}</p>"
         text = html.escape(self.message).replace("\n", "<br>")
         return (
             "<p class='fl-exercise' role='status' "

@@ -140,4 +140,12 @@ def test_pictures_and_profiles_come_along(tmp_path):
     links = [part.partition(")")[0] for part in text.split("](")[1:]]
     pictures = [link for link in links if link.endswith(".png")]
     assert all((files[0].parent / link).exists() for link in pictures)
-    assert (tmp_path / "notebooks" / "profiles" / "smoke.yaml").exists()
+    assert (tmp_path / "notebooks" / "profiles" / "smoke" / "00_tour.yaml").exists()
+
+
+def test_a_copy_to_work_in_is_never_overwritten(tmp_path):
+    (file,) = write("copy", tmp_path, CHAPTERS[:1])
+    assert file.read_text() == CHAPTERS[0].read_text()
+    file.write_text("my answers")
+    assert write("copy", tmp_path, CHAPTERS[:1]) == []
+    assert file.read_text() == "my answers"

@@ -258,7 +258,8 @@ def is_definition(line: ast.stmt) -> bool:
 
 def runs_of_chapter(chapter: str, profile: str) -> dict:
     """What a chapter's own cells define, without training anything."""
-    params = yaml.safe_load((NOTEBOOKS / "profiles" / f"{profile}.yaml").read_text())
+    file = NOTEBOOKS / "profiles" / profile / f"{chapter}.yaml"
+    params = yaml.safe_load(file.read_text(encoding="utf-8"))
     space = {"__name__": "notebook"}
     for cell in nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", 4).cells:
         tags = cell.metadata.get("tags", [])
@@ -266,7 +267,7 @@ def runs_of_chapter(chapter: str, profile: str) -> dict:
             continue
         if "parameters" in tags:
             exec(cell.source, space)
-            space |= params[chapter]
+            space |= params
             continue
         for line in filter(is_definition, ast.parse(cell.source).body):
             with suppress(NameError):  # made of what was trained or drawn

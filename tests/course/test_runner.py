@@ -52,22 +52,23 @@ def course(tmp_path: Path) -> Path:
     folder = tmp_path / "notebooks"
     write_chapter(folder / "00_tour.ipynb", PARAMETERS, FIGURE, figures=("curve",))
     write_chapter(folder / "01_other.ipynb", "rounds: int = 3  # how many", "rounds")
-    (folder / "profiles").mkdir()
-    text = "00_tour: {seed: 3}\n01_other: {}\n"
-    (folder / "profiles" / "smoke.yaml").write_text(text)
+    smoke = folder / "profiles" / "smoke"
+    smoke.mkdir(parents=True)
+    (smoke / "00_tour.yaml").write_text("seed: 3\n")
+    (smoke / "01_other.yaml").write_text("{}\n")
     return folder
 
 
 # Before anything runs
 
 
-def test_chapters_are_found_by_the_beginning_of_their_names(course: Path):
+def test_chapters_are_found_by_their_numbers_and_names(course: Path):
     assert [c.stem for c in chapters.find_chapters((), course)] == [
         "00_tour",
         "01_other",
     ]
     assert [c.stem for c in chapters.find_chapters(["01"], course)] == ["01_other"]
-    with pytest.raises(ValueError, match=r"expected the beginning of one of .*07"):
+    with pytest.raises(ValueError, match=r"expected a chapter out of .*07"):
         chapters.find_chapters(["00", "07"], course)
     with pytest.raises(ValueError, match="found none"):
         chapters.find_chapters((), course / "profiles")
@@ -79,14 +80,16 @@ def test_a_second_part_comes_after_the_first(course: Path):
     names = [c.stem for c in chapters.find_chapters((), course)]
     assert names == ["00_tour", "01_other", "01b_more", "02_next"]
     assert chapters.find_chapters(["01b"], course)[0].stem == "01b_more"
+    (first,) = chapters.find_chapters(["01"], course)
+    assert first.stem == "01_other", "01 is not 01b"
 
 
-def test_profiles_have_one_section_per_chapter(course: Path):
+def test_profiles_have_one_file_per_chapter(course: Path):
     assert chapters.profile("smoke", "00_tour", course) == {"seed": 3}
     assert chapters.profile("smoke", "01_other", course) == {}
     with pytest.raises(ValueError, match=r"\['smoke'\], found 'huge'"):
         chapters.profile("huge", "00_tour", course)
-    with pytest.raises(ValueError, match="expected a section '02_new'"):
+    with pytest.raises(ValueError, match=r"expected a file 02_new\.yaml"):
         chapters.profile("smoke", "02_new", course)
 
 
@@ -389,7 +392,7 @@ def test_a_disk_that_is_full_at_one_chapter_does_not_stop_the_rest(
 ):
     tried = []
 
-    def full(notebook, *_):
+    def full(notebook, *_, **__):
         tried.append(notebook.stem)
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -402,3 +405,18 @@ def test_a_disk_that_is_full_at_one_chapter_does_not_stop_the_rest(
     assert chapters.main(places) == 1
     assert tried == ["00_tour", "01_other"]
     assert capsys.readouterr().out.count("No space left") == 2
+
+
+@pytest.mark.slow
+def test_a_long_chapter_shows_how_far_it_is(course: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(execution, "PROGRESS_SECONDS", 0)
+    seen = []
+    execution.execute(
+        course / "01_other.ipynb",
+        tmp_path / "out.ipynb",
+        {},
+        progress=lambda *given: seen.append(given),
+    )
+    assert seen and all(of == 2 for _, of, _ in seen), seen
+    cells = [done for done, *_ in seen]
+    assert cells == sorted(cells) and cells[-1] == 2

@@ -89,8 +89,9 @@ def test_all_that_is_set_counts_however_it_is_written(chapter, tmp_path, monkeyp
         return pd.DataFrame({"settings": []})
 
     monkeypatch.setattr(sweeping, "sweep", noted)
-    (chapter.parent / "profiles").mkdir()
-    (chapter.parent / "profiles" / "smoke.yaml").write_text("01_small: {}\n")
+    smoke = chapter.parent / "profiles" / "smoke"
+    smoke.mkdir(parents=True)
+    (smoke / "01_small.yaml").write_text("{}\n")
     words = [str(chapter), "--profile", "smoke", "--grid", "seed=0,1", "--grid", "lr=1"]
     assert main([*words, "--set", "fail=true", "--set", "runs_dir=there"]) == 0
     ((_, grid, params, *_),) = given
@@ -315,8 +316,9 @@ def test_a_method_that_a_chapter_does_not_know_is_named_with_those_it_knows(tmp_
 
 def test_a_folder_that_cannot_be_written_is_said_at_once(chapter, tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
-    (chapter.parent / "profiles").mkdir()
-    (chapter.parent / "profiles" / "smoke.yaml").write_text("01_small: {}\n")
+    smoke = chapter.parent / "profiles" / "smoke"
+    smoke.mkdir(parents=True)
+    (smoke / "01_small.yaml").write_text("{}\n")
     given = [str(chapter), "--profile", "smoke", "--grid", "seed=0"]
     with pytest.raises(SystemExit):
         main([*given, "--out", str(tmp_path / "file" / "out")])
@@ -351,8 +353,9 @@ def test_a_cluster_of_dask_gives_the_same_table(chapter, tmp_path):
 def test_twelve_cells_killed_twice_end_with_the_table_of_an_undisturbed_sweep(
     chapter, tmp_path, monkeypatch
 ):
-    (chapter.parent / "profiles").mkdir()
-    (chapter.parent / "profiles" / "smoke.yaml").write_text("01_small: {}\n")
+    smoke = chapter.parent / "profiles" / "smoke"
+    smoke.mkdir(parents=True)
+    (smoke / "01_small.yaml").write_text("{}\n")
     command = [sys.executable, "-m", "fedlab_course.sweep", str(chapter)]
     command += ["--profile", "smoke", "--jobs", "2"]
     command += ["--grid", "seed=0,1,2,3", "lr=0.1,0.2,0.3", "--out"]

@@ -14,7 +14,7 @@ from fedlab_course.papermill_runner import check, hidden_errors, missing_figures
 from fedlab_course.runner import NOTEBOOKS, find_chapters, profile
 
 CHAPTERS = find_chapters()
-PROFILES = sorted(file.stem for file in NOTEBOOKS.glob("profiles/*.yaml"))
+PROFILES = sorted(folder.name for folder in NOTEBOOKS.glob("profiles/*/"))
 SMOKE_SECONDS = 30  # what the plan promises
 SLOW_MACHINE = 5  # a busy one may take this many times as long; so may Flower
 
@@ -32,6 +32,25 @@ def test_the_profiles_are_there():
 @pytest.mark.parametrize("name", PROFILES)
 def test_profiles_name_parameters_that_the_chapter_has(chapter: Path, name: str):
     check(chapter, profile(name, chapter.stem))
+
+
+def test_papermill_reads_a_profile_as_it_stands(tmp_path: Path):
+    """The command of the profiles' README, on a chapter that only shows a parameter."""
+    chapter = nbformat.v4.new_notebook()
+    cells = [
+        nbformat.v4.new_code_cell("rounds: int = 9"),
+        nbformat.v4.new_code_cell("rounds"),
+    ]
+    cells[0].metadata["tags"] = ["parameters"]
+    chapter.cells = cells
+    nbformat.write(chapter, tmp_path / "chapter.ipynb")
+    file = NOTEBOOKS / "profiles" / "smoke" / "01_fedavg.yaml"
+    command = [sys.executable, "-m", "papermill", "chapter.ipynb", "out.ipynb"]
+    command += ["--kernel", "python3", "--cwd", str(tmp_path), "-f", str(file)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *_, shown = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
+    assert shown.outputs[0]["data"]["text/plain"] == "2"
 
 
 @pytest.mark.slow

@@ -482,3 +482,11 @@ def test_the_open_task_serves_every_chapter(setting):
     assert check("comparison", table, setting=setting).passed is True
     assert check("comparison", ..., setting=setting).passed is None
     refuse(check("comparison", table), "'method'")
+
+
+def test_a_solution_that_passes_is_not_taken_for_the_readers_answer():
+    result = check("weighted_average", weighted_average, solution=True)
+    assert result.passed and repr(result) == "weighted_average: the solution passes"
+    assert "✔" not in result._repr_html_() and result.message not in repr(result)
+    wrong = check("weighted_average", lambda trees, sizes: 0, solution=True)
+    assert not wrong.passed and "✘" in wrong._repr_html_()

@@ -1,0 +1,102 @@
+"""What a chapter would otherwise repeat in many cells: parameters, files, results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from IPython.display import Image
+
+from fedlab_support.plots.export import save_figure, save_table
+from fedlab_support.plots.stored import read_records
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Chapter:
+    """A chapter's parameters, and where its figures and tables are written and found.
+
+    name:      of the notebook, such as 05_fisc.
+    variables: the notebook's ``globals()``. The variables with a type annotation are
+               the chapter's parameters; ``figures_dir`` is where exports are written.
+
+    ``chapter = Chapter("05_fisc", globals())`` stands in the cell after the parameters.
+    """
+
+    def __init__(self, name: str, variables: Mapping[str, Any]):
+        self.name = name
+        self._variables = variables
+        self._names = tuple(variables.get("__annotations__", ()))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The values of the parameters as they are now, without folders."""
+        names = (n for n in self._names if not n.endswith("_dir"))
+        return {name: self._variables[name] for name in names}
+
+    def expect(self, parameter: str, known: Iterable[str]) -> None:
+        """Raise ValueError unless a parameter, or each entry of a list, is known.
+
+        known: names that work in the chapter; the message lists them.
+        """
+        value, known = self._variables[parameter], list(known)
+        wanted = [value] if isinstance(value, str) else value
+        if unknown := [name for name in wanted if name not in known]:
+            raise ValueError(
+                f"{self.name}: {parameter} must be out of {known}, found {unknown}; "
+                "change it in the cell of parameters, or with --set"
+            )
+
+    def save_figure(
+        self,
+        figure: Figure,
+        name: str,
+        data: pd.DataFrame | None = None,
+        *,
+        description: str = "",
+        **settings: object,
+    ) -> Path:
+        """Write a figure with the chapter's parameters; see ``fl.save_figure``.
+
+        settings: what the figure depends on besides the parameters.
+        """
+        parameters, folder = self.parameters | settings, self._variables["figures_dir"]
+        return save_figure(
+            figure, name, folder, data, parameters, description=description
+        )
+
+    def save_table(self, table: pd.DataFrame, name: str) -> Path:
+        """Write a table as CSV; see ``fl.save_table``."""
+        return save_table(table, name, self._variables["figures_dir"])
+
+    def finished(self, name: str, profile: str = "") -> Image:
+        """The committed figure of an earlier run, for what this profile leaves out.
+
+        Prints the profile, data and seeds behind it.
+        name:    of a figure, as it was saved.
+        profile: "real" for the runs on real data; "" for the laptop's.
+        Raises ValueError if the course ships no such figure.
+        """
+        folder = ROOT / "figures" / self.name / profile
+        record = read_records(folder).get(name)
+        if record is None:
+            raise ValueError(
+                f"expected the figure {name!r} in figures/{self.name}/{profile}; run "
+                "the chapter in that profile and copy what it exports"
+            )
+        given = record["parameters"]
+        shown = [f"{n} {given[n]}" for n in ("protocol", "dataset") if n in given]
+        if seeds := given.get("question_seeds") or given.get("seeds"):
+            shown.append(f"seeds {', '.join(map(str, seeds))}")
+        about = ", ".join([f"profile {profile or 'laptop'}", *shown])
+        print(f"Not computed in this profile; from a finished run ({about}):")
+        width = round(96 * record["size_inches"][0])
+        return Image(folder / f"{name}.png", width=width, alt=record["description"])
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.parameters}"
