@@ -236,7 +236,7 @@ def _describe(value: Tensor) -> str:
 
 
 def expect_tensors(what: str, tensors: Tensors) -> None:
-    """Raise ValueError unless ``tensors`` is a dictionary of named tensors."""
+    """Raise ValueError unless ``tensors`` is a dictionary of named, dense tensors."""
     if not isinstance(tensors, dict):
         raise ValueError(
             f"{what} must be a dictionary of named tensors, found "
@@ -247,6 +247,11 @@ def expect_tensors(what: str, tensors: Tensors) -> None:
             raise ValueError(
                 f"{what} must hold named tensors, found {type(value).__name__} as "
                 f"{name!r}"
+            )
+        if value.layout != torch.strided or value.is_meta or value.requires_grad:
+            raise ValueError(
+                f"{name!r} must be a dense tensor without gradient, on cuda or on cpu, "
+                f"found {_describe(value)}"
             )
 
 

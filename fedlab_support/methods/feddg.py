@@ -102,9 +102,14 @@ class FedDG(FedAvg):
         return upload | {"amplitudes": self.amplitudes(x)}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """Raise ValueError unless each amplitude has a class, if labels are used."""
+        """Raise ValueError for images of another shape, or amplitudes without class."""
         names = "amplitudes", "labels" if self.match_label else None
         expect_classes(tensors, *names, model.num_classes, beside=("image_shape",))
+        if (shape := tensors["image_shape"].tolist()) != [*model.image_shape]:
+            raise ValueError(
+                f"expected images of shape {model.image_shape}, found {shape}; load "
+                "the data with size="
+            )
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """The bank of all amplitudes; ValueError if images differ in shape."""

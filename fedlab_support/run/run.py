@@ -7,6 +7,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -226,9 +227,10 @@ class Run:
             broadcasts = dict.fromkeys(cohort, broadcast)
         else:
             client_broadcast = partial(self.method.client_broadcast, self.server)
-            broadcasts = {
-                i: Broadcast(round, weights, client_broadcast(i)) for i in cohort
-            }
+            with _unwritten(self.server):
+                broadcasts = {
+                    i: Broadcast(round, weights, client_broadcast(i)) for i in cohort
+                }
         self.messages = []
         parts = self.engine, self.faults, broadcasts, self.private
         results = train_with_faults(*parts)
@@ -326,12 +328,12 @@ class Run:
                 warnings.warn(text, stacklevel=5)
             record.add_event(server.round + 1, ALL_CLIENTS, "the weights stay", found)
         else:
-            trees = [server.weights, server.shared, server.memory]
-            trees += [tree for m in messages for tree in (m.weights, m.upload)]
-            with unwritten("the server's state and messages", trees):
+            with _unwritten(server, messages):
                 server = self.method.aggregate(server, messages)
             refuse_nan(server.weights)
-            for name, values in self.method.server_metrics(server, messages).items():
+            with _unwritten(server, messages):
+                metrics = self.method.server_metrics(server, messages)
+            for name, values in metrics.items():
                 for message, value in zip(messages, values.tolist(), strict=True):
                     row = (server.round + 1, "server", name, value)
                     record.add(*row, client=message.client)
@@ -340,7 +342,9 @@ class Run:
     # ---- measurement ----------------------------------------------------------------
     def evaluate(self) -> None:
         """Evaluate the server's weights on every split and record it in the history."""
-        for row in list(measure(self)):
+        with _unwritten(self.server):
+            rows = list(measure(self))
+        for row in rows:
             self.history.add(self.server.round, *row)
         if not self.engine.holds_clients:
             asked = np.intersect1d(self.federation.with_val, self.clients).tolist()
@@ -418,3 +422,12 @@ class Run:
 
     def __repr__(self) -> str:
         return as_text(self)
+
+
+def _unwritten(
+    server: Server, messages: Sequence[Message] = ()
+) -> AbstractContextManager:
+    """Refuse hooks that write into the server's state or into messages."""
+    trees = [server.weights, server.shared, server.memory]
+    trees += [tree for m in messages for tree in (m.weights, m.upload)]
+    return unwritten("the server's state and messages", trees)

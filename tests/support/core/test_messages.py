@@ -8,6 +8,7 @@ from fedlab_support.core.messages import (
     AT_ONCE,
     Message,
     expect_classes,
+    expect_tensors,
     nbytes,
     refuse_nan,
     validate,
@@ -199,6 +200,20 @@ def test_infinities_that_cancel_and_sums_that_overflow_are_told_apart():
         refuse_nan({"w": torch.tensor([np.inf, -np.inf])})
     refuse_nan({"w": torch.full((3,), 3e38), "half": torch.full((9,), 6e4).half()})
     refuse_nan({"count": torch.tensor([2**62, 2**62]), "empty": torch.empty(0)})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        torch.ones(2, 2).to_sparse(),
+        torch.ones(2, device="meta"),
+        torch.ones(2, requires_grad=True),
+    ],
+)
+def test_only_dense_tensors_without_gradient_are_expected(wrong):
+    expect_tensors("an upload", {"w": torch.ones(2)})
+    with pytest.raises(ValueError, match="'w' must be a dense tensor without gradient"):
+        expect_tensors("an upload", {"w": wrong})
 
 
 @pytest.mark.parametrize("num_examples", [0, -5, float("nan")])

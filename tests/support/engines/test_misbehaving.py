@@ -72,6 +72,27 @@ class Writes(FedAvg):
             next(iter(messages[0].weights.values())).add_(1)
         return super().aggregate(server, messages)
 
+    def server_metrics(self, server, messages):
+        """Write into the server's weights, on request."""
+        if self.hook == "server_metrics":
+            next(iter(server.weights.values())).add_(1)
+        return {}
+
+    def evaluation_state(self, server, private, client_id):
+        """Write into the server's weights, on request."""
+        if self.hook == "evaluation_state":
+            next(iter(server.weights.values())).add_(1)
+        return super().evaluation_state(server, private, client_id)
+
+
+class WritesBroadcast(FedAvg):
+    """Only the local engine lets clients receive different things."""
+
+    def client_broadcast(self, server, client_id):
+        """Write into the server's weights."""
+        next(iter(server.weights.values())).add_(1)
+        return {}
+
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:round 2.* left out")
@@ -106,11 +127,19 @@ def test_a_client_that_exits_leaves_out_itself_only(workers, deadline):
 
 
 @pytest.mark.parametrize("engine", ["local", "stacked"])
-@pytest.mark.parametrize("hook", ["before_training", "server", "message"])
+@pytest.mark.parametrize(
+    "hook",
+    ["before_training", "server", "message", "server_metrics", "evaluation_state"],
+)
 def test_a_hook_that_writes_into_what_it_received_is_refused(hook, engine):
     run = run_of(Writes(hook=hook), engine=engine)
     with pytest.raises(RuntimeError, match=r"must not be changed in place.*clone\(\)"):
         run.step()
+
+
+def test_a_broadcast_that_writes_into_the_server_is_refused():
+    with pytest.raises(RuntimeError, match=r"must not be changed in place.*clone\(\)"):
+        run_of(WritesBroadcast()).step()
 
 
 def test_what_a_hook_made_itself_it_may_write_into():

@@ -633,6 +633,23 @@ def test_pictures_of_unequal_sizes_cannot_share_a_bank():
     assert len(method.server_setup({0: said[0], 1: said[0]})["entries"]) == 8
 
 
+def test_a_client_with_images_of_another_shape_is_left_out(federation):
+    method = FedDG(alpha=WIDE)
+
+    class Lies(FedDG):
+        def client_setup(self, model, context):
+            """Client 2's images have another shape, as it says."""
+            upload = super().client_setup(model, context)
+            if context.client.id == 2:
+                upload["image_shape"] = upload["image_shape"] + 1
+            return upload
+
+    run = a_run(federation, Lies(**vars(method)))
+    with pytest.warns(UserWarning, match=r"client 2 .* out of the run.*of shape"):
+        run.step()
+    assert [message.client for message in run.messages] == [0, 1, 3, 4]
+
+
 def test_a_single_client_has_nobody_to_borrow_from(federation):
     alone = Federation.build(federation.data, iid(federation.data, 1, rng=0))
     with pytest.raises(ValueError, match="at least two clients, found one"):
