@@ -64,6 +64,7 @@ from .methods.shared import clustering, grouping, styles
 from .models import report_cnn, small_cnn
 from .run.run import Run
 from .run.study import study
+from .run.tune import tune
 from .training.privacy import Privacy
 from .training.settings import LocalTraining
 
@@ -160,6 +161,7 @@ __all__ = [
     "small_cnn",
     "study",
     "styles",
+    "tune",
     "uniform",
     "weighted_mean",
 ]

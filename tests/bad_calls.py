@@ -411,6 +411,12 @@ def studies() -> Iterator[Bad]:
     yield from each("study", study, "build", 3, None, fl.FedAvg(), dict, **usual)
     yield from each("study", study, "folder", 3, "", **usual)
     yield from without("study", study, "build", "grid", "rounds", **usual)
+    usual = {"build": build, "spaces": {"FedAvg": {"lr": [0.1]}}, "rounds": 1}
+    usual |= {"validate_on": "val", "progress": False}
+    for name in ("rounds", "budget", "jobs"):
+        yield from each("tune", fl.tune, name, 0, -1, 1.5, "a", **usual)
+    yield from each("tune", fl.tune, "spaces", {}, {"FedAvg": {}}, **usual)
+    yield from each("tune", fl.tune, "seeds", (), **usual)
     empty = Path(tempfile.mkdtemp())
     yield Bad("pack(an empty folder)", "runs", partial(pack, empty))
     yield Bad("pack(nowhere)", "nowhere", partial(pack, empty / "nowhere"))

@@ -117,6 +117,8 @@ class FISC(FedAvg):
             else:
                 negative = of_another_class(batch.y, context.rng)
                 parts["contrast"] = self.contrast(z, copies, negative)
+                for name, value in self.triplets(z, copies, negative).items():
+                    context.log(name, value)
             parts["size"] = self.size_weight * (z.square() + copies.square()).mean()
         for name, part in parts.items():
             context.log(name, part)
@@ -136,9 +138,32 @@ class FISC(FedAvg):
         Returns 0 if all images are ignored.
         """
         counts = negative >= 0
-        z, copies = F.normalize(z.float()), F.normalize(copies.float())
-        near = F.pairwise_distance(z, copies, eps=1e-7)
-        far = F.pairwise_distance(z, copies[negative], eps=1e-7)
+        near, far = _distances(z, copies, negative)
         short = (near - far + self.margin).clamp(min=0)
         mean = (short * counts).sum() / counts.sum().clamp(min=1)
         return self.contrast_weight * mean
+
+    @torch.no_grad()
+    def triplets(
+        self, z: Tensor, copies: Tensor, negative: Tensor
+    ) -> dict[str, Tensor]:
+        """What the contrast acts on: means over the images that have a negative.
+
+        Arguments as for ``contrast``. Returns the mean distances ``near`` and ``far``
+        of unit vectors, and ``active``, the share of images that are not yet nearer by
+        the margin and so have a gradient; nothing if all images are ignored.
+        """
+        counts = negative >= 0
+        if not counts.any():
+            return {}
+        near, far = (each[counts] for each in _distances(z, copies, negative))
+        is_active = near - far + self.margin > 0
+        found = {"near": near, "far": far, "active": is_active.float()}
+        return {name: values.mean() for name, values in found.items()}
+
+
+def _distances(z: Tensor, copies: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+    """Of unit vectors, to the own copy and to that of the negative, (B,) each."""
+    z, copies = F.normalize(z.float()), F.normalize(copies.float())
+    near = F.pairwise_distance(z, copies, eps=1e-7)
+    return near, F.pairwise_distance(z, copies[negative], eps=1e-7)

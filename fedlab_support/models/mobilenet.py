@@ -15,11 +15,12 @@ KINDS = ("batch", "frozen")
 class MobileNet(Staged):
     """Five stages, one per resolution: the stem and seven groups of residual blocks.
 
-    net:    the timm network.
-    first:  a module applied to the images.
+    net:        the timm network.
+    first:      a module applied to the images.
+    embedding:  units of a linear layer between the network and the head; None: none.
     """
 
-    def __init__(self, net: nn.Module, first: nn.Module):
+    def __init__(self, net: nn.Module, first: nn.Module, embedding: int | None = None):
         groups = net.blocks
         stages = nn.Sequential(
             nn.Sequential(first, net.conv_stem, net.bn1, groups[0]),
@@ -30,7 +31,11 @@ class MobileNet(Staged):
         )
         widths = [place["num_chs"] for place in net.feature_info]
         neck = nn.Sequential(net.conv_head, net.bn2, net.global_pool)
-        super().__init__(stages, widths, neck, net.classifier)
+        head = net.classifier
+        if embedding is not None:
+            neck.append(nn.Linear(head.in_features, embedding))
+            head = nn.Linear(embedding, head.out_features)
+        super().__init__(stages, widths, neck, head)
 
 
 @for_images
@@ -40,6 +45,7 @@ def mobilenet(
     norm: str | None = None,
     weights: str | Path | None = None,
     units: str = "half",
+    embedding: int | None = None,
 ) -> MobileNet:
     """MobileNetV2: D = 1280; 3,504,872 parameters for a thousand classes.
 
@@ -51,6 +57,8 @@ def mobilenet(
               convolutions.
     units:    normalisation of images for the weights: "half" for the file above,
               "imagenet" for those that timm downloads (``pretrained.Units``).
+    embedding: units of a linear layer, without activation, in front of the head; FISC's
+              released code adds one of 2,048 to its ResNet-50. None: none.
 
     Without weights, the first stage keeps the full resolution of images of up to 64
     pixels.
@@ -66,4 +74,4 @@ def mobilenet(
         net.conv_stem.stride = (1, 1)
     if norm == "frozen":
         freeze_norms(net)
-    return MobileNet(net, first)
+    return MobileNet(net, first, embedding)

@@ -75,16 +75,16 @@ def study(
                 f"axis {name!r} would overwrite that column of the history; rename it"
             )
     cells = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    _refuse_ignored_axes(build, grid)
+    refuse_ignored_axes(build, grid)
 
     def fit(cell: dict) -> pd.DataFrame:
-        run = _expect_run(build(**cell))
+        run = expect_run(build(**cell))
         return _labelled(fit_once(run, rounds, folder).table(), cell)
 
     return concat(each(fit, cells, jobs, progress))
 
 
-def _refuse_ignored_axes(build: Callable[..., Run], grid: Mapping) -> None:
+def refuse_ignored_axes(build: Callable[..., Run], grid: Mapping) -> None:
     """Raise ValueError for an axis whose value never changes the run that is built.
 
     Runs are built until each axis has made a difference, neighbours of the first first.
@@ -99,7 +99,7 @@ def _refuse_ignored_axes(build: Callable[..., Run], grid: Mapping) -> None:
         cell = {
             name: grid[name][number] for name, number in zip(names, place, strict=True)
         }
-        made[place] = _fate(_expect_run(build(**cell)))
+        made[place] = _fate(expect_run(build(**cell)))
         for axis in moved & unproven:
             numbers = range(sizes[axis])
             others = [(*place[:axis], n, *place[axis + 1 :]) for n in numbers]
@@ -113,7 +113,8 @@ def _refuse_ignored_axes(build: Callable[..., Run], grid: Mapping) -> None:
         )
 
 
-def _expect_run(made: object) -> Run:
+def expect_run(made: object) -> Run:
+    """What ``build`` returned; ValueError unless it is a run."""
     if not isinstance(made, Run):
         raise ValueError(f"build must return a Run, found {type(made).__name__}")
     return made
@@ -155,7 +156,7 @@ def fit_once(
     """
     if folder is None:
         return _warn_if_untrained(run.fit(rounds, progress=False))
-    text, home = _identity(run, rounds, folder)
+    text, home = identity(run, rounds, folder)
     history = _found(home.name, folder)
     if history is None:
         elsewhere = (_found(home.name, other) for other in others)
@@ -186,14 +187,14 @@ def trained(run: Run, rounds: int, folder: str | Path) -> Run:
     folder: holds the last checkpoint and the history, as `fit_once` keeps it.
     Raises ValueError as `fit_once`.
     """
-    text, home = _identity(run, rounds, folder)
+    text, home = identity(run, rounds, folder)
     run.fit(rounds, False, checkpoint=home.with_suffix(""), every=rounds)
     if find(home.name, folder) is None:
         keep(run.history, text, home)
     return run
 
 
-def _identity(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
+def identity(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
     """The settings of a run as JSON, and the file that is named after them."""
     made_by = run.describe() | {"rounds": rounds, "evaluate_every": run.evaluate_every}
     for part in ("model", "select"):

@@ -62,13 +62,19 @@ def test_the_terms_are_those_of_the_official_code(name):
     assert vectors("fisc_triplet")["gamma2_pacs"] == FISC().size_weight
 
 
-def slow_contrast(z, copies, negative, margin: float) -> float:
-    """Picture after picture, in double precision."""
+def slow_distances(z, copies, negative) -> list[tuple[float, float]]:
+    """Near and far, image after image, in double precision."""
     found = []
     for i, j in enumerate(negative.tolist()):
         if j >= 0:
             a, p, n = (r / r.norm() for r in (z[i], copies[i], copies[j]))
-            found.append(max(0.0, (a - p).norm() - (a - n).norm() + margin))
+            found.append((float((a - p).norm()), float((a - n).norm())))
+    return found
+
+
+def slow_contrast(z, copies, negative, margin: float) -> float:
+    pairs = slow_distances(z, copies, negative)
+    found = [max(0.0, near - far + margin) for near, far in pairs]
     return float(sum(found) / len(found)) if found else 0.0
 
 
@@ -92,6 +98,22 @@ def test_the_contrast_is_that_of_the_loop(margin):
         expected = slow_contrast(z, copies, negative, margin)
         assert found == pytest.approx(expected, abs=1e-5)
         assert 0 <= found <= margin + 2
+
+
+def test_triplets_measure_distances_and_the_share_that_has_a_gradient():
+    z, copies, y = embeddings()
+    negative = of_another_class(y, torch.Generator().manual_seed(0))
+    negative[2] = -1
+    pairs = np.array(slow_distances(z, copies, negative))
+    shares = []
+    for margin in (0.3, 0.6, 2.0):
+        found = FISC(margin=margin).triplets(z, copies, negative)
+        assert found["near"].item() == pytest.approx(pairs[:, 0].mean(), abs=1e-5)
+        assert found["far"].item() == pytest.approx(pairs[:, 1].mean(), abs=1e-5)
+        shares.append((pairs[:, 0] - pairs[:, 1] + margin > 0).mean())
+        assert found["active"].item() == pytest.approx(shares[-1])
+    assert 0 < shares[0] < shares[1] < shares[2] == 1
+    assert FISC().triplets(z, copies, torch.full((9,), -1)) == {}
 
 
 def test_far_negatives_cost_nothing_and_scale_does_not_matter():
@@ -155,16 +177,19 @@ def test_the_loss_is_the_sum_of_its_parts(federation):
         copies = store.normalised((255 * made).round() / 255)
         z, z_copies = model.encode(batch.x), model.encode(copies)
     rng = a_visit(federation).rng
-    contrast = slow_contrast(
-        z.double(), z_copies.double(), of_another_class(batch.y, rng), 0.3
-    )
+    drawn = z.double(), z_copies.double(), of_another_class(batch.y, rng)
+    contrast, pairs = slow_contrast(*drawn, 0.3), np.array(slow_distances(*drawn))
     expected = {
+        "near": pairs[:, 0].mean(),
+        "far": pairs[:, 1].mean(),
+        "active": (pairs[:, 0] - pairs[:, 1] + 0.3 > 0).mean(),
         "task_loss": F.cross_entropy(model.head(z), batch.y).item(),
         "contrast": 0.75 * contrast,
         "size": 0.4 * (z.square() + z_copies.square()).mean().item(),
     }
     assert context.logged_means() == pytest.approx(expected, rel=1e-4, abs=1e-6)
-    assert loss.item() == pytest.approx(sum(expected.values()), rel=1e-5)
+    parts = sum(expected[name] for name in ("task_loss", "contrast", "size"))
+    assert loss.item() == pytest.approx(parts, rel=1e-5)
 
 
 def test_a_batch_of_one_class_has_no_contrast(federation):
@@ -208,7 +233,8 @@ def test_ablations_differ_in_the_named_component_only(federation):
         if without == "server clusters":
             torch.testing.assert_close(style, said.mean(0))
         names = set(fitted(FISC(without=without), federation, 1).messages[2].metrics)
-        other = {"copies"} if without == "contrast" else {"contrast"}
+        acts = {"contrast", "near", "far", "active"}
+        other = {"copies"} if without == "contrast" else acts
         assert names == {"loss", "task_loss", "size", *other}
 
 

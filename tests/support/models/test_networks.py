@@ -768,6 +768,20 @@ def test_frozen_norms_stay_as_loaded_and_do_not_travel(tmp_path):
 
 
 @SLOW
+def test_an_added_embedding_is_linear_and_the_head_reads_it():
+    model = mobilenet((3, 40, 40), 3, embedding=7).eval()
+    x = torch.rand(2, 3, 40, 40, generator=torch.Generator().manual_seed(0))
+    added = model.neck[-1]
+    with torch.no_grad():
+        features = model.neck[:-1](model.stages(x))
+        assert torch.equal(model.encode(x), F.linear(features, *added.parameters()))
+    assert (features.shape, model.encode(x).shape) == ((2, 1280), (2, 7))
+    assert model(x).shape == (2, 3) and model.head.in_features == 7
+    plain = mobilenet((3, 40, 40), 3).state_dict()
+    assert set(model.state_dict()) - set(plain) == {"neck.3.weight", "neck.3.bias"}
+
+
+@SLOW
 def test_norms_are_frozen_with_weights_only_unless_asked_for(tmp_path):
     path = tmp_path / "made_up.safetensors"
     made_up("mobilenet", path)

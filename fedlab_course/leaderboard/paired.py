@@ -1,0 +1,154 @@
+"""Compare two methods pair by pair: seed by seed, and image by image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+LEVEL = 0.95
+"""Coverage of an interval; below three pairs there is none."""
+LEAST = 3
+POWER = 0.8
+MOST_SEEDS = 10_000
+DRAWS = 9_999
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A mean difference of pairs and what their spread allows to say of it.
+
+    mean:      of method minus reference over pairs, which have the same seed.
+    low, high: the 95 % interval, mean ± t_{n-1} · sd / sqrt(n); NaN for fewer than
+               three pairs.
+    sd:        standard deviation of the differences, dividing by n - 1; NaN for one.
+    num:       n, the number of pairs.
+    p:         of the paired t-test of a mean of 0; NaN for fewer than three pairs.
+    """
+
+    mean: float
+    low: float
+    high: float
+    sd: float
+    num: int
+    p: float
+
+
+def paired(differences: Sequence[float]) -> Paired:
+    """The mean difference over pairs, its t-interval and its test.
+
+    differences: method minus reference, of each seed, (n,). ValueError for none, and
+    for one that is not finite.
+    """
+    from scipy.stats import ttest_1samp
+
+    found = np.asarray(differences, dtype=np.float64)
+    if found.ndim != 1 or not len(found) or not np.isfinite(found).all():
+        raise ValueError(
+            "expected a finite difference for each of at least one pair, found "
+            f"{found.tolist()}; leave out seeds that only one method has"
+        )
+    mean, num = found.mean(), len(found)
+    sd = found.std(ddof=1) if num > 1 else np.nan
+    if num < LEAST:
+        return Paired(mean, np.nan, np.nan, sd, num, np.nan)
+    if sd == 0:
+        return Paired(mean, mean, mean, sd, num, float(mean == 0))
+    test = ttest_1samp(found, 0)
+    low, high = test.confidence_interval(LEVEL)
+    return Paired(mean, low, high, sd, num, test.pvalue)
+
+
+def over_images(
+    mine: np.ndarray, reference: np.ndarray, seed: int = 0
+) -> tuple[float, float]:
+    """The 95 % bootstrap interval of a difference in accuracy over test images.
+
+    mine, reference: whether each image is classified correctly, bool (S, N), in the
+                     same order of S seeds and N images.
+
+    Draws images, with all their seeds, so it holds for these trained networks and other
+    images like these; ``paired`` holds for other seeds and these images.
+    """
+    from scipy.stats import bootstrap
+
+    mine, reference = np.atleast_2d(mine), np.atleast_2d(reference)
+    if mine.shape != reference.shape or not mine.size:
+        raise ValueError(
+            "expected answers of both methods for the same seeds and images, found "
+            f"shapes {mine.shape} and {reference.shape}"
+        )
+    each = mine.mean(0) - reference.mean(0)
+    if np.ptp(each) == 0:
+        return float(each[0]), float(each[0])
+    rng = np.random.default_rng(seed)
+    options = {"confidence_level": LEVEL, "method": "percentile", "rng": rng}
+    found = bootstrap((each,), np.mean, n_resamples=DRAWS, batch=500, **options)
+    low, high = found.confidence_interval
+    return float(low), float(high)
+
+
+def holm(p: Sequence[float]) -> np.ndarray:
+    """P-values, adjusted for being read together, in the given order; NaN stays.
+
+    A claim whose adjusted value is below 0.05 may be called clear; the probability of
+    one or more false ones among all is then at most 5 %.
+    Source: Holm, *Scandinavian Journal of Statistics* 6, 1979.
+    """
+    p = np.asarray(p, dtype=np.float64)
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
+    # max_{j <= i} (m - j + 1) p_(j), at most 1
+    steps = p[order] * np.arange(len(order), 0, -1)
+    adjusted = np.full_like(p, np.nan)
+    adjusted[order] = np.maximum.accumulate(steps).clip(max=1)
+    return adjusted
+
+
+def pairs_needed(sd: float, difference: float) -> int | None:
+    """Pairs with which a paired t-test finds a true difference in four of five cases.
+
+    sd:         standard deviation of the differences.
+    difference: the true mean that is to be found, at a level of 5 %, two-sided.
+    Returns at least three, and None for more than MOST_SEEDS.
+    Source: Cohen, *Statistical Power Analysis*, 1988: the t-statistic has a noncentral
+    t-distribution with n - 1 degrees of freedom and parameter sqrt(n) difference / sd.
+    """
+    from scipy.stats import nct, t
+
+    if not (sd >= 0 and np.isfinite(difference)):
+        raise ValueError(
+            f"expected a deviation ≥ 0 and a difference, found {sd} and {difference}"
+        )
+    if sd == 0 and difference:
+        return LEAST
+    n = np.arange(LEAST, MOST_SEEDS + 1)
+    shift = np.sqrt(n) * abs(difference) / sd if sd else np.zeros(len(n))
+    edge = t.isf((1 - LEVEL) / 2, n - 1)
+    power = nct.sf(edge, n - 1, shift) + nct.cdf(-edge, n - 1, shift)
+    enough = np.flatnonzero(power >= POWER)
+    return int(n[enough[0]]) if len(enough) else None
+
+
+def verdict(printed: float, ours: Paired, p: float) -> str:
+    """What our runs say about a printed difference, in words.
+
+    printed: method minus reference in the paper, in the unit of ``ours``; its sign is
+             the claim.
+    p:       of ``ours``, adjusted for the claims that are read together (``holm``).
+
+    "holds" and "refuted": the difference is clear, in the printed direction or against
+    it. "refuted at the printed size": no difference is clear, and the interval does not
+    reach the printed one. Otherwise "undecided", with the number of seeds that would
+    find the printed difference at our spread.
+    """
+    if ours.num < LEAST:
+        return f"undecided (an interval needs at least {LEAST} seeds)"
+    if p < 1 - LEVEL:
+        return "holds" if ours.mean * printed > 0 else "refuted"
+    if not ours.low <= printed <= ours.high and abs(printed) > abs(ours.mean):
+        return "refuted at the printed size"
+    needed = pairs_needed(ours.sd, printed)
+    seeds = f"{needed:,}" if needed else f"more than {MOST_SEEDS:,}"
+    return f"undecided (would need {seeds} seeds)"

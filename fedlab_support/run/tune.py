@@ -1,0 +1,179 @@
+"""Choose the settings of methods, each with the same budget, without the test data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..core.checks import Range, checked
+from ..core.history import ALL_CLIENTS, PERSONAL
+from ..core.metrics import task
+from ..core.rng import numpy_stream
+from .run import Run
+from .study import each, expect_run, fit_once, refuse_ignored_axes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VAL = "val"
+"""Validate on the clients' validation samples."""
+
+
+class Tuned(NamedTuple):
+    """The result of ``tune``.
+
+    trials: a row per method, setting and seed: method, the settings (missing where a
+            method has no such setting), seed, score, and is_chosen.
+    choice: the chosen settings by method.
+    """
+
+    trials: pd.DataFrame
+    choice: dict[str, dict]
+
+
+@checked(rounds=Range(at_least=1), budget=Range(at_least=1), jobs=Range(at_least=1))
+def tune(
+    build: Callable[..., Run],
+    spaces: Mapping[str, Mapping[str, Sequence]],
+    rounds: int,
+    validate_on: str,
+    *,
+    budget: int | None = None,
+    seeds: Sequence[int] = (0,),
+    folder: str | Path | None = None,
+    jobs: int = 1,
+    progress: bool = True,
+) -> Tuned:
+    """Choose the settings of each method by its score on validation data.
+
+    build:       called as ``build(method=…, seed=…, **settings)``; returns a new Run.
+    spaces:      method → setting → values to try, of training or of the method, e.g.
+                 {"FedAvg": {"lr": [0.01, 0.1]}, "FedProx": {"lr": [0.01, 0.1]}}.
+    validate_on: a held-out domain other than the last, which is the test domain (see
+                 ``leave_two_domains_out``); or "val", the clients' validation samples.
+    budget:      settings that are tried for each method, a seeded draw out of all
+                 combinations of its values. None tries all, and then all methods must
+                 have equally many.
+    seeds:       runs per setting, whose mean score counts.
+    folder:      where finished runs are kept and found, as for ``study``.
+
+    A run's score is that of its last round, the mean over clients for "val". The first
+    of equal settings is chosen.
+
+    Raises ValueError when methods would be tried unequally often, when the test domain
+    is to choose, and when a run has no such validation data.
+    Source: Gulrajani and Lopez-Paz, *In Search of Lost Domain Generalization*, ICLR
+    2021: an equal budget for all, and no method without its way of choosing settings.
+    """
+    import pandas as pd
+
+    tried = {method: _drawn(method, space, budget) for method, space in spaces.items()}
+    _check(build, spaces, tried, seeds, validate_on)
+    cells = [
+        {"method": method, **settings, "seed": seed}
+        for method, settings_of in tried.items()
+        for settings in settings_of
+        for seed in seeds
+    ]
+
+    def score(cell: dict) -> float:
+        run = expect_run(build(**cell))
+        _refuse_test_domain(run, validate_on)  # each seed may have its own federation
+        return _score(fit_once(run, rounds, folder).table(), run, validate_on)
+
+    trials = pd.DataFrame(cells).assign(score=each(score, cells, jobs, progress))
+    return _chosen(trials, tried, len(seeds))
+
+
+def _chosen(trials: pd.DataFrame, tried: dict[str, list[dict]], num: int) -> Tuned:
+    """Mark the best of each method's settings, of ``num`` trials each."""
+    choice, is_chosen = {}, np.zeros(len(trials), dtype=bool)
+    for method, settings in tried.items():
+        mine = np.flatnonzero(trials["method"] == method).reshape(-1, num)
+        best = int(trials["score"].to_numpy()[mine].mean(1).argmax())
+        choice[method], is_chosen[mine[best]] = settings[best], True
+    return Tuned(trials.assign(is_chosen=is_chosen), choice)
+
+
+def _drawn(
+    method: str, space: Mapping[str, Sequence], budget: int | None
+) -> list[dict]:
+    """The settings to try, in the order of the grid."""
+    if not space or not all(map(len, space.values())):
+        raise ValueError(
+            f"spaces needs a setting of {method} with at least one value to try, found "
+            f"{space!r}"
+        )
+    if taken := {"method", "seed"} & set(space):
+        raise ValueError(
+            f"{taken} of {method} is no setting; seeds has its own argument"
+        )
+    grid = [
+        dict(zip(space, values, strict=True)) for values in product(*space.values())
+    ]
+    if budget is None:
+        return grid
+    if budget > len(grid):
+        raise ValueError(
+            f"expected at least budget={budget} settings of {method}, found "
+            f"{len(grid)}; equal budgets need as many values to try for each method"
+        )
+    rng = numpy_stream(0, "select", 0)
+    return [grid[i] for i in sorted(rng.choice(len(grid), budget, replace=False))]
+
+
+def _check(build, spaces: Mapping, tried: dict, seeds, validate_on: str) -> None:
+    """Raise ValueError for budgets, seeds, settings and data that are not fair."""
+    counts = {method: len(settings) for method, settings in tried.items()}
+    if not counts or not len(seeds):
+        raise ValueError(
+            "expected at least one method in spaces and one number in seeds, found "
+            f"{spaces!r} and {seeds!r}"
+        )
+    if len(set(counts.values())) > 1:
+        raise ValueError(
+            f"every method gets the same budget, found {counts} settings to try; give "
+            f"all equally many, or budget={min(counts.values())}"
+        )
+    for method, space in spaces.items():
+        first = {"method": [method], "seed": [seeds[0]]}
+        refuse_ignored_axes(build, first | {n: list(v) for n, v in space.items()})
+        run = build(method=method, seed=seeds[0], **tried[method][0])
+        _refuse_test_domain(run, validate_on)
+
+
+def _refuse_test_domain(run: Run, validate_on: str) -> None:
+    held_out = run.federation.held_out_domains
+    if validate_on == VAL:
+        if not len(run.federation.with_val):
+            raise ValueError(
+                "expected clients with validation samples, found none; "
+                "Federation.build(…, val=0.1) sets some aside"
+            )
+    elif held_out and validate_on == held_out[-1]:
+        raise ValueError(
+            f"{validate_on!r} is the domain that is tested on; choosing on it would "
+            "be oracle selection: choose on another held-out domain, as "
+            "leave_two_domains_out has one, or on 'val'"
+        )
+    elif validate_on not in held_out:
+        raise ValueError(
+            f"validate_on must be 'val' or a held-out domain before the last, found "
+            f"{validate_on!r}; held out are {list(held_out)}"
+        )
+
+
+def _score(table: pd.DataFrame, run: Run, validate_on: str) -> float:
+    """The score of the last round."""
+    metric = task(run.federation.data.task).metric
+    rows = table[table["metric"].isin((metric, PERSONAL + metric))]
+    if validate_on == VAL:
+        rows = rows[rows["split"] == VAL]
+    else:
+        rows = rows[(rows["split"] == "held_out") & (rows["domain"] == validate_on)]
+        rows = rows[rows["client"] == ALL_CLIENTS]
+    return float(rows[rows["round"] == rows["round"].max()]["value"].mean())
