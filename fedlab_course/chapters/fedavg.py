@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pandas as pd
 import torch
@@ -241,11 +241,14 @@ def local_update() -> Iterator[Case]:
 
 
 @exercise
-def comparison(answer: object, setting: str = "method") -> str:
+def comparison(
+    answer: object, setting: str = "method", known: Iterable[object] = ()
+) -> str:
     """Check the form of an experiment, not its outcome: the open task of every chapter.
 
     answer:  tidy history of at least two settings with three seeds each.
     setting: the column that tells the settings apart.
+    known:   settings that the chapter itself compared; one more is asked for.
     """
     if not isinstance(answer, pd.DataFrame):
         raise Wrong(f"expected a table (a DataFrame), found {type(answer).__name__}")
@@ -257,6 +260,11 @@ def comparison(answer: object, setting: str = "method") -> str:
     seeds = answer.groupby(setting)["seed"].agg(_distinct)
     if len(seeds) < 2:
         raise Wrong(f"a comparison needs two settings; the table has {len(seeds)}")
+    if set(map(str, seeds.index)) <= set(map(str, known)):
+        raise Wrong(
+            "the chapter has compared all of these settings; add one of your own, and "
+            "give it a name of its own"
+        )
     for name, found in seeds.items():
         if len(found) < 3:
             raise Wrong(

@@ -467,6 +467,15 @@ def test_an_unfair_comparison_is_refused():
     refuse(check("comparison", table.to_dict()), "DataFrame")
 
 
+def test_a_comparison_of_the_chapters_own_settings_is_refused():
+    table, own = experiment(), experiment(settings=("FedAvg", "FedProx, mu = 1"))
+    refuse(check("comparison", table, known=["FedAvg", "FedProx", "FedBN"]), "your own")
+    assert check("comparison", own, known=["FedAvg", "FedProx"]).passed is True
+    swept = experiment(settings=(1, 5)).rename(columns={"method": "epochs"})
+    refuse(check("comparison", swept, setting="epochs", known=[1, 5]), "your own")
+    assert check("comparison", swept, setting="epochs", known=[5]).passed is True
+
+
 def test_an_answer_of_an_unforeseen_form_reveals_only_the_kind_of_error():
     def ragged(cohorts, num_clients):
         return [[share] * t for t, share in enumerate(cohorts)]
