@@ -180,7 +180,7 @@ EDITS = (
     ("Run.epsilon", "sent - refused", "sent", "privacy"),
     ("poisson", "< self.rate", "> self.rate", "selection"),
     ("refuse_unfit", "output.isfinite().all()", "True", "bad_calls"),
-    ("refuse_ignored_axes", "!= made[place]", "is not None", "study"),
+    ("refuse_ignored_axes", "made(place) != made(", "made(place) is not made(", "study"),
     # ---- augmentations --------------------------------------------------------------
     ("happens", "rng.random() < p", "rng.random() > p", "augment"),
     ("Pairs.mix", "(1 - share) *", "share *", "augment mixing"),

@@ -51,10 +51,6 @@ class Store:
         mean = torch.tensor(data.mean, device=self.device).view(1, -1, 1, 1)
         self.scale, self.shift = 1 / (255 * std), mean / std
 
-    def __reduce__(self):
-        # serialise only the data, so that the images are not transferred twice
-        return Store, (self.data, self.device)
-
     @cached_property
     def _ready(self) -> Tensor | None:
         """All images normalised, (N, H, W, C); None for a large data set."""

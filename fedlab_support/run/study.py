@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -85,32 +85,29 @@ def study(
 
 
 def refuse_ignored_axes(build: Callable[..., Run], grid: Mapping) -> None:
-    """Raise ValueError for an axis whose value never changes the run that is built.
+    """Raise ValueError for an axis whose value never changes the run that is built."""
 
-    Runs are built until each axis has made a difference, neighbours of the first first.
-    """
-    names, sizes = list(grid), [len(values) for values in grid.values()]
-    unproven = {axis for axis, size in enumerate(sizes) if size > 1}
-    made: dict[tuple[int, ...], tuple] = {}
-    for place in sorted(product(*map(range, sizes)), key=lambda p: sum(map(bool, p))):
-        moved = {axis for axis, number in enumerate(place) if number}
-        if not unproven or (moved and not moved & unproven):
-            continue
-        cell = {
-            name: grid[name][number] for name, number in zip(names, place, strict=True)
-        }
-        made[place] = _fate(expect_run(build(**cell)))
-        for axis in moved & unproven:
-            numbers = range(sizes[axis])
-            others = [(*place[:axis], n, *place[axis + 1 :]) for n in numbers]
-            if any(made.get(other, made[place]) != made[place] for other in others):
-                unproven.remove(axis)
-    if unproven:
-        name = names[min(unproven)]
-        raise ValueError(
-            f"axis {name!r} of grid changes nothing: build returns the same run for "
-            f"all of {list(grid[name])}"
-        )
+    @cache
+    def made(place: tuple[int, ...]) -> tuple:
+        """What decides the records of the cell with these positions on the axes."""
+        values = [grid[name][number] for name, number in zip(grid, place, strict=True)]
+        run = expect_run(build(**dict(zip(grid, values, strict=True))))
+        engine = type(run.engine), getattr(run.engine, "workers", None)
+        return run.describe(), run.evaluate_every, run.history.run, engine
+
+    # neighbours of the first cell come first, since one difference is enough
+    places = product(*[range(len(values)) for values in grid.values()])
+    places = sorted(places, key=lambda place: sum(map(bool, place)))
+    for axis, (name, values) in enumerate(grid.items()):
+        moved = [place for place in places if place[axis]]
+        if moved and not any(
+            made(place) != made((*place[:axis], 0, *place[axis + 1 :]))
+            for place in moved
+        ):
+            raise ValueError(
+                f"axis {name!r} of grid changes nothing: build returns the same run "
+                f"for all of {list(values)}"
+            )
 
 
 def expect_run(made: object) -> Run:
@@ -118,12 +115,6 @@ def expect_run(made: object) -> Run:
     if not isinstance(made, Run):
         raise ValueError(f"build must return a Run, found {type(made).__name__}")
     return made
-
-
-def _fate(run: Run) -> tuple:
-    """All that decides what a run records, its times included."""
-    engine = type(run.engine), getattr(run.engine, "workers", None)
-    return run.describe(), run.evaluate_every, run.history.run, engine
 
 
 def each(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -155,7 +154,11 @@ class Privacy(Settings):
         epsilon is Theorem 21 of Balle et al., AISTATS 2020. PRV: Gopi, Lee, Wutschitz,
         NeurIPS 2021.
         """
-        _refuse_more(clients_per_round, num_clients)
+        if clients_per_round > num_clients:
+            raise ValueError(
+                "clients_per_round must be at most num_clients, found "
+                f"{clients_per_round} of {num_clients}"
+            )
         sampled = clients_per_round / num_clients
         return self.spent([(clients_per_round, sampled, rounds)], delta, accountant)
 
@@ -177,67 +180,19 @@ class Privacy(Settings):
             return float(prv.get_epsilon(delta, eps_error=PRV_ERROR))
         rdp = _opacus().RDPAccountant()
         rdp.history = history
-        return max(0.0, _with_more_orders(rdp.get_epsilon, delta=delta))
-
-    @staticmethod
-    @checked(
-        epsilon=Range(above=0),
-        rounds=COUNT,
-        delta=DELTA,
-        clients_per_round=COUNT,
-        num_clients=COUNT,
-    )
-    def noise_for(
-        epsilon: float,
-        rounds: int,
-        delta: float,
-        clients_per_round: int = 1,
-        num_clients: int = 1,
-    ) -> float:
-        """The least ``noise`` with which ``epsilon`` stays within ``epsilon``.
-
-        It is accurate to a thousandth of the budget. Raises as ``epsilon`` does, and
-        ValueError for a budget that is too small for the accountant.
-        """
-        _refuse_more(clients_per_round, num_clients)
-        multiplier = _with_more_orders(
-            _opacus().utils.get_noise_multiplier,
-            target_epsilon=epsilon,
-            target_delta=delta,
-            sample_rate=clients_per_round / num_clients,
-            steps=rounds,
-            epsilon_tolerance=epsilon / 1000,
-        )
-        return multiplier / math.sqrt(clients_per_round)
-
-
-def _refuse_more(clients_per_round: int, num_clients: int) -> None:
-    if clients_per_round > num_clients:
-        raise ValueError(
-            "clients_per_round must be at most num_clients, found "
-            f"{clients_per_round} of {num_clients}"
-        )
+        orders = [*rdp.DEFAULT_ALPHAS, 128, 256, 512]  # higher ones for small budgets
+        with warnings.catch_warnings():  # that even more orders would be tighter
+            warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
+            return max(0.0, float(rdp.get_epsilon(delta, alphas=orders)))
 
 
 def _opacus():
     """Opacus' accountants, imported on demand since that takes seconds."""
     try:
         import opacus.accountants
-        import opacus.accountants.utils
     except ImportError as error:
         raise ImportError(
             "computing a privacy budget needs Opacus: "
             "pip install 'fedlab_support[privacy]'"
         ) from error
     return opacus.accountants
-
-
-def _with_more_orders(function: Callable, **arguments) -> float:
-    """Call ``function`` with higher Rényi orders than Opacus', for small budgets.
-
-    Its warning that even more orders would give a tighter bound is suppressed.
-    """
-    orders = [*_opacus().RDPAccountant.DEFAULT_ALPHAS, 128, 256, 512]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
-        return float(function(**arguments, alphas=orders))
