@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from flwr.app import ArrayRecord, Context, RecordDict
+from flwr.serverapp import Grid, ServerApp
 from safetensors.torch import save_file
 
 from ...core.messages import Broadcast, Message
@@ -18,19 +20,7 @@ from ...core.metrics import Scores
 from ...training.context import PrivateState
 from ..contract import Evaluation, Failure, Job, SetupResult, TrainingResult
 from ..local import LocalEngine
-from .records import (
-    REQUEST,
-    ArrayRecord,
-    Context,
-    Grid,
-    RecordDict,
-    ServerApp,
-    build,
-    identity,
-    pack,
-    request_for,
-    unpack,
-)
+from .records import REQUEST, build, identity, pack, request_for, unpack
 from .requests import Lost, PendingRequests
 
 NOBODY = Failure("no node that is right has this client")

@@ -5,26 +5,16 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
+from flwr.app import ConfigRecord, Context, MetricRecord, RecordDict
+from flwr.app import Message as Envelope
+from flwr.clientapp import ClientApp
 
 from ...core.messages import Broadcast
 from ...training.context import PrivateState
 from ...training.learner import trained_names
 from ..contract import Evaluation, Failure
 from ..local import LocalEngine
-from .records import (
-    REQUEST,
-    ClientApp,
-    ConfigRecord,
-    Context,
-    Envelope,
-    MetricRecord,
-    RecordDict,
-    build,
-    identity,
-    pack,
-    request_for,
-    unpack,
-)
+from .records import REQUEST, build, identity, pack, request_for, unpack
 
 NEVER = -1
 """The round of a client's initial state; 0 is the state after its setup."""

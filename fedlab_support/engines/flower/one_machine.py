@@ -77,7 +77,6 @@ class LocalFlower:
     """A SuperLink and its SuperNodes on this machine, as a context manager.
 
     nodes:         number of SuperNodes; client i belongs to node i modulo ``nodes``.
-    simulation:    use Flower's simulation runtime (Ray) instead of SuperNodes.
     port:          port of the SuperLink; a free one if None.
     certificates:  files for TLS; made for this federation if None.
     node_keys:     a private key per node (OpenSSH, elliptic curve), each with its
@@ -101,7 +100,6 @@ class LocalFlower:
         self,
         nodes: int = 3,
         *,
-        simulation: bool = False,
         port: int | None = None,
         certificates: Certificates | None = None,
         node_keys: Sequence[str | Path] = (),
@@ -115,7 +113,7 @@ class LocalFlower:
                 "node_keys must be one private key per node, found "
                 f"{len(node_keys)} keys for {nodes} nodes"
             )
-        self.nodes, self.simulation, self.port = nodes, simulation, port
+        self.nodes, self.port = nodes, port
         self.certificates, self.node_keys = certificates, list(node_keys)
         self.folder: Path | None = None
         self.processes: dict[str, subprocess.Popen] = {}
@@ -169,9 +167,6 @@ class LocalFlower:
         lines = [f"{key} = {_toml(value)}\n" for key, value in config.items()]
         file.write_text("".join(lines), encoding="utf-8")
         command = ["run", self.folder / "app", "local", "--stream", "-c", file]
-        if self.simulation:
-            one_each = f"num-supernodes={self.nodes} client-resources-num-cpus=1"
-            command += ["--federation-config", one_each]
         self._flwr(name, *command)
         try:
             weights = load_file(output / "weights.safetensors")
@@ -202,12 +197,10 @@ class LocalFlower:
         options += ["--ssl-keyfile", tls.key]
         if self.node_keys:
             options.append("--enable-supernode-auth")
-        if self.simulation:
-            options.append("--simulation")
         options += ["--disable-runtime-dependency-installation", "--port", str(port)]
         self._spawn("superlink", *SUPERLINK, self.folder / "secret", *options)
         self._await_superlink(port)
-        for number in range(0 if self.simulation else self.nodes):
+        for number in range(self.nodes):
             self._start_node(number)
 
     def _start_node(self, number: int) -> None:
@@ -276,7 +269,6 @@ class LocalFlower:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",
-            "RAY_USAGE_STATS_ENABLED": "0",
             **dict.fromkeys(NO_PROXY, ",".join([LOOPBACK, *filter(None, direct)])),
             "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
             "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path),

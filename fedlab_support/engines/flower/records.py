@@ -1,4 +1,4 @@
-"""Shared by server and nodes: Flower's names, tensors as records, and the recipe."""
+"""Shared by server and nodes: tensors as records, and the recipe."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import json
 
 import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import nn
 
 from ...core.messages import Tensors
@@ -14,45 +15,8 @@ from ...core.naming import architecture, name_of
 from ...training.learner import trained_names
 from ..contract import Engine, Job
 
-try:
-    from flwr.app import (
-        Array,
-        ArrayRecord,
-        ConfigRecord,
-        Context,
-        MetricRecord,
-        RecordDict,
-    )
-    from flwr.app import Message as Envelope
-    from flwr.clientapp import ClientApp
-    from flwr.common.constant import ErrorCode
-    from flwr.serverapp import Grid, ServerApp
-except ImportError as error:
-    raise ImportError(
-        f"expected Flower, found none ({error}); pip install 'fedlab_support[flower]'"
-    ) from error
-
 REQUEST = "request"
 """The record that holds the request; other records are named ``client.part``."""
-
-__all__ = [
-    "REQUEST",
-    "ArrayRecord",
-    "ClientApp",
-    "ConfigRecord",
-    "Context",
-    "Envelope",
-    "ErrorCode",
-    "Grid",
-    "MetricRecord",
-    "RecordDict",
-    "ServerApp",
-    "build",
-    "identity",
-    "pack",
-    "request_for",
-    "unpack",
-]
 
 
 def pack(tensors: Tensors) -> ArrayRecord:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from flwr.app import Message as Envelope
+from flwr.app import RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+
 from ..contract import Failure
-from .records import Envelope, ErrorCode, Grid, RecordDict
 
 POLL_SECONDS = 0.3
 """Seconds between two polls for replies; Flower itself polls every 3 seconds."""
