@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import inspect
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from fedlab_support.plots import SIZES
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from fedlab_support.plots import SIZES, Picture
+from fedlab_support.plots.drawing import DRAWINGS
 from fedlab_support.plots.export import FORMATS, write_pictures
-from fedlab_support.plots.stored import (
-    RECORDS,
-    draw_again,
-    read_record,
-    read_records,
-    why_not,
-)
+from fedlab_support.plots.stored import RECORDS, read_records
 
 from . import figures  # noqa: F401 - whose drawings are found by their names
 
@@ -33,6 +34,85 @@ def find_figures(folder: Path) -> list[Path]:
             "the folder that save_figure wrote to"
         )
     return found
+
+
+def read_record(target: Path) -> dict[str, object]:
+    """The record of the figure ``target``, a path without an ending.
+
+    Raises ValueError when there is no such record.
+    """
+    records = read_records(target.parent)
+    if target.name not in records:
+        raise ValueError(f"expected {target.name} in {target.parent / RECORDS}")
+    return records[target.name]
+
+
+def draw_again(target: Path, **options: object) -> Picture:
+    """Draw a figure from its files.
+
+    target:   folder and name of the figure, without an ending.
+    options:  arguments that replace the stored ones, such as ``size`` or ``title``.
+    Raises ValueError, with a remedy, for files that are missing or damaged, for a plot
+    function that no longer exists, and for a figure that no such function drew.
+    """
+    record = read_record(target)
+    call = record.get("drawn_by") or {}
+    if reason := why_not(call, options):
+        raise ValueError(f"{target.name} cannot be drawn from files: {reason}")
+    if call["plot"] not in DRAWINGS:
+        raise ValueError(
+            f"{target.name}: expected a plot in {sorted(DRAWINGS)}, found "
+            f"{call['plot']!r}; if it was renamed, {_cure(target)}"
+        )
+    try:
+        given = {
+            argument: read(target.parent / entry["file"], entry)
+            for kind, read in (("tables", _read), ("pixels", _read_pixels))
+            for argument, entry in call.get(kind, {}).items()
+        }
+        figure = DRAWINGS[call["plot"]](**given, **(call["options"] | options))
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{target.name}: {found}; {_cure(target)}") from error
+    figure.description = record.get("description", "")
+    return figure
+
+
+def why_not(call: dict[str, object], options: Collection[str] = ()) -> str:
+    """Why a stored call cannot be drawn again with these options; empty if it can."""
+    if not call:
+        return "drawn by hand in its chapter, or before calls were kept"
+    if missing := call.get("not_stored"):
+        return f"{', '.join(missing)} of {call['plot']} would be long as a table"
+    if call["plot"] in DRAWINGS:
+        known = inspect.signature(DRAWINGS[call["plot"]]).parameters
+        if more := [name for name in options if name not in known]:
+            return f"{call['plot']} takes no {' and no '.join(more)}"
+    return ""
+
+
+def _cure(path: Path) -> str:
+    parts = (part.partition("_")[0] for part in reversed(path.parts))
+    chapter = next((part for part in parts if re.fullmatch(r"\d\d[a-z]?", part)), "00")
+    return (
+        "take its files from git again, or delete them and make them: "
+        f'make run RUN_ARGS="--chapters {chapter} --again"'
+    )
+
+
+def _read(path: Path, entry: dict) -> pd.DataFrame:
+    blank = {"keep_default_na": False, "na_values": [""]}
+    table = pd.read_csv(path, dtype=entry["kinds"], encoding="utf-8", **blank)
+    if len(table) != entry["rows"]:
+        raise ValueError(
+            f"expected {entry['rows']} rows in {path.name}, found {len(table)}"
+        )
+    return table
+
+
+def _read_pixels(path: Path, entry: dict) -> np.ndarray:
+    with Image.open(path) as image:
+        return np.asarray(image).reshape(entry["shape"])
 
 
 def redraw(

@@ -100,8 +100,6 @@ def camera_sites() -> DomainData:
         class_names=CLASSES,
         domain_names=tuple(names),
         owner_names=tuple(names),
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
         source="drawn by this package, a stand-in for iWildCam",
     )
 

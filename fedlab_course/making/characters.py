@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedlab_support.data import DomainData
-from fedlab_support.data.femnist import CHARACTERS
+from fedlab_support.data.prepared import CHARACTERS
 
 from . import handwriting
 

@@ -40,7 +40,5 @@ def owned(
         is_test=owner % owners >= owners - test_owners,
         domain_names=tuple(looks),
         owner_names=tuple(f"{name}_{k}" for name in looks for k in range(owners)),
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
         **about,
     )

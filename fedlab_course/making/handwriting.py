@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from fedlab_support.data.femnist import CHARACTERS
+from fedlab_support.data.prepared import CHARACTERS
 
 FONTS = (
     "DejaVuSans",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedlab_support.data import DomainData
-from fedlab_support.data.femnist import CHARACTERS
+from fedlab_support.data.prepared import CHARACTERS
 
 from . import handwriting
 from .drawn import as_bytes
@@ -45,8 +45,6 @@ def letters(hands: int, is_plain: bool = False) -> DomainData:
         class_names=LETTERS,
         domain_names=("letters",),
         owner_names=tuple(f"hand_{k}" for k in range(hands)),
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
         source="drawn by this package from matplotlib's fonts",
     )
 

@@ -105,8 +105,6 @@ def prostate_phantoms() -> DomainData:
         domain_names=tuple(SITES),
         owner_names=tuple(SITES),
         task="segmentation",
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
         source="drawn by this package, a stand-in for ProstateMRI",
     )
 

@@ -35,7 +35,7 @@ def built_in(name: str) -> DomainData:
 
 
 def read(path: Path) -> DomainData:
-    """Read a data set that `write` wrote.
+    """Read a file that ``fedlab_course.making`` wrote.
 
     Raises FileNotFoundError or ValueError, with the cure, for a file that is missing
     or damaged.
@@ -53,18 +53,7 @@ def read(path: Path) -> DomainData:
             f"expected a built-in data set in {path.name}, found a damaged file "
             f"({error}); {cure}"
         ) from error
-    # differences along a row, modulo 256, as `write` stores them
+    # stored as differences along a row, modulo 256, which compress better
     np.cumsum(arrays["images"], axis=3, dtype=np.uint8, out=arrays["images"])
     listed = {k: tuple(v) if isinstance(v, list) else v for k, v in about.items()}
     return DomainData(**arrays, **listed)
-
-
-def write(data: DomainData, path: Path) -> None:
-    """Write a data set, lossless and compressed; equal sets give equal bytes.
-
-    Pixels are stored as differences to their left neighbour, which compress better.
-    """
-    arrays = {name: getattr(data, name) for name in ARRAYS}
-    arrays["images"] = np.diff(data.images, axis=3, prepend=np.uint8(0))
-    about = {k: v for k, v in vars(data).items() if k not in ARRAYS}
-    np.savez_compressed(path, about=json.dumps(about), **arrays)

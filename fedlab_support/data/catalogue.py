@@ -11,16 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.checks import Range, checked
-from . import (
-    cifar,
-    digits5,
-    femnist,
-    folders,
-    iwildcam,
-    layouts,
-    prostate,
-    tiny_imagenet,
-)
+from . import folders, iwildcam, layouts, prepared, prostate, tiny_imagenet
 from .builtin import BUILT_IN, built_in
 from .domain_data import DomainData
 from .reading import resize, resize_masks, search_path
@@ -65,12 +56,13 @@ def _first(folders: tuple[Path, ...], files: tuple[str, ...]) -> Path | None:
     return next((path for path in paths if path.exists()), None)
 
 
-def _digit(name: str, about: str) -> Stored:
-    return Stored(about, (f"digits5/{name}.npz",), digits5.read_single, _prepare(name))
+def _one_domain(name: str, about: str, *files: str) -> Stored:
+    read = partial(prepared.read_one_domain, name=name)
+    return Stored(about, files or (f"digits5/{name}.npz",), read, _prepare(name))
 
 
 def _prepare(name: str) -> str:
-    return f"run `python -m fedlab_support.data.prepare {name} --root data`"
+    return f"run `python -m fedlab_course.making.prepare {name} --root data`"
 
 
 def _tree(about: str, layout: folders.Layout, home: str, *names: str) -> Stored:
@@ -95,50 +87,46 @@ STORED: dict[str, Stored] = {
     "femnist": Stored(
         "handwritten characters of 87 real writers",
         ("femnist/femnist_87writers.npz",),
-        femnist.read,
+        prepared.read_femnist,
         "copy the file from the course data, or use femnist_leaf or femnist_hub",
     ),
     "femnist_unseen": Stored(
         "81 further FEMNIST writers, all for testing",
         ("femnist/femnist_81writers_testonly.npz",),
-        femnist.read,
+        prepared.read_femnist,
         "copy the file from the course data",
     ),
     "femnist_leaf": Stored(
         "FEMNIST as LEAF writes it, with LEAF's split",
         ("femnist/femnist_leaf.npz",),
-        femnist.read,
+        prepared.read_femnist,
         _prepare("femnist_leaf"),
     ),
     "femnist_hub": Stored(
         "FEMNIST from the Hugging Face hub, split 90/10 per writer",
         ("femnist/femnist_hub.npz",),
-        femnist.read,
+        prepared.read_femnist,
         _prepare("femnist_hub"),
     ),
-    "emnist": Stored(
-        "EMNIST by class, writers unknown",
-        ("femnist/emnist.npz",),
-        femnist.read_emnist,
-        _prepare("emnist"),
+    "emnist": _one_domain(
+        "emnist", "EMNIST by class, writers unknown", "femnist/emnist.npz"
     ),
-    "mnist": _digit("mnist", "handwritten digits"),
-    "mnistm": _digit("mnistm", "MNIST digits blended over photographs"),
-    "usps": _digit("usps", "digits from zip codes, scanned at 16x16"),
-    "svhn": _digit("svhn", "house numbers in street photographs"),
-    "synthdigits": _digit("synthdigits", "digits drawn from fonts, in colour"),
+    "mnist": _one_domain("mnist", "handwritten digits"),
+    "mnistm": _one_domain("mnistm", "MNIST digits blended over photographs"),
+    "usps": _one_domain("usps", "digits from zip codes, scanned at 16x16"),
+    "svhn": _one_domain("svhn", "house numbers in street photographs"),
+    "synthdigits": _one_domain("synthdigits", "digits drawn from fonts, in colour"),
     "digits5": Stored(
         "all digit sets that were found, one domain each",
-        tuple(f"digits5/{name}.npz" for name in digits5.ORIGIN),
-        digits5.read_joint,
+        tuple(f"digits5/{name}.npz" for name in prepared.DIGITS5),
+        prepared.read_digits5,
         _prepare("mnist") + ", then mnistm, usps, svhn, synthdigits",
         joint=True,
     ),
-    "cifar10": Stored(
+    "cifar10": _one_domain(
+        "cifar10",
         "photographs of ten classes of animals and vehicles",
-        ("cifar10/cifar10.npz", "cifar10/cifar10_subset.npz"),
-        cifar.read,
-        _prepare("cifar10"),
+        *("cifar10/cifar10.npz", "cifar10/cifar10_subset.npz"),
     ),
     "pacs": _tree(
         "seven classes as photos, art, cartoons and sketches",

@@ -23,8 +23,8 @@ class DomainData:
     domain:     int (N,), position in ``domain_names``: the style of the image.
     owner:      int (N,), position in ``owner_names``: writer, site or camera.
     is_test:    bool (N,), True for samples that no client may train on.
-    mean, std:  per channel, for values in [0, 1]; a batch is normalised to
-                ``(images / 255 - mean) / std``.
+    mean, std:  per channel, or one for all, for values in [0, 1]; a batch is normalised
+                to ``(images / 255 - mean) / std``.
     task:       determines the loss and the metric; see ``core.metrics.task``.
     source:     one sentence on the origin of the images.
 
@@ -77,6 +77,9 @@ class DomainData:
             self._check_column(field, (num_examples, *each), len(names))
         for field, limits in (("mean", Range()), ("std", Range(above=0))):
             values = getattr(self, field)
+            if isinstance(values, tuple) and len(values) == 1:
+                values *= channels
+                object.__setattr__(self, field, values)
             is_row = isinstance(values, tuple | list) and len(values) == channels
             if not is_row or not all(limits.contains(v, "float") for v in values):
                 raise ValueError(

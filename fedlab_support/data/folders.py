@@ -238,8 +238,6 @@ def _assemble(
         class_names=names[1],
         domain_names=names[0],
         owner_names=names[0],
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
         source=f"{len(rows):,} images under {tree.path.name}; {DRAWN}",
     )
 

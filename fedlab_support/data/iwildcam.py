@@ -67,8 +67,6 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
         class_names=classes,
         domain_names=camera_names,
         owner_names=camera_names,
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
         source=f"iWildCam of WILDS 2.0 (Beery et al., 2021), {len(rows):,} of "
         f"{IMAGES:,} images; split as published, id_val joined with train",
     )

@@ -80,8 +80,6 @@ def read(
         domain_names=tuple(SITES),
         owner_names=tuple(SITES),
         task="segmentation",
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
         source=_source(len(cases), sum(sizes), by, int(is_train.sum())),
     )
     return data.select(np.flatnonzero(is_train | is_test))

@@ -7,13 +7,11 @@ import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
-
-from .domain_data import DomainData
 
 MOST_BYTES = 4_000_000_000
 """Largest file, member of a zip, or array that is read, in bytes. For larger data raise
@@ -28,13 +26,6 @@ formats start programs."""
 
 Arrays = dict[str, np.ndarray]
 """The contents of a prepared file: arrays by key."""
-
-SPLIT_KINDS = {
-    "train_images": "u1",
-    "train_labels": "iu",
-    "test_images": "u1",
-    "test_labels": "iu",
-}
 
 DAMAGE = (
     OSError,
@@ -153,14 +144,14 @@ def read_arrays(path: Path, kinds: Mapping[str, str]) -> Arrays:
         raise ValueError(
             f"{path.name}: expected the arrays {', '.join(kinds)}, found "
             f"{', '.join(arrays) or 'none'}; {', '.join(absent)} is missing, so this "
-            "is another kind of file. Make it again with fedlab_support.data.prepare"
+            "is another kind of file. Make it again with fedlab_course.making.prepare"
         )
     for key, kind in kinds.items():
         found = arrays[key].dtype
         if found.kind not in kind and found.str[1:] != kind:
             raise ValueError(
                 f"{path.name}: expected {key} of kind {kind!r}, found {found}; make "
-                "the file again with fedlab_support.data.prepare"
+                "the file again with fedlab_course.making.prepare"
             )
     return arrays
 
@@ -172,93 +163,3 @@ def _damaged(path: Path, kinds: Mapping[str, str], error: Exception) -> ValueErr
         f"{size:,} bytes that cannot be read ({error}). Probably an incomplete copy: "
         "delete the file and copy or prepare it again"
     )
-
-
-def read_split(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-    """Read a prepared file of two parts, ``{train,test}_{images,labels}``.
-
-    Returns images uint8 (N, C, H, W), training part first; labels int64 (N,); is_test,
-    bool (N,); and a note on the counts. Raises ValueError as ``read_arrays`` does, and
-    when there are not as many labels as images.
-    """
-    arrays = read_arrays(path, SPLIT_KINDS)
-    sizes = []
-    for part in ("train", "test"):
-        sizes.append(len(arrays[f"{part}_labels"]))
-        if len(arrays[f"{part}_images"]) != sizes[-1]:
-            raise ValueError(
-                f"{path.name}: expected one label per image, found "
-                f"{len(arrays[f'{part}_images']):,} images and {sizes[-1]:,} labels "
-                f"in the {part} part. Make it again with fedlab_support.data.prepare"
-            )
-    images = np.concatenate([arrays["train_images"], arrays["test_images"]])
-    labels = np.concatenate([arrays["train_labels"], arrays["test_labels"]])
-    is_test = np.repeat([False, True], sizes)
-    note = f"{sizes[0]:,} + {sizes[1]:,} images for training and testing"
-    if "note" in arrays:
-        note += f"; {arrays['note']}"
-    return channels_first(images, path.name), labels.astype(np.int64), is_test, note
-
-
-def read_one_domain(
-    path: Path, size: int | None, name: str, classes: Sequence[str], origin: str
-) -> DomainData:
-    """A prepared file of two parts as one domain of one owner, normalised to -1…1.
-
-    Raises ValueError for a damaged file or a label that is not in ``classes``.
-    """
-    images, labels, is_test, note = read_split(path)
-    images = resize(images, size)
-    half = (0.5,) * images.shape[1]
-    return DomainData(
-        name=name,
-        images=images,
-        labels=labels,
-        domain=np.zeros_like(labels),
-        owner=np.zeros_like(labels),
-        is_test=is_test,
-        class_names=tuple(classes),
-        domain_names=(name,),
-        owner_names=(name,),
-        mean=half,
-        std=half,
-        source=f"{origin}, {note}",
-    )
-
-
-def from_torchvision(kind: str, folder: Path, **options) -> Arrays:
-    """Both parts of ``torchvision.datasets.<kind>``, whose files are in ``folder``.
-
-    kind:     a data set with ``data`` and ``targets``.
-    options:  its further arguments.
-    """
-    from ..core.torchvision_compat import import_torchvision
-
-    official, arrays = getattr(import_torchvision().datasets, kind), {}
-    for name, is_training in (("train", True), ("test", False)):
-        part = official(str(folder), train=is_training, download=True, **options)
-        arrays[f"{name}_images"] = np.asarray(part.data, dtype=np.uint8)
-        arrays[f"{name}_labels"] = np.asarray(part.targets, dtype=np.int64)
-    return arrays
-
-
-def channels_first(images: np.ndarray, what: str) -> np.ndarray:
-    """Turn (N, H, W) or (N, H, W, C) images into (N, C, H, W).
-
-    what:  name of the file, for the error message.
-    Raises ValueError for any other shape.
-    """
-    if images.ndim == 3:
-        return images[:, None]
-    if images.ndim == 4 and images.shape[3] in (1, 3):
-        return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    raise ValueError(
-        f"{what}: expected images of shape (N, H, W) or (N, H, W, 3), found "
-        f"{images.shape}; move the channels to the end"
-    )
-
-
-def border_brightness(images: np.ndarray) -> float:
-    """Mean grey level, 0…255, of the border pixels of images (N, H, W)."""
-    edges = (images[:, 0], images[:, -1], images[:, :, 0], images[:, :, -1])
-    return float(np.mean([edge.mean() for edge in edges]))

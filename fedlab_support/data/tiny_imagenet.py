@@ -45,8 +45,6 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
         class_names=tuple(words.get(label, label) for label in classes),
         domain_names=("tiny_imagenet",),
         owner_names=("tiny_imagenet",),
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
         source=f"Tiny ImageNet (Stanford CS231N), {note}",
     )
 

@@ -14,18 +14,18 @@ import pytest
 from PIL import Image
 
 from fedlab_course import figures
-from fedlab_course.redraw import find_figures, main, redraw
+from fedlab_course.redraw import (
+    draw_again,
+    find_figures,
+    main,
+    read_record,
+    redraw,
+    why_not,
+)
 from fedlab_support import plots
 from fedlab_support.plots import export
 from fedlab_support.plots.drawing import DRAWINGS
-from fedlab_support.plots.stored import (
-    RECORDS,
-    draw_again,
-    read_record,
-    read_records,
-    why_not,
-    write_record,
-)
+from fedlab_support.plots.stored import RECORDS, read_records, write_record
 from tests.paths import ROOT
 from tests.support.plots.test_plots import PICTURES, assert_readable, history
 

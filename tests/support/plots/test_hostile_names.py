@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
+from fedlab_course.redraw import draw_again
 from fedlab_support import plots
-from fedlab_support.plots.stored import draw_again
 from fedlab_support.plots.style import png
 from tests.support.plots.test_plots import (
     PICTURES,

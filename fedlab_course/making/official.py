@@ -1,7 +1,6 @@
-"""FEMNIST, handwritten characters by known writers, and EMNIST, by unknown ones.
+"""Readers of the official files of data sets, for ``prepare``.
 
-Prepared FEMNIST files are dark on white, as published; the reader inverts them, so that
-all handwritten characters in this package are light on dark.
+Each takes the folder of the files and returns the arrays of a prepared file.
 """
 
 from __future__ import annotations
@@ -13,68 +12,82 @@ from pathlib import Path
 
 import numpy as np
 
-from .domain_data import DomainData
-from .reading import (
-    Arrays,
-    border_brightness,
-    from_torchvision,
-    open_image,
-    read_arrays,
-    read_one_domain,
-    resize,
-)
+from fedlab_support.core.torchvision_compat import import_torchvision
+from fedlab_support.data.prepared import border_brightness
+from fedlab_support.data.reading import Arrays, open_image, regular
 
-CHARACTERS = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-"""The 62 classes in the label order of LEAF: digits, capitals, small letters."""
-
-KINDS = {"images": "u1", "labels": "iu", "writer": "iu", "is_test": "b"}
 SPLIT_SEED = 20240
 
 
-def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
-    """FEMNIST from a prepared file, inverted to light on dark.
+def from_torchvision(kind: str, folder: Path, **options) -> Arrays:
+    """Both parts of ``torchvision.datasets.<kind>``, whose files are in ``folder``.
 
-    Images uint8 (N, 1, 28, 28); labels in LEAF's order 0-9, A-Z, a-z; one domain; the
-    owner is the writer. Raises ValueError when the file is damaged, a label is outside
-    0…61 or the background is dark.
-    Source: Caldas et al., "LEAF: a benchmark for federated settings", 2018.
+    kind:     a data set with ``data`` and ``targets``.
+    options:  its further arguments.
     """
-    arrays = read_arrays(paths[0], {**KINDS, "writer_names": "U"})
-    brightness = border_brightness(arrays["images"])
-    if brightness < 127:
+    official, arrays = getattr(import_torchvision().datasets, kind), {}
+    for name, is_training in (("train", True), ("test", False)):
+        part = official(str(folder), train=is_training, download=True, **options)
+        arrays[f"{name}_images"] = np.asarray(part.data, dtype=np.uint8)
+        arrays[f"{name}_labels"] = np.asarray(part.targets, dtype=np.int64)
+    return arrays
+
+
+def from_svhn(folder: Path) -> Arrays:
+    """SVHN (cropped digits) from torchvision, which maps label 10 to digit 0."""
+    kind = import_torchvision().datasets.SVHN
+    arrays: Arrays = {}
+    for split in ("train", "test"):
+        part = kind(str(folder), split=split, download=True)
+        arrays[f"{split}_images"] = part.data.transpose(0, 2, 3, 1)
+        arrays[f"{split}_labels"] = np.asarray(part.labels, dtype=np.int64)
+    return arrays
+
+
+def from_mnistm(folder: Path) -> Arrays:
+    """MNIST-M from ``mnist_m_{train,test}/`` and ``mnist_m_{train,test}_labels.txt``.
+
+    A line of a list is ``00000000.png 7``. Images are 32x32 RGB. Raises
+    FileNotFoundError when a list or a listed image is missing. Images that are not
+    listed have no label and are left out; the note gives their number.
+    """
+    arrays: Arrays = {}
+    num_unlisted = 0
+    for split in ("train", "test"):
+        images = folder / f"mnist_m_{split}"
+        lines = (folder / f"mnist_m_{split}_labels.txt").read_text().split("\n")
+        rows = [line.split() for line in lines if line.strip()]
+        files = [regular(images / row[0]).read_bytes() for row in rows]
+        arrays[f"{split}_images"] = np.stack([_decode(f, "RGB") for f in files])
+        arrays[f"{split}_labels"] = np.array([int(row[1]) for row in rows])
+        num_unlisted += sum(1 for _ in images.glob("*.png")) - len(rows)
+    if num_unlisted:
+        arrays["note"] = np.array(f"{num_unlisted:,} images without a label left out")
+    return arrays
+
+
+def from_synthdigits(folder: Path) -> Arrays:
+    """SynthDigits from ``synth_{train,test}_32x32.mat``; X is (32, 32, 3, N).
+
+    Copies with labels 1…10, where 10 means digit 0, are accepted. Raises ValueError for
+    any other range.
+    """
+    from scipy.io import loadmat
+
+    stored = {s: loadmat(folder / f"synth_{s}_32x32.mat") for s in ("train", "test")}
+    labels = {s: m["y"].reshape(-1).astype(np.int64) for s, m in stored.items()}
+    low = min(int(y.min()) for y in labels.values())
+    high = max(int(y.max()) for y in labels.values())
+    if low < 0 or high > 10 or high - low > 9:
         raise ValueError(
-            f"{paths[0].name}: expected dark characters on white, found a border of "
-            f"grey level {brightness:.0f}; the file has already been inverted. Make "
-            "it again with fedlab_support.data.prepare"
+            "SynthDigits: labels must lie in 0…9, or in 1…10 with 10 for the digit 0, "
+            f"found {low}…{high}; check that the files are synth_*_32x32.mat"
         )
-    names = tuple(str(name) for name in arrays["writer_names"])
-    labels = arrays["labels"].astype(np.int64)
-    is_test = arrays["is_test"]
-    note = f"; {arrays['note']}" if "note" in arrays else ""
-    return DomainData(
-        name=paths[0].stem,
-        images=resize(255 - arrays["images"][:, None], size),
-        labels=labels,
-        domain=np.zeros_like(labels),
-        owner=arrays["writer"].astype(np.int64),
-        is_test=is_test,
-        class_names=CHARACTERS,
-        domain_names=("femnist",),
-        owner_names=names,
-        source=f"FEMNIST (Caldas et al., 2018; NIST SD 19), {len(names):,} writers, "
-        f"{np.sum(~is_test):,} + {np.sum(is_test):,} images for training and "
-        f"testing{note}",
-    )
-
-
-def read_emnist(paths: tuple[Path, ...], size: int | None) -> DomainData:
-    """EMNIST "by class" from its prepared file, upright and light on dark.
-
-    The writers are unknown, so there is one owner. Images uint8 (N, 1, 28, 28).
-    Source: Cohen et al., "EMNIST: extending MNIST to handwritten letters", 2017.
-    """
-    origin = "EMNIST by class (Cohen et al., 2017)"
-    return read_one_domain(paths[0], size, "emnist", CHARACTERS, origin)
+    arrays: Arrays = {}
+    for split, content in stored.items():
+        arrays[f"{split}_images"] = content["X"].transpose(3, 0, 1, 2)
+        arrays[f"{split}_labels"] = labels[split] % 10
+    return arrays
 
 
 def from_leaf(folder: Path) -> Arrays:
@@ -126,7 +139,7 @@ def from_hub(folder: Path) -> Arrays:
         )
     columns = ["image", "writer_id", "character"]
     rows = pd.concat([pd.read_parquet(path, columns=columns) for path in paths])
-    images = np.stack([_decode(image["bytes"]) for image in rows["image"]])
+    images = np.stack([_decode(image["bytes"], "L") for image in rows["image"]])
     if border_brightness(images) < 127:
         images = 255 - images
     arrays = _table(images, rows["character"], rows["writer_id"])
@@ -144,8 +157,8 @@ def from_emnist(folder: Path) -> Arrays:
     return arrays
 
 
-def _decode(content: bytes) -> np.ndarray:
-    return np.asarray(open_image(content).convert("L"))
+def _decode(content: bytes, mode: str) -> np.ndarray:
+    return np.asarray(open_image(content).convert(mode))
 
 
 def _table(

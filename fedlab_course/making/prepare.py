@@ -1,6 +1,6 @@
-"""Make prepared files from official ones; the only module that may download data.
+"""Make prepared files from official ones; only this command downloads data.
 
-    python -m fedlab_support.data.prepare mnist --root data
+    python -m fedlab_course.making.prepare mnist --root data
 
 Official files are read from ``<root>/official/<name>``. Files that torchvision can
 download are downloaded there; copy the others there by hand.
@@ -18,8 +18,9 @@ from urllib.error import URLError
 
 import numpy as np
 
-from . import digits5, femnist
-from .reading import Arrays, from_torchvision
+from fedlab_support.data.reading import Arrays
+
+from . import official
 
 UNREACHABLE = (FileNotFoundError, URLError, ConnectionError, TimeoutError, RuntimeError)
 """Raised for missing files and failed downloads; torchvision raises RuntimeError."""
@@ -41,49 +42,49 @@ class Official:
 
 OFFICIAL: dict[str, Official] = {
     "mnist": Official(
-        partial(from_torchvision, "MNIST"),
+        partial(official.from_torchvision, "MNIST"),
         "digits5/mnist.npz",
         "MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte (yann.lecun.com)",
     ),
     "usps": Official(
-        partial(from_torchvision, "USPS"),
+        partial(official.from_torchvision, "USPS"),
         "digits5/usps.npz",
         "usps.bz2 and usps.t.bz2 (the LIBSVM data page)",
     ),
     "svhn": Official(
-        digits5.from_svhn,
+        official.from_svhn,
         "digits5/svhn.npz",
         "train_32x32.mat and test_32x32.mat (ufldl.stanford.edu/housenumbers)",
     ),
     "mnistm": Official(
-        digits5.from_mnistm,
+        official.from_mnistm,
         "digits5/mnistm.npz",
         "mnist_m_{train,test}/ and mnist_m_{train,test}_labels.txt, unpacked from the "
         "authors' mnist_m archive (Ganin et al., 2016)",
     ),
     "synthdigits": Official(
-        digits5.from_synthdigits,
+        official.from_synthdigits,
         "digits5/synthdigits.npz",
         "synth_train_32x32.mat and synth_test_32x32.mat (sites.skoltech.ru/compvision)",
     ),
     "cifar10": Official(
-        partial(from_torchvision, "CIFAR10"),
+        partial(official.from_torchvision, "CIFAR10"),
         "cifar10/cifar10.npz",
         "cifar-10-batches-py/ (www.cs.toronto.edu/~kriz/cifar.html)",
     ),
     "emnist": Official(
-        femnist.from_emnist,
+        official.from_emnist,
         "femnist/emnist.npz",
         "EMNIST/raw/emnist-byclass-{train,test}-{images-idx3,labels-idx1}-ubyte (the "
         "EMNIST page of NIST)",
     ),
     "femnist_leaf": Official(
-        femnist.from_leaf,
+        official.from_leaf,
         "femnist/femnist_leaf.npz",
         "train/*.json and test/*.json, written by LEAF's data/femnist/preprocess.sh",
     ),
     "femnist_hub": Official(
-        femnist.from_hub,
+        official.from_hub,
         "femnist/femnist_hub.npz",
         "the *.parquet files of flwrlabs/femnist on the Hugging Face hub",
     ),
@@ -103,8 +104,8 @@ def prepare(name: str, root: str | os.PathLike[str] = "data") -> Path:
             f"expected one of {', '.join(OFFICIAL)}, found {name!r}; built-in sets "
             "need no preparation"
         )
-    official = OFFICIAL[name]
-    target = Path(root, official.target)
+    recipe = OFFICIAL[name]
+    target = Path(root, recipe.target)
     if target.exists():
         raise FileExistsError(
             f"{name}: expected to make {target}, found that it exists; delete it to "
@@ -113,11 +114,11 @@ def prepare(name: str, root: str | os.PathLike[str] = "data") -> Path:
     folder = Path(root, "official", name)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        arrays = official.convert(folder)
+        arrays = recipe.convert(folder)
     except UNREACHABLE as error:
         raise FileNotFoundError(
             f"{name}: expected the official files in {folder}, found no complete set "
-            f"({error}); copy there {official.wanted}"
+            f"({error}); copy there {recipe.wanted}"
         ) from error
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_suffix(".part.npz")
@@ -129,7 +130,7 @@ def prepare(name: str, root: str | os.PathLike[str] = "data") -> Path:
 def main(arguments: list[str] | None = None) -> None:
     """The command line; prints the path of the file made."""
     parser = argparse.ArgumentParser(
-        prog="python -m fedlab_support.data.prepare",
+        prog="python -m fedlab_course.making.prepare",
         description="Make a prepared data file from the official files.",
     )
     parser.add_argument("name", choices=sorted(OFFICIAL))

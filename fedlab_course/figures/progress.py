@@ -9,8 +9,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ..core.history import ALL_CLIENTS, ALL_DOMAINS
-from .style import COLOURS, Picture, label_of, new_picture, scale_of, style
+from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS
+from fedlab_support.plots.style import (
+    COLOURS,
+    Picture,
+    label_of,
+    new_picture,
+    scale_of,
+    style,
+)
 
 SIZE = (9.2, 3.2)  # inches
 MOST_DOMAINS = 10
