@@ -1,8 +1,9 @@
 """A SuperLink whose runs only those can start who know a secret.
 
 Flower checks which nodes may join, but anyone who reaches a SuperLink of its open
-edition may start a run, and with it code of their own on the server and on every node.
-Here the SuperLink asks for a secret, kept in a file that only its owner can read::
+edition may start a run, and with it code of their own on the server and on every node,
+or take the server's part of a run that somebody else has started. Here the SuperLink
+asks for a secret, kept in a file that only its owner can read::
 
     python -m fedlab_support.engines.flower.superlink serve secret --port 8000 …
     python -m fedlab_support.engines.flower.superlink login secret server.example:8000
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import hmac
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -25,9 +27,14 @@ from flwr.superlink.auth_plugin import NoOpControlAuthnPlugin
 from .access import login, secret_of
 
 
-def serve(secret: str) -> None:
+def serve(file: Path) -> None:
     """Run ``flower-superlink`` (options in ``sys.argv``) that asks for the secret."""
-    program = import_module("flwr.superlink.cli.flower_superlink")
+    program, secret = (
+        import_module("flwr.superlink.cli.flower_superlink"),
+        secret_of(file),
+    )
+    settings = program._parse_superlink_lifespan_config
+    helper = program._get_superexec_command
 
     class AsksForSecret(NoOpControlAuthnPlugin):
         """Accept a request with the secret, as the one account of a SuperLink."""
@@ -44,6 +51,14 @@ def serve(secret: str) -> None:
             return None, None
 
     program.load_control_authn_plugin = AsksForSecret
+    # the process that starts servers has to know the secret, too
+    content = {"superexec_auth_secret": file.read_bytes()}
+    option = ["--superexec-auth-secret-file", str(file.resolve())]
+    program._parse_superlink_lifespan_config = lambda: replace(settings(), **content)
+    program._get_superexec_command = lambda *given, **named: [
+        *helper(*given, **named),
+        *option,
+    ]
     program.flower_superlink()
 
 
@@ -52,7 +67,7 @@ def main() -> None:
     match sys.argv[1:]:
         case ["serve", file, *options]:
             sys.argv = ["flower-superlink", *options]
-            serve(secret_of(Path(file)))
+            serve(Path(file))
         case ["login", file, address]:
             login(secret_of(Path(file)), address)
         case _:

@@ -6,6 +6,7 @@ import datetime
 import ipaddress
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import sysconfig
@@ -374,6 +375,26 @@ def test_a_stranger_with_the_certificate_cannot_start_a_run(tmp_path):
         assert not list(flower.folder.glob("run*"))
         plain = flwr("insecure", "list", "local", secret="")
         assert not plain.startswith("0")
+        assert answered(flower) == {"/health", "/v1/control/get-login-details"}
+        known = answered(flower, {"authorization": f"Bearer {flower.secret}"})
+        assert "/v1/control/list-runs" in known, "requests have the right form"
+        assert "/v1/runtime/acquire-task" not in known, "only its own process may"
+
+
+def answered(flower, headers: dict | None = None) -> set[str]:
+    """The paths of the SuperLink that answer an empty request with these headers."""
+    httpx = pytest.importorskip("httpx")
+    tls = ssl.create_default_context(cafile=str(flower.certificates.ca))
+    headers = {"content-type": "application/protobuf"} | (headers or {})
+    address, found = f"https://{flower.address}", set()
+    with httpx.Client(base_url=address, verify=tls, trust_env=False) as client:
+        paths = client.get("/openapi.json").json()["paths"]
+        for path, methods in paths.items():
+            for method in methods:
+                if client.request(method, path, headers=headers).is_success:
+                    found.add(path)
+    assert len(paths) > 50
+    return found
 
 
 def test_a_secret_is_drawn_once_and_read_by_its_owner_only(tmp_path):
