@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from fedlab_support import Federation, LocalTraining, Run, dirichlet
+from fedlab_support.core import files
 from fedlab_support.core.history import History
 from fedlab_support.core.messages import Server
 from fedlab_support.run import checkpoint, journal
@@ -29,7 +30,7 @@ from tests.tiny import tiny_data
 FITS = (4, 3)
 """Rounds of the two fits of the script."""
 
-SAVING = (checkpoint.__file__, journal.__file__, snapshots.__file__)
+SAVING = {m.__file__ for m in (checkpoint, files, journal, snapshots)}
 """What a save runs."""
 
 
@@ -131,7 +132,7 @@ def script(folder: Path | None, result: Path) -> None:
 
 def journal_of(folder: Path, made_by: dict) -> Journal:
     """The journal that a run goes on with in ``folder``."""
-    found = checkpoint._load(folder, made_by, "cpu")
+    found = checkpoint.load(folder, made_by)
     return found[1] if found else Journal(folder / "history_0.jsonl")
 
 

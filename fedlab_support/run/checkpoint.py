@@ -23,6 +23,7 @@ from typing import TextIO
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from
 
+from ..core.files import replacing
 from ..core.history import History
 from ..core.naming import is_nameless, plain
 from .journal import TABLES, Journal
@@ -35,9 +36,6 @@ except ImportError:  # Windows: nothing there keeps two processes apart
 
 FORMAT = 3
 """Changes when files of an older version can no longer be read."""
-
-UNFINISHED = ".unfinished_"
-"""Prefix of the name of a file that is still being written."""
 
 MACHINE = ("device", "torch")
 """Settings of the machine: a difference causes only a warning."""
@@ -79,7 +77,7 @@ def keeping(run, folder: str | Path | None, every: int) -> Iterator[Callable]:
             save(folder, made_by, Snapshot.of(run), journal)
 
     with claimed(folder):
-        found, journal = _load(folder, made_by, device) or (None, None)
+        found, journal = load(folder, made_by, device) or (None, None)
         if found is not None and found.server.round > run.server.round:
             if run.server.round > 0:
                 raise ValueError(
@@ -162,21 +160,18 @@ def save(folder: Path, made_by: dict, snapshot: Snapshot, journal: Journal) -> P
     OSError when the file cannot be written; older checkpoints stay unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob(f"{UNFINISHED}*"):
+    for leftover in folder.glob(".*.unfinished"):
         leftover.unlink()
-    round, path, unfinished = snapshot.server.round, journal.path, folder / UNFINISHED
+    round, path = snapshot.server.round, journal.path
     try:
         content = serialised(made_by, snapshot, journal.append(snapshot.history))
         path = folder / f"round_{round:08d}_{_hash(content)}.safetensors"
-        unfinished = folder / f"{UNFINISHED}{path.name}"
-        with unfinished.open("wb") as file:
+        with replacing(path) as part, part.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(unfinished, path)
         _settle(folder)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise OSError(
             error.errno,
             f"round {round} could not be kept ({error.strerror}); older checkpoints "
@@ -192,13 +187,7 @@ def save(folder: Path, made_by: dict, snapshot: Snapshot, journal: Journal) -> P
     return path
 
 
-def load(folder: Path, made_by: dict, device="cpu") -> Snapshot | None:
-    """The newest undamaged checkpoint, or None; see ``_load``."""
-    found = _load(folder, made_by, device)
-    return found and found[0]
-
-
-def _load(folder: Path, made_by: dict, device) -> tuple[Snapshot, Journal] | None:
+def load(folder: Path, made_by: dict, device="cpu") -> tuple[Snapshot, Journal] | None:
     """The newest undamaged checkpoint and its journal; None when there is none at all.
 
     Damaged ones are skipped with a warning. Tensors are restored bit for bit in their

@@ -141,7 +141,7 @@ def test_a_damaged_checkpoint_is_never_restored(tmp_path, written, flips, share)
     (tmp_path / JOURNAL).write_bytes(written.journal)
     made_by = checkpoint._made_by(build())
     if spoilt == content:
-        assert checkpoint.load(tmp_path, made_by).server.round == 1
+        assert checkpoint.load(tmp_path, made_by)[0].server.round == 1
     else:
         with (
             pytest.warns(UserWarning, match="damaged and passed over"),
@@ -157,7 +157,7 @@ def test_a_damaged_journal_is_never_restored(tmp_path, written, flips, share):
     (tmp_path / JOURNAL).write_bytes(spoilt := damaged(written.journal, flips, share))
     made_by = checkpoint._made_by(build())
     if spoilt.startswith(written.journal):
-        assert checkpoint.load(tmp_path, made_by).server.round == 1
+        assert checkpoint.load(tmp_path, made_by)[0].server.round == 1
     else:
         with (
             pytest.warns(UserWarning, match=r"damaged and passed over.*bytes|changed"),

@@ -130,23 +130,30 @@ class FlowerEngine:
         """
         if not all(len(each.samples) for each in requests):
             raise ValueError("expected samples to evaluate, found an empty part")
-        here = [n for n, each in enumerate(requests) if each.client is None]
-        scores = self.local.evaluate([requests[n] for n in here], round) if here else []
-        found = dict(zip(here, scores, strict=True))
-        by_node: dict[int, list[int]] = {}
-        for n, each in enumerate(requests):
-            if each.client is not None:
-                by_node.setdefault(self.node_of.get(each.client), []).append(n)
-        contents = {
-            node: _evaluation_content([requests[n] for n in numbers], round)
-            for node, numbers in by_node.items()
-            if node is not None
-        }
-        replies = {None: NOBODY} | self._send("evaluate", contents, round)
-        for node, numbers in by_node.items():
-            for position, n in enumerate(numbers):
-                found[n] = _scores(replies[node], position, requests[n])
-        return [found[n] for n in range(len(requests))]
+        here = [each for each in requests if each.client is None]
+        scores = iter(self.local.evaluate(here, round) if here else [])
+        asked = {each.client: each for each in requests if each.client is not None}
+        contents = {}
+        for node, ids in self._by_node(asked):
+            contents[node] = content = request_for(
+                clients=ids,
+                parts=[asked[i].part for i in ids],
+                is_personal=[asked[i].is_personal for i in ids],
+                round=round,
+            )
+            for i in ids:
+                content[f"{i}.weights"] = pack(asked[i].weights)
+        found = self._request("evaluate", contents, round, _scores)
+        for i in asked:
+            if isinstance(result := found.get(i, NOBODY), Failure):
+                text = f"client {i} was not evaluated: {result.reason}"
+                warnings.warn(text, stacklevel=2)
+                nothing = np.full(1, np.nan)
+                found[i] = Scores(nothing, nothing)
+        return [
+            next(scores) if each.client is None else found[each.client]
+            for each in requests
+        ]
 
     def _message(self, reply: RecordDict, i: int) -> TrainingResult:
         message = Message(
@@ -247,7 +254,7 @@ class FlowerEngine:
         return held
 
 
-def _read(reply: RecordDict | Failure, i: int, read: Callable) -> TrainingResult:
+def _read(reply: RecordDict | Failure, i: int, read: Callable):
     """Read one client's part of an unchecked reply; a Failure if that is impossible."""
     if isinstance(reply, Failure):
         return reply
@@ -265,38 +272,14 @@ def _metrics(reply: RecordDict, i: int) -> dict[str, float]:
     return {k: float(v) for k, v in reply[name].items()} if name in reply else {}
 
 
-def _evaluation_content(requests: Sequence[Evaluation], round: int) -> RecordDict:
-    content = request_for(
-        clients=[each.client for each in requests],
-        parts=[each.part for each in requests],
-        is_personal=[each.is_personal for each in requests],
-        round=round,
-    )
-    for position, each in enumerate(requests):
-        content[f"{position}.weights"] = pack(each.weights)
-    return content
-
-
-def _scores(reply: RecordDict | Failure, position: int, request: Evaluation) -> Scores:
-    """The scores of one request; NaN and a warning if there are none."""
-
-    def read(reply: RecordDict, position: int) -> Scores:
-        """The means of the samples."""
-        values = unpack(reply, f"{position}.scores", "cpu")
-        nothing = torch.full((1,), math.nan)
-        loss, score = (values.get(name, nothing) for name in ("loss", "score"))
-        if not loss.shape == score.shape == (1,):
-            raise ValueError(f"expected one value each, found {tuple(loss.shape)}")
-        return Scores(loss.numpy(), score.numpy())
-
-    found = _read(reply, position, read)
-    if isinstance(found, Failure):
-        warnings.warn(
-            f"client {request.client} was not evaluated: {found.reason}", stacklevel=3
-        )
-        nothing = np.full(1, np.nan)
-        return Scores(nothing, nothing)
-    return found
+def _scores(reply: RecordDict, i: int) -> Scores:
+    """The means of a client's samples."""
+    values = unpack(reply, f"{i}.scores", "cpu")
+    nothing = torch.full((1,), math.nan)
+    loss, score = (values.get(name, nothing) for name in ("loss", "score"))
+    if not loss.shape == score.shape == (1,):
+        raise ValueError(f"expected one value each, found {tuple(loss.shape)}")
+    return Scores(loss.numpy(), score.numpy())
 
 
 server_app = ServerApp()

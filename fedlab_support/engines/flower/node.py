@@ -144,27 +144,29 @@ class Node:
         """
         if self.job.privacy is not None:
             raise ValueError(f"scores are not protected by {self.job.privacy}")
-        client, part = self.job.federation.client, self.request["parts"]
-        round, requests = self.request["round"], []
-        for n, i in enumerate(self.request["clients"]):
-            weights = self._tensors(n, "weights")
-            if self.request["is_personal"][n]:
+        names = ("clients", "parts", "is_personal")
+        asked = list(zip(*(self.request[name] for name in names), strict=True))
+        round, requests, reply = self.request["round"], [], RecordDict()
+        for i, part, is_personal in asked:
+            weights = self._tensors(i, "weights")
+            if is_personal:
                 latest = self.states.latest(i, before=round + 1)
                 weights |= self.states.get(i, latest, self.device).weights
-            requests.append(Evaluation(weights, getattr(client(i), part[n])))
-        reply = RecordDict()
-        for n, scores in enumerate(self.engine.evaluate(requests, round)):
+            samples = getattr(self.job.federation.client(i), part)
+            requests.append(Evaluation(weights, samples))
+        found = self.engine.evaluate(requests, round)
+        for (i, part, _), scores in zip(asked, found, strict=True):
             means = {
                 name: torch.tensor([value], dtype=torch.float64)
                 for name, value in scores.means("score")
             }
-            if part[n] == "train":  # a selection asks for a loss, and gets no more
+            if part == "train":  # a selection asks for a loss, and gets no more
                 means = {"loss": means["loss"].float()}
-            reply[f"{n}.scores"] = pack(means)
+            reply[f"{i}.scores"] = pack(means)
         return reply
 
-    def _tensors(self, number: int, part: str):
-        return unpack(self.content, f"{number}.{part}", self.device)
+    def _tensors(self, client: int, part: str):
+        return unpack(self.content, f"{client}.{part}", self.device)
 
     def _private(self, client: int, round: int) -> PrivateState:
         """The state before training, with the `setup_reply` added to its memory.
@@ -200,7 +202,7 @@ client_app = ClientApp()
 
 
 @client_app.query()
-def _introduce_node(message: Envelope, context: Context) -> Envelope:
+def _describe(message: Envelope, context: Context) -> Envelope:
     """Reply with the clients of this node and the identity of its run."""
     node = Node(message, context)
     held = clients_of(context.node_config, len(node.job.federation))
@@ -208,7 +210,7 @@ def _introduce_node(message: Envelope, context: Context) -> Envelope:
 
 
 @client_app.query("client_setup")
-def _introduce(message: Envelope, context: Context) -> Envelope:
+def _client_setup(message: Envelope, context: Context) -> Envelope:
     return Envelope(Node(message, context).client_setup(), reply_to=message)
 
 

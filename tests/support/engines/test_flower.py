@@ -396,7 +396,7 @@ def test_scores_of_another_length_are_refused():
     def spoil(node, letter, reply):
         if node == 101 and letter.metadata.message_type == "evaluate":
             one = torch.zeros(2)
-            reply.content["0.scores"] = pack({"loss": one, "score": one})
+            reply.content["1.scores"] = pack({"loss": one, "score": one})
         return reply
 
     with pytest.warns(UserWarning, match="client 1 was not evaluated.*one value each"):

@@ -32,7 +32,7 @@ from fedlab_support import (
 from fedlab_support.core.history import History
 from fedlab_support.core.messages import Server
 from fedlab_support.run import checkpoint
-from fedlab_support.run.checkpoint import Snapshot, claimed, load
+from fedlab_support.run.checkpoint import Snapshot, claimed
 from fedlab_support.training.context import PrivateState
 from tests import crash
 from tests.crash import FITS, Fragile, bits, build, journal_of, save, snapshot, trace
@@ -93,6 +93,11 @@ def undisturbed(one_thread) -> dict:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return trace(fitted())
+
+
+def load(folder, made_by) -> Snapshot | None:
+    found = checkpoint.load(folder, made_by)
+    return found and found[0]
 
 
 # ---- the same bits ------------------------------------------------------------------
@@ -422,7 +427,7 @@ def test_a_full_disk_leaves_the_old_ones_good(two, monkeypatch, step):
 
 
 def test_what_killed_processes_left_is_removed_at_the_next_save(two):
-    (two / ".unfinished_round_00000003_12.safetensors").write_bytes(b"half")
+    (two / ".round_00000003_12.safetensors.7.unfinished").write_bytes(b"half")
     assert load(two, MADE_BY).server.round == 2
     save(two, MADE_BY, snapshot(3))
     assert rounds_in(two) == [2, 3]
