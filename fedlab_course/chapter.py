@@ -36,15 +36,18 @@ class Chapter:
     @property
     def parameters(self) -> dict[str, Any]:
         """The values of the parameters as they are now, without folders."""
-        names = (n for n in self._names if not n.endswith("_dir"))
-        return {name: self._variables[name] for name in names}
+        return {n: self[n] for n in self._names if not n.endswith("_dir")}
+
+    def __getitem__(self, parameter: str) -> Any:
+        """The value of one parameter as it is now."""
+        return self._variables[parameter]
 
     def expect(self, parameter: str, known: Iterable[str]) -> None:
         """Raise ValueError unless a parameter, or each entry of a list, is known.
 
         known: names that work in the chapter; the message lists them.
         """
-        value, known = self._variables[parameter], list(known)
+        value, known = self[parameter], list(known)
         wanted = [value] if isinstance(value, str) else value
         if unknown := [name for name in wanted if name not in known]:
             raise ValueError(
@@ -65,14 +68,18 @@ class Chapter:
 
         settings: what the figure depends on besides the parameters.
         """
-        parameters, folder = self.parameters | settings, self._variables["figures_dir"]
+        parameters, folder = self.parameters | settings, self["figures_dir"]
         return save_figure(
             figure, name, folder, data, parameters, description=description
         )
 
     def save_table(self, table: pd.DataFrame, name: str) -> Path:
         """Write a table as CSV; see ``fl.save_table``."""
-        return save_table(table, name, self._variables["figures_dir"])
+        return save_table(table, name, self["figures_dir"])
+
+    def has_finished(self, name: str, profile: str = "") -> bool:
+        """Whether the course ships a figure of an earlier run."""
+        return name in read_records(ROOT / "figures" / self.name / profile)
 
     def finished(self, name: str, profile: str = "") -> Image:
         """The committed figure of an earlier run, for what this profile leaves out.

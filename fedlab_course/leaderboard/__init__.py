@@ -1,14 +1,15 @@
 """Every method on every data set: protocols, runs, measures, ranks, and the papers'."""
 
-from .entries import AUGMENTATIONS, Board, Keeping, collect, entries, gap, gaps, run_of
+from ..protocols import COMPARED, Own, Protocol, at_hand, protocol
+from ..settings import AUGMENTATIONS
+from .entries import Board, Keeping, collect, entries, gap, gaps, run_of
 from .measures import MEASURES, by_round, measured
 from .papers import orders, printed
 from .ranking import beaten, blocks, pairs, ranks
-from .settings import MAKERS, Own, Protocol, at_hand, protocol
 
 __all__ = [
     "AUGMENTATIONS",
-    "MAKERS",
+    "COMPARED",
     "MEASURES",
     "Board",
     "Keeping",

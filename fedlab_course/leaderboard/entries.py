@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlab_support.federation.selection import everyone, uniform
-from fedlab_support.methods import FedAvg, augment, catalogue
+from fedlab_support.methods import catalogue
 from fedlab_support.run.run import Run
 from fedlab_support.run.study import each, fit_once
 
+from .. import settings
+from ..protocols import protocol
+from ..settings import AUGMENTATIONS, Setting, augmented
 from .measures import measured
-from .settings import Own, Protocol, protocol
 
 if TYPE_CHECKING:
     import pandas as pd
-
-AUGMENTATIONS = {
-    "mixup": augment.Mixup(),
-    "manifold mixup": augment.ManifoldMixup(),
-    "MixStyle": augment.MixStyle(),
-    "MoEx": augment.MoEx(p=0.25, label_share=0.5),
-    "DAC-SC": augment.DACSC(),
-}
-"""Augmentations of clients' images, as in ``FedAvg + mixup``."""
 
 
 def entries(
@@ -47,13 +39,12 @@ def entries(
     return chosen + [f"FedAvg + {name}" for name in augmentations]
 
 
-def method_of(entry: str, rules: Protocol) -> FedAvg:
-    """The method of an entry: the protocol's weighting and rounds, its own settings."""
-    kind = catalogue()[entry.partition(" + ")[0]]
-    common = {"weighting": rules.weighting, "rounds": rules.rounds}
-    known = {f.name for f in fields(kind)}
-    given = {name: v for name, v in common.items() if v and name in known}
-    return kind(**given | rules.own.get(entry, Own()).fields)
+def setting_of(entry: str) -> Setting:
+    """The setting of an entry: a method by label, or FedAvg with an augmentation."""
+    label, _, change = entry.partition(" + ")
+    if change:
+        return Setting(label, {}, augmented(AUGMENTATIONS[change]))
+    return Setting(label)
 
 
 def run_of(
@@ -64,16 +55,8 @@ def run_of(
     held_out: None: the first domain that the protocol holds out.
     """
     rules = protocol(name)
-    own, method = rules.own.get(entry, Own()), method_of(entry, rules)
-    training = own.training or rules.training
-    if change := entry.partition(" + ")[2]:
-        training = replace(training, augment=AUGMENTATIONS[change])
     held_out = rules.held_out[0] if held_out is None else held_out
-    federation = rules.federation(held_out, type(method).val_share)
-    select = uniform(rules.cohort) if rules.cohort else everyone()
-    how = {"workers": 1, "evaluate_every": rules.every, "device": device}
-    network = own.network or rules.network
-    return Run(method, federation, network, training, select, seed, **how)
+    return settings.run_of(setting_of(entry), rules, seed, held_out, device)
 
 
 @cache

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedlab_course import figures, leaderboard
-from fedlab_course.leaderboard import Keeping, Own, Protocol, settings
+from fedlab_course import figures, leaderboard, protocols
+from fedlab_course.leaderboard import Keeping, Own, Protocol
 from fedlab_course.runner import NOTEBOOKS
 from fedlab_support import methods
 from fedlab_support.federation.federation import Federation
@@ -47,7 +47,7 @@ def board(monkeypatch) -> str:
         *(LocalTraining(0.1, batch_size=16), 4, 2, None, (0, 1)),
         own={"FedProx": Own({"mu": 0.5})},
     )
-    monkeypatch.setitem(settings.MAKERS, "tiny", lambda: plan)
+    monkeypatch.setitem(protocols.PROTOCOLS, "tiny", lambda: plan)
     leaderboard.protocol.cache_clear()
     leaderboard.gap.cache_clear()
     yield "tiny"
@@ -101,7 +101,7 @@ def test_absent_weights_are_a_gap_and_absent_data_an_error(board, monkeypatch):
         assert "expected weights" in leaderboard.gap("FedProx", board)
         assert leaderboard.gap("FedAvg", board) == ""
     plan = replace(leaderboard.protocol(board), deal=absent)
-    monkeypatch.setitem(settings.MAKERS, board, lambda: plan)
+    monkeypatch.setitem(protocols.PROTOCOLS, board, lambda: plan)
     leaderboard.protocol.cache_clear()
     with pytest.raises(FileNotFoundError):
         leaderboard.gap("TERM", board)
@@ -451,7 +451,7 @@ def test_the_printed_numbers_name_known_methods_and_protocols():
     known = set(methods.catalogue())
     assert set(table["method"]) | set(table["reference"]) <= known
     names = {name for line in table["protocols"] for name in line.split()}
-    assert names <= set(leaderboard.MAKERS)
+    assert names <= set(leaderboard.COMPARED)
     assert not table.duplicated(["paper", "dataset", "method"]).any()
     office = table[
         (table["dataset"] == "Office-Caltech10") & (table["method"] == "FedFA+")

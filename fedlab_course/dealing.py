@@ -1,8 +1,7 @@
-"""The federations of the leaderboard: partitions and held-out domains.
+"""Partitions and held-out domains of the comparisons.
 
-Every function takes the domain that is held out ("" for none) and the validation share,
-and always returns the same federation. The chapters split data the same way, so they
-share their runs with the leaderboard.
+Every function takes the data set's name, the domain that is held out ("" for none) and
+the validation share, and always returns the same federation.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from fedlab_support.federation.partition import (
     heterogeneous,
     leave_out,
 )
+from fedlab_support.federation.protocols import leave_two_domains_out
 
 UNSEEN = "unseen"
 """Held out: all domains that a data set marks as never trained on."""
@@ -42,22 +42,40 @@ def one_per_domain(
 
 
 def mixtures(
-    dataset: str, held_out: str, val: float, size: int | None, clients: int
+    dataset: str,
+    held_out: str,
+    val: float,
+    size: int | None,
+    clients: int,
+    lam: float = 0.1,
+    leave: str = "one",
+    one_in: int = 1,
 ) -> Federation:
-    """Clients that hold mixtures of domains, at lambda 0.1."""
+    """Clients that hold mixtures of domains.
+
+    leave:  "two" holds out another domain beside ``held_out``, to choose rounds by.
+    one_in: only every so many-th image of the data set is used.
+    """
     data = load(dataset, size=size)
-    deal = partial(heterogeneous, clients=clients, lam=0.1)
+    if one_in > 1:
+        data = data.select(np.arange(0, len(data), one_in))
+    deal = partial(heterogeneous, clients=clients, lam=lam)
+    if leave == "two":
+        return leave_two_domains_out(data, deal, val)[held_out]
     return _without(data, deal, held_out, val)
 
 
-def owners(dataset: str, held_out: str, val: float) -> Federation:
-    """One client per writer; at least a fifth of its samples is held out."""
-    return _without(load(dataset), by_owner, held_out, max(val, 0.2))
+def owners(dataset: str, held_out: str, val: float, least: float = 0.2) -> Federation:
+    """One client per writer; at least a share ``least`` of its samples validates."""
+    return _without(load(dataset), by_owner, held_out, max(val, least))
 
 
-def skewed_classes(dataset: str, held_out: str, val: float, clients: int) -> Federation:
-    """Clients that differ in how often they have each class, by Dirichlet(0.3)."""
-    deal = partial(dirichlet, clients=clients, alpha=0.3, rng=np.random.default_rng(0))
+def skewed_classes(
+    dataset: str, held_out: str, val: float, clients: int, alpha: float = 0.3
+) -> Federation:
+    """Clients that differ in how often they have each class, by Dirichlet(alpha)."""
+    rng = np.random.default_rng(0)
+    deal = partial(dirichlet, clients=clients, alpha=alpha, rng=rng)
     return _without(load(dataset), deal, held_out, val)
 
 
@@ -67,17 +85,27 @@ def types(
     val: float,
     size: int | None,
     order: Sequence[str],
-    pictures: int,
+    images: int,
+    tested: int = 150,
+    imbalance: int = 10,
 ) -> Federation:
-    """Common and rare types of clients, a domain each, ten to one; 150 tests each."""
+    """Client types, one domain each.
+
+    order:     the domains, from the most to the least common type.
+    images:    training images of all clients together, at most.
+    tested:    test images of each domain, at most.
+    imbalance: clients of the most common type over those of the rarest; inside a type,
+               the largest client has as many times the images of the smallest.
+    """
     rng = np.random.default_rng(0)
 
-    def tested(domain: int, mine: np.ndarray) -> np.ndarray:
-        return rng.permutation(mine)[:150]
+    def some(domain: int, mine: np.ndarray) -> np.ndarray:
+        return rng.permutation(mine)[:tested]
 
-    data = _thinned(load(dataset, size=size), tested, of_test=True)
-    deal = partial(client_types, imbalance=10, rng=0, order=order, inside=10)
-    share = min(1.0, pictures / sum(map(len, deal(data))))
+    data = _thinned(load(dataset, size=size), some, of_test=True)
+    inside = imbalance if imbalance > 1 else None
+    deal = partial(client_types, imbalance=imbalance, rng=0, order=order, inside=inside)
+    share = min(1.0, images / sum(map(len, deal(data))))
     return _without(data, partial(deal, share=share), held_out, val)
 
 

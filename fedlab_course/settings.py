@@ -1,0 +1,317 @@
+"""What is compared: each chapter's methods and variants, and its questions, by name.
+
+A *setting* is a method and what else differs from the protocol. A *question* is a list
+of settings whose results are shown together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+
+from fedlab_support.federation.selection import everyone, uniform
+from fedlab_support.methods import FedAvg, augment, catalogue
+from fedlab_support.run.run import Run
+
+from .protocols import SWAPPED, Own, Protocol
+
+AUGMENTATIONS = {
+    "mixup": augment.Mixup(),
+    "MixStyle": augment.MixStyle(),
+    "manifold mixup": augment.ManifoldMixup(),
+    "MoEx": augment.MoEx(p=0.25, label_share=0.5),
+    "DAC-SC": augment.DACSC(),
+}
+"""Augmentations of clients' images, as in ``FedAvg + mixup``."""
+
+
+def unchanged(rules: Protocol) -> Protocol:
+    """The protocol as it is."""
+    return rules
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method of the catalogue, and what differs from a protocol.
+
+    label:  of the method.
+    fields: its settings; they replace those that the protocol gives it.
+    change: maps the protocol to that of this setting.
+    """
+
+    label: str
+    fields: Mapping[str, object] = field(default_factory=dict)
+    change: Callable[[Protocol], Protocol] = unchanged
+
+
+def method_of(setting: Setting, rules: Protocol) -> FedAvg:
+    """The method of a setting, with what the protocol gives it and its own settings."""
+    kind = catalogue()[setting.label]
+    common = {"weighting": rules.weighting, "rounds": rules.rounds}
+    known = {f.name for f in fields(kind)}
+    given = {name: v for name, v in common.items() if v and name in known}
+    return kind(**given | _own(rules, setting.label).fields | setting.fields)
+
+
+def run_of(
+    setting: Setting,
+    rules: Protocol,
+    seed: int = 0,
+    held_out: str = "",
+    device: str = "cpu",
+) -> Run:
+    """The run of a setting under a protocol."""
+    rules = setting.change(rules)
+    method, own = method_of(setting, rules), _own(rules, setting.label)
+    training = own.training or rules.training
+    federation = rules.federation(held_out, type(method).val_share)
+    cohort = min(rules.cohort or 0, len(federation))
+    select = uniform(cohort) if cohort else everyone()
+    how = {"workers": 1, "evaluate_every": rules.every, "device": device}
+    network = own.network or rules.network
+    return Run(method, federation, network, training, select, seed, **how)
+
+
+def _own(rules: Protocol, label: str) -> Own:
+    return rules.own.get(label, Own())
+
+
+# ---- changes of a protocol ----------------------------------------------------------
+def normalised(norm: str) -> Callable[[Protocol], Protocol]:
+    """Another normalisation in the network."""
+    return lambda rules: replace(rules, network=partial(rules.network, norm=norm))
+
+
+def augmented(how: object) -> Callable[[Protocol], Protocol]:
+    """Local augmentation of clients' images."""
+
+    def change(rules: Protocol) -> Protocol:
+        return replace(rules, training=replace(rules.training, augment=how))
+
+    return change
+
+
+def mixed(lam: float) -> Callable[[Protocol], Protocol]:
+    """Other mixtures of domains on the clients."""
+    return lambda rules: rules.dealing(lam=lam)
+
+
+def few_of(clients: int, cohort: int = 5) -> Callable[[Protocol], Protocol]:
+    """Another number of clients, of which ``cohort`` participate."""
+    return lambda rules: replace(rules.dealing(clients=clients), cohort=cohort)
+
+
+def swapped(rules: Protocol) -> Protocol:
+    """Other client types are common, others are rare."""
+    return rules.dealing(order=SWAPPED[rules.order])
+
+
+def more_groups(more: int) -> Callable[[Protocol], Protocol]:
+    """More groups than client types, or fewer (but one at least)."""
+
+    def change(rules: Protocol) -> Protocol:
+        own = rules.own["FedGCR"]
+        num = max(1, own.fields["num_groups"] + more)
+        own = replace(own, fields={**own.fields, "num_groups": num})
+        return replace(rules, own={**rules.own, "FedGCR": own})
+
+    return change
+
+
+def without_prompts(rules: Protocol) -> Protocol:
+    """Only the head of the frozen transformer is trained."""
+    return replace(rules, network=rules.own["VPT"].network)
+
+
+def like_the_others(rules: Protocol) -> Protocol:
+    """q-FFL trains with the optimiser of the other methods."""
+    return replace(rules, own={n: o for n, o in rules.own.items() if n != "q-FFL"})
+
+
+# ---- chapter 04 ---------------------------------------------------------------------
+def fedfa() -> dict[str, Setting]:
+    """FedFA, FedFA+, their variants and baselines."""
+    plain = "FedAvg FedAvgM FedProx FedRobust FedBN FedMix FedSAM FedSR FPL HarmoFL"
+    found = {name: Setting(name) for name in [*plain.split(), "FedFA", "FedFA+"]}
+    found |= {
+        "FedFA-h": Setting("FedFA+", {"stages": ()}),
+        "FedFA-R": Setting("FedFA", {"fusion": "random"}),
+        "FedFA-C": Setting("FedFA", {"fusion": "client"}),
+        "FedFA, direct": Setting("FedFA", {"fusion": "direct"}),
+        "FedFA, stage 1": Setting("FedFA", {"stages": (1,)}),
+        "FedFA, stage 2": Setting("FedFA", {"stages": (2,)}),
+        "FedFA+, stage 1 aligned": Setting("FedFA+", {"aligned_stage": 1}),
+        "FedFA, released": Setting(
+            "FedFA", {"server_variance": "scalar", "stats_carry": "average"}
+        ),
+    }
+    for norm in ("group", "layer"):
+        for name in ("FedAvg", "FedFA"):
+            found[f"{name}, {norm} norm"] = Setting(name, {}, normalised(norm))
+    for how, change in AUGMENTATIONS.items():
+        for name in ("FedAvg", "FedFA"):
+            found[f"{name} + {how}"] = Setting(name, {}, augmented(change))
+    for p in (0.1, 0.3, 0.7, 0.9):
+        found[f"FedFA, p {p}"] = Setting("FedFA", {"p": p})
+    for alpha in (0.0, 0.5, 0.9):
+        found[f"FedFA, alpha {alpha}"] = Setting("FedFA", {"alpha": alpha})
+    for weight in (0.001, 0.01, 0.05, 0.2, 0.5, 1.0, 10.0):
+        found[f"FedFA+, lambda {weight}"] = Setting("FedFA+", {"alignment": weight})
+    for bins in (2, 4, 16, 32, 64, 128):
+        found[f"FedFA+, {bins} bins"] = Setting("FedFA+", {"bins": bins})
+    for noise in (0.1, 0.2, 0.3, 0.4):
+        found[f"FedFA+, noise {noise}"] = Setting("FedFA+", {"noise": noise})
+    return found
+
+
+def fedfa_questions(settings: Mapping[str, Setting]) -> dict[str, list[str]]:
+    """Sections 5 and 6 of FedFA+'s paper."""
+    found = {
+        "components": ["FedAvg", "FedFA-h", "FedFA", "FedFA+"],
+        "norms": [
+            f"{method}{norm}"
+            for norm in ("", ", group norm", ", layer norm")
+            for method in ("FedAvg", "FedFA")
+        ],
+        "sources": ["FedAvg", "FedFA-R", "FedFA-C", "FedFA"],
+        "augmentation": ["FedAvg", "FedAvg + MixStyle", "FedFA", "FedFA + MixStyle"],
+        "fusion": ["FedFA, direct", "FedFA"],
+        "layers": ["FedAvg", "FedFA, stage 1", "FedFA, stage 2", "FedFA"],
+        "released": ["FedAvg", "FedFA-C", "FedFA, released", "FedFA"],
+        "alignment layer": ["FedFA", "FedFA+, stage 1 aligned", "FedFA+"],
+    }
+    series = {
+        "all augmentations": (" + ", ["FedAvg"], ["FedFA"]),
+        "share of batches": (", p ", ["FedFA"], []),
+        "momentum": (", alpha ", ["FedFA"], []),
+        "strength": (", lambda ", ["FedFA+"], ["FedFA"]),
+        "bins": (" bins", ["FedFA+"], ["FedFA"]),
+        "private statistics": (", noise ", ["FedFA+"], ["FedFA"]),
+    }
+    for question, (part, first, last) in series.items():
+        found[question] = [*first, *_containing(settings, part), *last]
+    return found
+
+
+# ---- chapter 05 ---------------------------------------------------------------------
+MIXED = ("FedAvg", "FedSR", "FedGMA", "FPL", "FedDG-GA", "CCST", "FISC")
+"""The methods of FISC's tables."""
+
+KNOBS = {
+    "γ1": ("contrast_weight", (0.0, 0.25, 0.5, 1.0, 2.0)),
+    "γ2": ("size_weight", (0.0, 0.05, 0.1, 0.5, 1.0)),
+    "margin": ("margin", (0.0, 0.1, 0.6, 1.0)),
+    "α": ("strength", (0.0, 0.25, 0.75, 1.0)),
+}
+"""FISC's hyper-parameters: the sign, the field, and the values beside the default."""
+
+
+def fisc() -> dict[str, Setting]:
+    """FISC, its variants and baselines."""
+    found = {name: Setting(name) for name in MIXED}
+    parts = ("client clusters", "server clusters", "contrast", "transfer")
+    for number, part in enumerate(parts, 1):
+        found[f"FISC v{number}: no {part}"] = Setting("FISC", {"without": part})
+    for name in MIXED:
+        for lam in (0.0, 0.5, 1.0):
+            found[f"{name}, λ {lam}"] = Setting(name, {}, mixed(lam))
+        for number in (5, 10, 50, 100, 200):
+            found[f"{name}, 5 of {number}"] = Setting(name, {}, few_of(number))
+    for noise in (0.05, 0.1, 0.5):
+        given = {"noise": noise, "fading": 0.1}
+        found[f"FISC, noise {noise} fading 0.1"] = Setting("FISC", given)
+    for sign, (name, values) in KNOBS.items():
+        for value in values:
+            found[f"FISC, {sign} {value}"] = Setting("FISC", {name: value})
+    return found | {
+        "FISC, coarsest": Setting("FISC", {"coarsest": True}),
+        "FISC, with spread": Setting("FISC", {"with_spread": True}),
+        "CCST, official": Setting("CCST", {"form": "official"}),
+    }
+
+
+def fisc_questions(
+    settings: Mapping[str, Setting], methods: Sequence[str] = MIXED
+) -> dict[str, list[str]]:
+    """Section 3 of FISC's paper and its appendix.
+
+    methods: those that the questions about clients compare.
+    """
+
+    def of(part: str) -> list[str]:
+        found = _containing(settings, part)
+        return [name for name in found if name.split(",")[0] in methods]
+
+    both = ["FedAvg", "FISC"]
+    found = {
+        "components": [*both, *_containing(settings, "FISC v")],
+        "heterogeneity": [
+            name + end for end in (", λ 0.0", "", ", λ 1.0") for name in methods
+        ],
+        "mixtures": of(", λ "),
+        "clients": of(", 5 of "),
+        "style noise": [*both, *_containing(settings, ", noise ")],
+        "variants": [
+            *(*both, "FISC, coarsest", "FISC, with spread", "CCST", "CCST, official")
+        ],
+    }
+    for sign, (name, _) in KNOBS.items():
+        series = ["FISC", *_containing(settings, f", {sign} ")]
+        found[name.replace("_", " ")] = series
+    return found
+
+
+# ---- chapter 06 ---------------------------------------------------------------------
+def fedgcr() -> dict[str, Setting]:
+    """FedGCR, its halves, variants and baselines; all train prompts and a head.
+
+    "FedAvg" is that of prompts and head (VPT in a federation), as in the paper.
+    """
+    found = {
+        "FedAvg": Setting("VPT"),
+        "FedGR": Setting("FedGR"),
+        "FedGC": Setting("FedGCR", {"reweight": False}),
+        "FedGCR": Setting("FedGCR"),
+        "FedAvg, head": Setting("FedAvg", {}, without_prompts),
+        "q-FFL": Setting("q-FFL"),
+        "q-FFL, AdamW": Setting("q-FFL", {}, like_the_others),
+        **{name: Setting(name) for name in ("AFL", "TERM", "HarmoFL", "FedSAM")},
+        "FedMix": Setting("FedMix"),
+        "FedGCR, k-means": Setting("FedGCR", {"clustering": "kmeans"}),
+        "FedGCR, FINCH": Setting("FedGCR", {"clustering": "finch"}),
+        "FedGCR, early groups": Setting("FedGCR", {"group_early": True}),
+        "FedGCR, released beta": Setting("FedGCR", {"gamma": 0.9, "rounds_ahead": 1}),
+    }
+    for more in (-2, -1, 1, 2):
+        found[f"FedGCR, T {more:+d}"] = Setting("FedGCR", {}, more_groups(more))
+    for delta in (0.0, 0.1, 0.3, 0.7, 0.9):
+        found[f"FedGCR, delta {delta}"] = Setting("FedGCR", {"delta": delta})
+    for name in ("FedAvg", "q-FFL", "FedGC", "FedGR", "FedGCR"):
+        found[f"{name}, swapped"] = replace(found[name], change=swapped)
+    return found
+
+
+def fedgcr_questions(settings: Mapping[str, Setting]) -> dict[str, list[str]]:
+    """Section 4 of FedGCR's paper and its appendix."""
+    ways = ("FedGCR, k-means", "FedGCR, FINCH", "FedGCR, early groups")
+    return {
+        "components": ["FedAvg", "FedGR", "FedGC", "FedGCR"],
+        "number of clusters": ["FedAvg", *_containing(settings, ", T "), "FedGCR"],
+        "delta": ["FedAvg", *_containing(settings, ", delta "), "FedGCR"],
+        "clustering": ["FedAvg", *ways, "FedGCR"],
+        "swapped": _containing(settings, ", swapped"),
+        "released beta": ["FedAvg", "FedGCR, released beta", "FedGCR"],
+    }
+
+
+def _containing(settings: Mapping[str, Setting], part: str) -> list[str]:
+    return [name for name in settings if part in name]
+
+
+CHAPTERS = {
+    "04_fedfa": (fedfa, fedfa_questions),
+    "05_fisc": (fisc, fisc_questions),
+    "06_fedgcr": (fedgcr, fedgcr_questions),
+}
+"""Each chapter's settings and questions."""

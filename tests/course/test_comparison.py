@@ -1,0 +1,92 @@
+"""A chapter's settings under one protocol, and its questions."""
+
+import pandas as pd
+import pytest
+from IPython.display import Image, Markdown
+from matplotlib.figure import Figure
+
+from fedlab_course import protocols, settings
+from fedlab_course.chapter import Chapter
+from fedlab_course.comparison import Comparison
+from fedlab_course.protocols import Protocol, protocol
+from fedlab_course.settings import CHAPTERS, method_of
+from fedlab_support.core.history import last
+from tests.course.test_leaderboard import LocalTraining, deal, tiny_cnn
+
+
+@pytest.fixture
+def comparison(monkeypatch, tmp_path) -> Comparison:
+    """Chapter 04's settings under a protocol of seconds."""
+    plan = Protocol(
+        *("for tests", "digits", deal, tiny_cnn),
+        *(LocalTraining(0.1, batch_size=16), 4, 2, None, (0, 1)),
+    )
+    monkeypatch.setitem(protocols.PROTOCOLS, "tiny", lambda: plan)
+    protocol.cache_clear()
+    space = {"__annotations__": {"device": str}, "device": "cpu"}
+    space |= {"runs_dir": str(tmp_path / "runs"), "figures_dir": str(tmp_path)}
+    yield Comparison(Chapter("04_fedfa", space), "tiny", rounds=1)
+    protocol.cache_clear()
+
+
+def score(table: pd.DataFrame) -> pd.DataFrame:
+    kept = "metric == 'accuracy' and split == 'test' and domain == ''"
+    return last(table.query(kept), 1)
+
+
+def test_a_setting_changes_its_method_and_its_protocol_only():
+    found, rules = settings.fedgcr(), protocol("digit_types")
+    assert method_of(found["FedGC"], rules).num_groups == 5
+    fewer = found["FedGCR, T -2"]
+    assert method_of(fewer, fewer.change(rules)).num_groups == 3
+    order = found["FedGCR, swapped"].change(rules).order
+    assert order[0] == "lowres" and set(order) == set(rules.order)
+    assert rules.order[0] == "scanned"
+    paper = protocol("paper: office_home")
+    assert method_of(settings.fisc()["FISC"], paper).size_weight == 0.1
+    assert method_of(settings.fisc()["FISC, γ2 0.5"], paper).size_weight == 0.5
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_questions_name_settings_and_every_setting_has_a_method(chapter):
+    make_settings, make_questions = CHAPTERS[chapter]
+    made = make_settings()
+    for names in make_questions(made).values():
+        assert names and set(names) <= set(made)
+        assert len(set(names)) == len(names)
+    rules = protocol("digit_types" if chapter == "06_fedgcr" else "pacs")
+    for setting in made.values():
+        changed = setting.change(rules)
+        assert method_of(setting, changed).label == setting.label
+
+
+def test_unknown_names_are_refused_before_anything_runs(comparison):
+    comparison.chapter._variables["methods"] = ["FedAvg", "FedNope"]
+    comparison.chapter._variables["questions"] = ["components"]
+    comparison.expect("questions")
+    with pytest.raises(ValueError, match=r"methods must be out of .*\['FedNope'\]"):
+        comparison.expect("methods")
+
+
+def test_a_question_is_answered_by_its_settings_over_common_seeds(comparison):
+    done = comparison.sweep(name=["FedAvg", "FedFA"], seed=[0, 1])
+    runs = comparison.ask(["sources"], done, score, seed=[0])
+    assert set(runs["name"]) == {"FedAvg", "FedFA", "FedFA-R", "FedFA-C"}
+    figure = comparison.answer("sources", "Whose variance")
+    assert isinstance(figure, Figure)
+    assert figure.data["name"].tolist() == comparison.questions["sources"]
+    assert set(figure.data["num_seeds"]) == {1}
+
+
+def test_a_question_that_was_not_asked_shows_a_finished_run(comparison, capsys):
+    assert isinstance(comparison.answer("norms", ""), Image)
+    assert "profile real" in capsys.readouterr().out
+    comparison.questions["nothing yet"] = ["FedAvg"]
+    assert isinstance(comparison.answer("nothing yet", ""), Markdown)
+
+
+def test_runs_differ_by_the_clients_that_are_asked_for(comparison):
+    assert len(comparison.federation()) == 4
+    name = comparison.federation().data.domain_names[0]
+    left = comparison.run_of("FedAvg", left_out=name).federation
+    assert left.held_out_domains == (name,) and len(left) == 2
