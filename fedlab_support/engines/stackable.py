@@ -57,7 +57,11 @@ def _obstacle(job: Job) -> str:
     kind = type(job.method)
     if not kind.stackable:
         return f"{kind.__name__} declares that its loss is not stackable"
-    if _defining_class(kind, "loss") not in _defining_class(kind, "stackable").__mro__:
+    loss, declared = (
+        next(parent for parent in kind.__mro__ if name in vars(parent))
+        for name in ("loss", "stackable")
+    )
+    if loss not in declared.__mro__:
         return f"{kind.__name__} overrides loss without declaring it stackable"
     for hook in ("optimiser", "client_broadcast"):
         if kind.overrides(hook):
@@ -86,7 +90,10 @@ def _gradient_mismatch(job: Job) -> str:
     "" if they agree. The layers alone do not show what a forward pass computes, so two
     clients with different weights and batches are compared.
     """
-    store, stack = job.federation.store, _two_parameter_sets(job.model)
+    store, stack = job.federation.store, {}
+    for name, value in job.model.named_parameters():
+        if value.requires_grad:
+            stack[name] = nn.Parameter(torch.stack([value, 0.9 * value]).detach())
     if not stack:
         return "the network has no trainable parameters"
     rows = torch.from_numpy(np.resize(job.federation.rows, 5)).to(store.device)
@@ -118,32 +125,17 @@ def _gradient_mismatch(job: Job) -> str:
     return ""
 
 
-def _two_parameter_sets(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The trained parameters of a model and, beside each, values nearby: (2, …)."""
-    rng, stack = torch.Generator().manual_seed(0), {}
-    for name, value in model.named_parameters():
-        if value.requires_grad:
-            noise = torch.randn(value.shape, generator=rng).to(value.device)
-            near = value + 0.1 * (value.abs().mean() + 0.1) * noise
-            stack[name] = nn.Parameter(torch.stack([value, near]).detach())
-    return stack
-
-
 def _gradients(
     job: Job, method, model: nn.Module, parameters: dict, rows: Tensor, measured
 ) -> Tensors:
     """Gradients of a loss at the samples of some rows of the store, by name."""
-    weights = {n: v.detach() for n, v in job.model.state_dict().items()}
-    received, stream = Broadcast(1, weights), Stream(job.seed, "method")
+    received, stream = Broadcast(1, job.model.state_dict()), Stream(job.seed, "method")
     context = ClientContext(None, received, job.training, measured, stream)
-    losses = method.loss(
-        model, batch_of_rows(job.federation.store, rows), context
-    ).sum()
-    found = torch.autograd.grad(losses, [*parameters.values()], allow_unused=True)
-    return {
-        name: torch.zeros_like(parameter) if gradient is None else gradient
-        for (name, parameter), gradient in zip(parameters.items(), found, strict=True)
-    }
+    batch = batch_of_rows(job.federation.store, rows)
+    loss = method.loss(model, batch, context).sum()
+    wanted = [*parameters.values()]
+    found = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
+    return dict(zip(parameters, found, strict=True))
 
 
 def is_faster(job: Job) -> bool:
@@ -154,7 +146,3 @@ def is_faster(job: Job) -> bool:
     is_gpu = job.federation.store.device.type != "cpu"
     layers = [m for m in job.model.modules() if isinstance(m, nn.Conv2d)]
     return is_gpu or not any(m.weight.requires_grad for m in layers)
-
-
-def _defining_class(kind: type, name: str) -> type:
-    return next(parent for parent in kind.__mro__ if name in vars(parent))

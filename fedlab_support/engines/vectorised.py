@@ -19,7 +19,7 @@ from ..training.learner import Learner
 
 @dataclass(frozen=True)
 class WeightedTask:
-    """A task whose loss weights the samples of a padded batch.
+    """The loss of a task, weighting the samples of a padded batch.
 
     share: weight of each sample, (B,): 1 / n for the client's n samples, 0 for padding.
     """
@@ -30,14 +30,6 @@ class WeightedTask:
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """Mean loss over the samples that are not padding."""
         return (self.task.losses(output, y) * self.share).sum()
-
-    def score(self, output: Tensor, y: Tensor) -> Tensor:
-        """The task's score of each sample."""
-        return self.task.score(output, y)
-
-    def soft(self, y: Tensor, num_classes: int) -> Tensor:
-        """The task's targets as probabilities."""
-        return self.task.soft(y, num_classes)
 
 
 def set_parameters(model: nn.Module, parameters: dict[str, Tensor | None]) -> None:

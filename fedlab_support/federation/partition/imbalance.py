@@ -28,10 +28,14 @@ IMBALANCE = Range(
     hint="it is the number of clients of the first domain over that of the last: 1, 5 "
     "or 10",
 )
-SHARE, INSIDE = Range(above=0, at_most=1), Range(at_least=1)
 
 
-@checked(imbalance=IMBALANCE, rng=SEED, share=SHARE, inside=INSIDE)
+@checked(
+    imbalance=IMBALANCE,
+    rng=SEED,
+    share=Range(above=0, at_most=1),
+    inside=Range(at_least=1),
+)
 def client_types(
     data: DomainData,
     imbalance: float,
@@ -90,11 +94,10 @@ def client_types(
     ]
 
 
-@checked(imbalance=IMBALANCE)
 def type_counts(num_types: int, imbalance: float) -> np.ndarray:
     """Clients of each type, int (T,), majority first; the last has one if imbalanced.
 
-    Raises ValueError for fewer than two types or an ``imbalance`` below 1.
+    Raises ValueError for fewer than two types.
     """
     if num_types < 2:
         raise ValueError(
@@ -113,7 +116,6 @@ def ratio(num_types: int, imbalance: float) -> float:
     return RATIOS.get((num_types, imbalance), imbalance ** (1 / (num_types - 1)))
 
 
-@checked(share=SHARE, inside=INSIDE)
 def type_sizes(
     available, imbalance: float, share: float = 1.0, inside: float | None = None
 ) -> list[np.ndarray]:
