@@ -203,8 +203,8 @@ def _volume(tree: Tree, name: str) -> np.ndarray:
         content = tree.read(name)
         if name.lower().endswith(".gz"):
             with gzip.open(io.BytesIO(content)) as file:
-                content = file.read(reading.MOST_BYTES + 1)
-            check_bytes(len(content), name)
+                content = file.read(reading.MOST_FILE_BYTES + 1)
+            check_bytes(len(content), name, is_single=True)
         image = nibabel.Nifti1Image.from_bytes(content)
         volume = np.asarray(image.dataobj, dtype=np.float32).T
         sides = image.header.get_zooms()[:2]

@@ -14,8 +14,12 @@ import numpy as np
 from PIL import Image
 
 MOST_BYTES = 4_000_000_000
-"""Largest file, member of a zip, or array that is read, in bytes. For larger data raise
-it: ``fedlab_support.data.reading.MOST_BYTES = …``."""
+"""Largest archive, or array in one, that is read, in bytes. For larger data raise it:
+``fedlab_support.data.reading.MOST_BYTES = …``."""
+
+MOST_FILE_BYTES = 200_000_000
+"""Largest single file of a data set, such as an image, in bytes when unpacked;
+raise it as ``MOST_BYTES``."""
 
 MOST_PIXELS = 50_000_000
 """Largest image that is decoded, in pixels; raise it as ``MOST_BYTES``."""
@@ -42,24 +46,31 @@ DAMAGE = (
 """Raised by NumPy for files that are truncated, corrupted or of another kind."""
 
 
-def regular(path: Path) -> Path:
-    """The path of a regular file of at most MOST_BYTES; ValueError for another.
+def regular(path: Path, is_single: bool = False) -> Path:
+    """The path of a regular file; ValueError for another, or one that is too large.
+
+    is_single:  as in ``check_bytes``.
 
     Reading a pipe would wait for ever, reading a device would never end.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise ValueError(f"expected a file, found a device, pipe or folder: {path}")
-    check_bytes(status.st_size, path.name)
+    check_bytes(status.st_size, path.name, is_single)
     return path
 
 
-def check_bytes(size: int, what: str) -> None:
-    """Raise ValueError when something is larger than MOST_BYTES."""
-    if size > MOST_BYTES:
+def check_bytes(size: int, what: str, is_single: bool = False) -> None:
+    """Raise ValueError when something is larger than MOST_BYTES.
+
+    is_single:  it is a single file of a data set: MOST_FILE_BYTES.
+    """
+    most = MOST_FILE_BYTES if is_single else MOST_BYTES
+    if size > most:
+        name = "MOST_FILE_BYTES" if is_single else "MOST_BYTES"
         raise ValueError(
-            f"{what}: expected at most {MOST_BYTES:,} bytes, found {size:,}; if that "
-            "is right, raise fedlab_support.data.reading.MOST_BYTES"
+            f"{what}: expected at most {most:,} bytes, found {size:,}; if that is "
+            f"right, raise fedlab_support.data.reading.{name}"
         )
 
 

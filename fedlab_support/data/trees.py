@@ -110,11 +110,12 @@ class Tree:
 
 
 def _content(file: Path) -> bytes:
-    return regular(file).read_bytes()
+    return regular(file, is_single=True).read_bytes()
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
-    check_bytes(member.file_size, member.filename)  # zipfile reads no more than that
+    # zipfile reads no more than that
+    check_bytes(member.file_size, member.filename, is_single=True)
     return archive.read(member)
 
 
@@ -156,7 +157,7 @@ def _open(tree: Tree, name: str, size: int) -> tuple[bytes, Image.Image]:
         content = tree.read(name)
         image = open_image(content)
         image.draft("RGB", (2 * size, 2 * size))
-        image = image.convert("RGB")
+        image = image if image.mode == "RGB" else image.convert("RGB")
         return content, image.resize((size, size), Image.Resampling.BILINEAR)
     except UNREADABLE as error:
         raise ValueError(

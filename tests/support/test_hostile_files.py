@@ -272,6 +272,7 @@ def test_an_image_is_opened_only_in_formats_that_data_sets_have(tmp_path):
 def test_sizes_are_checked_before_anything_is_unpacked(tmp_path, monkeypatch):
     (tmp_path / "images.zip").write_bytes(zipped(**{"bomb.png": b"\0" * 2_000_000}))
     monkeypatch.setattr(reading, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(reading, "MOST_FILE_BYTES", 1_000_000)
     with Tree(tmp_path / "images.zip") as tree:
         for look in (
             partial(tree.read, "bomb.png"),
@@ -282,6 +283,14 @@ def test_sizes_are_checked_before_anything_is_unpacked(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "large.npz", images=np.zeros((2000, 1000), "u1"))
     with pytest.raises(ValueError, match=r"raise .*MOST_BYTES"):
         read_arrays(tmp_path / "large.npz", {"images": "u1"})
+
+
+def test_a_small_zip_of_a_large_image_is_refused_without_a_limit_of_ours(tmp_path):
+    content = zipped(**{"photo/dog/1.png": b"\0" * 300_000_000})
+    assert len(content) < 300_000
+    (tmp_path / "bomb.zip").write_bytes(content)
+    with pytest.raises(ValueError, match=r"200,000,000 .*300,000,000.*MOST_FILE_BYTES"):
+        from_folders(tmp_path / "bomb.zip", 8)
 
 
 def test_a_small_file_with_many_pixels_is_refused(tmp_path):
