@@ -82,6 +82,7 @@ def _history(content: bytes) -> History:
     with ZipFile(io.BytesIO(content)) as file:
         if "run.json" not in file.namelist():
             raise ValueError("no run.json")
+        file.filename = "run"  # without one, ZipPath cannot say what is missing
         return History.load(ZipPath(file))
 
 

@@ -174,6 +174,13 @@ def test_a_damaged_finished_run_is_read_or_refused(tmp_path, written, flips, sha
         kept(tmp_path / "run.zip").table()
 
 
+def test_a_run_that_lacks_a_table_is_refused(tmp_path, written):
+    assert b"wire.csv" in written.run
+    (tmp_path / "run.zip").write_bytes(written.run.replace(b"wire.csv", b"fire.csv"))
+    with pytest.raises(ValueError, match=r"found run/wire\.csv; delete the file"):
+        kept(tmp_path / "run.zip")
+
+
 def test_one_damaged_run_does_not_end_a_study(tmp_path):
     grid = {"seed": [0, 1]}
     table = study(build, grid, 1, tmp_path, progress=False)
