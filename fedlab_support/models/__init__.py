@@ -2,30 +2,28 @@
 
 from .alexnet import AlexNet, alexnet, small_alexnet
 from .cnn import CNN, report_cnn, small_cnn
-from .densenet import DenseNet, densenet100
 from .layers.augmentation import FeatureAugmentation, modulation
 from .layers.gaussian import GaussianHead
 from .layers.histogram import soft_bins, soft_histogram, symmetric_kl
 from .layers.noise import Dropout
-from .mobilenet import MobileNet, mobilenet
 from .prompted_vit import PromptedViT, deit_tiny, tiny_vit, vit_b16
-from .resnet import ResNet, resnet18, resnet50
-from .squeezenet import SqueezeNet, squeezenet
-from .swin import Swin, swin_tiny
+from .published import (
+    densenet100,
+    mobilenet,
+    resnet18,
+    resnet50,
+    squeezenet,
+    swin_tiny,
+)
 from .unet import UNet, small_unet, unet
 
 __all__ = [
     "CNN",
     "AlexNet",
-    "DenseNet",
     "Dropout",
     "FeatureAugmentation",
     "GaussianHead",
-    "MobileNet",
     "PromptedViT",
-    "ResNet",
-    "SqueezeNet",
-    "Swin",
     "UNet",
     "alexnet",
     "deit_tiny",

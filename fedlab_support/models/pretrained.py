@@ -44,40 +44,25 @@ class Units(nn.Module):
         return x * self.scale + self.shift
 
 
-def entry(image_shape, units: str, weights: str | Path | None) -> nn.Module:
-    """The layer before the first convolution: ``Units`` if there are weights.
+def before_network(
+    image_shape, units: str, weights: str | Path | None
+) -> tuple[list[nn.Module], tuple[int, ...]]:
+    """The layers before a network that may have weights, and its input shape.
 
-    Raises ValueError for unknown units, and for images that do not have 1 or 3
-    channels.
+    With weights this is ``Units``, which makes three channels; without, there are none.
+    Raises ValueError for unknown units, and for images with weights that do not have 1
+    or 3 channels.
     """
     if units not in UNITS:
         raise ValueError(f"units must be one of {sorted(UNITS)}, found {units!r}")
     if weights is None:
-        return nn.Identity()
+        return [], image_shape
     if image_shape[0] not in (1, 3):
         raise ValueError(
             "weights are for images of 1 or 3 channels, found "
             f"{image_shape[0]}; use weights=None"
         )
-    return Units(units)
-
-
-def at_first(image_shape, weights: str | Path | None) -> tuple[list[nn.Module], tuple]:
-    """The layers before a network with ImageNet weights, and its input shape.
-
-    Without weights, no layers and ``image_shape``. Raises ValueError as ``entry``.
-    """
-    first = entry(image_shape, "imagenet", weights)
-    if weights is None:
-        return [], image_shape
-    return [first], (3, *image_shape[1:])
-
-
-def freeze_norms(model: nn.Module) -> None:
-    """Freeze every BatchNorm: it stays in evaluation mode and is not sent."""
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.requires_grad_(False)
+    return [Units(units)], (3, *image_shape[1:])
 
 
 def weights_file(weights: str | Path) -> Path:

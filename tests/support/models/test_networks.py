@@ -23,12 +23,12 @@ from fedlab_support.federation.samples import Store
 from fedlab_support.models import (
     CNN,
     AlexNet,
-    DenseNet,
     Dropout,
     UNet,
     alexnet,
     densenet100,
     mobilenet,
+    published,
     resnet18,
     resnet50,
     small_alexnet,
@@ -48,12 +48,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 SLOW = pytest.mark.slow  # importing torchvision and timm takes seconds
 NARROW_UNET = partial(UNet, widths=(8, 12, 16))
-SHALLOW = partial(DenseNet, depth=2)
 QUICK = {
     "CNN": (partial(CNN, widths=(8, 12), hidden=16), (1, 9, 9)),
     "small_alexnet": (small_alexnet, (3, 64, 71)),
-    "densenet": (SHALLOW, (3, 9, 8)),
-    "densenet, 65": (SHALLOW, (1, 65, 40)),
     "unet": (NARROW_UNET, (3, 16, 8)),
     "small_unet": (small_unet, (1, 16, 16)),
 }
@@ -65,6 +62,8 @@ def squeeze(image_shape, num_classes, norm="none"):
 
 
 HEAVY = {
+    "densenet": (densenet100, (3, 9, 8)),
+    "densenet, 65": (densenet100, (1, 65, 40)),
     "resnet18": (resnet18, (3, 32, 32)),
     "resnet50": (resnet50, (1, 72, 72)),
     "mobilenet": (mobilenet, (3, 72, 66)),
@@ -249,7 +248,7 @@ def test_nothing_slow_is_imported_before_a_factory_needs_it():
         # torchvision's AlexNet has 61,100,840 without norms
         (partial(alexnet, norm="none", hidden=4096), (3, 64, 64), 1000, 61_100_840),
         (unet, (3, 32, 32), 2, 7_763_074),  # 29.6 MiB, FedFA+ section 6.1
-        (densenet100, (3, 32, 32), 10, 769_162),  # 0.8 M, Huang et al., Table 2
+        pytest.param(densenet100, (3, 32, 32), 10, 769_162, marks=SLOW),  # Table 2
         pytest.param(resnet18, (3, 224, 224), 1000, 11_689_512, marks=SLOW),
         pytest.param(resnet50, (3, 224, 224), 1000, 25_557_032, marks=SLOW),
         pytest.param(swin_tiny, (3, 224, 224), 1000, 28_288_354, marks=SLOW),
@@ -276,6 +275,7 @@ def test_the_unet_has_the_papers_sizes():
     assert 16 * sum(model.widths) == 15.5 * 1024
 
 
+@SLOW
 def test_the_places_of_densenet_are_blocks_and_transitions():
     # 24 + 16·12, half, + 16·12, half, + 16·12
     assert densenet100((3, 32, 32), 10).widths == (216, 108, 300, 150, 342)
@@ -320,9 +320,10 @@ def test_the_unet_takes_pictures_of_another_fitting_size_only():
         model(pictures((1, 8, 10)))
 
 
+@SLOW
 @pytest.mark.parametrize(("size", "first"), [(64, 64), (65, 17)])
 def test_densenet_begins_at_full_resolution_for_small_pictures_only(size, first):
-    model = SHALLOW((1, size, size), 3).eval()
+    model = densenet100((1, size, size), 3).eval()
     assert handed_on(model, pictures((1, size, size)))[0].shape[2:] == (first, first)
 
 
@@ -337,8 +338,8 @@ def test_resnet_begins_at_full_resolution_for_small_pictures_only(size, first):
 @SLOW
 def test_densenet_is_torchvisions():
     library = import_torchvision().models
-    theirs = library.DenseNet(12, (2, 2, 2), 24, num_classes=M).eval()
-    ours, x = SHALLOW((3, 80, 80), M), pictures((3, 80, 80), 4)
+    theirs = library.DenseNet(12, (16, 16, 16), 24, num_classes=M).eval()
+    ours, x = densenet100((3, 80, 80), M), pictures((3, 80, 80), 4)
     theirs(x + 1)
     assert torch.allclose(in_same_order(ours, theirs)(x), theirs(x), atol=1e-5)
 
@@ -381,16 +382,13 @@ def test_alexnet_is_its_formula():
 @SLOW
 @pytest.mark.parametrize("name", ["resnet18", "swin"])
 def test_stages_neck_and_head_are_timms_network(name, monkeypatch):
-    from fedlab_support.models import resnet, swin
-
-    made, module = [], {"resnet18": resnet, "swin": swin}[name]
-    ordinary = module.timm_network
+    made, ordinary = [], published.timm_network
 
     def seen(*args, **settings):
         made.append(ordinary(*args, **settings))
         return made[-1]
 
-    monkeypatch.setattr(module, "timm_network", seen)
+    monkeypatch.setattr(published, "timm_network", seen)
     factory = {"resnet18": resnet18, "swin": swin_tiny}[name]
     model, x = factory((3, 72, 72), M).eval(), pictures((3, 72, 72))
     theirs = made[0].eval()
@@ -417,7 +415,7 @@ def fitted(model, where: Federation, method=None, rounds=1, **settings) -> Run:
 IN_RUNS = [
     (small_alexnet, {"size": 64}),
     (partial(small_alexnet, norm="group"), {"size": 64}),
-    (SHALLOW, {"size": 8}),
+    pytest.param(densenet100, {"size": 8}, marks=SLOW),
     pytest.param(
         partial(swin_tiny, drop_path=0.5),
         {"size": 8, "num": 24, "owners": 2},
