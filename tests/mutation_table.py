@@ -42,7 +42,7 @@ EDITS = (
     ("FedGMA.mask_of", "(1 + agreement)", "agreement", "fedgma"),
     ("FedGMA.mask_of", "votes >= math.ceil", "votes > math.ceil", "fedgma"),
     ("FedGMA.aggregate", "self.server_lr * mask", "mask", "fedgma"),
-    ("beta", "round - 1 +", "round +", "fedgr"),
+    ("GroupReweighting.beta", "round - 1 +", "round +", "fedgr"),
     ("group_weights", "(q + 1)", "q", "grouping fedgr"),
     ("group_weights", "(1 - beta)", "1", "grouping fedgr"),
     ("FedMix.loss", "(1 - a) * batch.x", "batch.x", "fedmix"),

@@ -33,8 +33,7 @@ class CCST(FedAvg):
 
     With ``num_single``, clients upload the styles of that many single images; the
     official code then draws one per batch, here each image draws its own. The server
-    and
-    all clients learn the styles of all clients: N · 8C bytes for each.
+    and all clients learn the styles of all clients: N · 8C bytes for each.
 
     Source: Chen et al., WACV 2023; code at 87c3e44; FISC's form is that of
     judydnguyen/PARDON-FedDG at e5df7dd.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..core.checks import expect, setting
-from ..core.messages import Message, Server, Tensors
+from ..core.messages import Server, Tensors
 from ..federation.samples import Batch
 from ..models.prompted_vit import INITS, Prompts, TypePrompts
 from ..training.context import ClientContext
@@ -21,21 +20,17 @@ from ..training.settings import LocalTraining
 from .fedavg import FedAvg
 from .shared.grouping import (
     ALGORITHMS,
-    beta,
+    GroupReweighting,
     centres,
     class_balanced_mean,
     contrast,
-    group_metrics,
     groups_of,
-    regroup,
-    reweighted,
 )
 from .shared.prompting import add_prompts, frozen_features, prompt_optimiser
-from .shared.received_loss import ReceivedLoss
 
 
 @dataclass(frozen=True)
-class FedGCR(ReceivedLoss, FedAvg):
+class FedGCR(GroupReweighting, FedAvg):
     """Group customisation (FedGC) and group reweighting (FedGR) of prompts.
 
     GC-Net maps an image's frozen features to h, which shifts its prompts. The server
@@ -176,36 +171,3 @@ class FedGCR(ReceivedLoss, FedAvg):
         if self.customise:
             context.memory |= upload | dict(model.prompts.named_parameters("prompts"))
         return upload
-
-    # ---- on the server --------------------------------------------------------------
-    def upload_spec(self, model: nn.Module) -> Tensors:
-        """The loss, if clients are reweighted, and D numbers, if they are grouped."""
-        spec = super().upload_spec(model) if self.reweight else {}
-        if self.groups_clients:
-            spec["representation"] = model.head.weight[0].detach()
-        return spec
-
-    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """The loss is a number ≥ 0."""
-        super().check_upload({n: v for n, v in tensors.items() if n == "loss"}, model)
-
-    def aggregation_weights(
-        self, server: Server, messages: Sequence[Message]
-    ) -> Tensor:
-        """By the losses of clients and of their groups; see ``group_weights``."""
-        shares = super().aggregation_weights(server, messages)
-        return reweighted(self, server, messages, shares) if self.reweight else shares
-
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """Group the clients, then average."""
-        if self.groups_clients:
-            server = regroup(self, server, messages)
-        return super().aggregate(server, messages)
-
-    def server_metrics(self, server: Server, messages: Sequence[Message]) -> Tensors:
-        """Group and weight of each participant."""
-        return group_metrics(self, server, messages) if self.groups_clients else {}
-
-    def beta(self, round: int) -> float:
-        """Weight of the group's loss in round r ≥ 1: delta (1 - gamma^(r-1))."""
-        return beta(self, round)

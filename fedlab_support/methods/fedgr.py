@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from ..core.checks import setting
-from ..core.messages import Message, Server, Tensors
+from ..core.messages import Tensors
 from ..models.prompted_vit import INITS
 from ..training.context import ClientContext
 from ..training.optimisers import FusedSGD
 from ..training.settings import LocalTraining
 from .fedavg import FedAvg
-from .shared.grouping import (
-    ALGORITHMS,
-    beta,
-    class_balanced_mean,
-    group_metrics,
-    regroup,
-    reweighted,
-)
+from .shared.grouping import ALGORITHMS, GroupReweighting, class_balanced_mean
 from .shared.prompting import add_prompts, frozen_features, prompt_optimiser
-from .shared.received_loss import ReceivedLoss
 
 
 @dataclass(frozen=True)
-class FedGR(ReceivedLoss, FedAvg):
+class FedGR(GroupReweighting, FedAvg):
     """VPT with the group reweighting of FedGCR.
 
     A client uploads its loss under the received model and the mean of its frozen
@@ -64,10 +55,6 @@ class FedGR(ReceivedLoss, FedAvg):
         """Put prompts into the transformer; ValueError for another network."""
         return add_prompts(self, model)
 
-    def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """L_k of the received model, a float64 scalar."""
-        return super().before_training(model, context) if self.reweight else {}
-
     def optimiser(self, named_params, training: LocalTraining) -> FusedSGD | Optimizer:
         """The usual optimiser, with the prompts' own learning rate if there is one."""
         return prompt_optimiser(self, named_params, training)
@@ -79,35 +66,3 @@ class FedGR(ReceivedLoss, FedAvg):
             return {}
         features = frozen_features(model, context)
         return {"representation": class_balanced_mean(features, context)}
-
-    def upload_spec(self, model: nn.Module) -> Tensors:
-        """The loss, and D numbers."""
-        if not self.reweight:
-            return {}
-        representation = model.head.weight[0].detach()
-        return super().upload_spec(model) | {"representation": representation}
-
-    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """The loss is a number ≥ 0."""
-        super().check_upload({n: v for n, v in tensors.items() if n == "loss"}, model)
-
-    def aggregation_weights(
-        self, server: Server, messages: Sequence[Message]
-    ) -> Tensor:
-        """By the losses of clients and of their groups; see ``group_weights``."""
-        shares = super().aggregation_weights(server, messages)
-        return reweighted(self, server, messages, shares) if self.reweight else shares
-
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
-        """Group the clients, then average."""
-        if self.reweight:
-            server = regroup(self, server, messages)
-        return super().aggregate(server, messages)
-
-    def server_metrics(self, server: Server, messages: Sequence[Message]) -> Tensors:
-        """Group and weight of each participant."""
-        return group_metrics(self, server, messages) if self.reweight else {}
-
-    def beta(self, round: int) -> float:
-        """Weight of the group's loss in round r ≥ 1: delta (1 - gamma^(r-1))."""
-        return beta(self, round)

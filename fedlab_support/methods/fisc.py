@@ -100,7 +100,7 @@ class FISC(FedAvg):
         style = uploaded.mean(0)
         if self.without != "server clusters":
             style = styles.interpolation_style(uploaded, self.coarsest)
-        return {"styles": style[None], "said": uploaded}
+        return {"styles": style[None], "uploaded": uploaded}
 
     def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
         """The interpolation style."""

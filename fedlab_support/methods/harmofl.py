@@ -67,7 +67,7 @@ class HarmoFL(FedAvg):
     def client_broadcast(self, server: Server, client_id: int) -> Tensors:
         """The common amplitude, if this client has not received it yet."""
         memory = server.memory
-        if "amplitude" not in memory or client_id in memory["told"]:
+        if "amplitude" not in memory or client_id in memory["recipients"]:
             return server.shared
         return server.shared | {"amplitude": memory["amplitude"]}
 
@@ -107,13 +107,13 @@ class HarmoFL(FedAvg):
         """Average weights and, once, amplitudes; record who received the common one."""
         after, memory = super().aggregate(server, messages), dict(server.memory)
         if "amplitude" in memory:
-            now = memory["told"].new_tensor([m.client for m in messages])
-            memory["told"] = torch.cat([memory["told"], now]).unique()
+            now = memory["recipients"].new_tensor([m.client for m in messages])
+            memory["recipients"] = torch.cat([memory["recipients"], now]).unique()
         elif first := [m for m in messages if m.upload]:
             memory = weighted_mean(
                 [m.upload for m in first], self.aggregation_weights(server, first)
             )
-            memory["told"] = torch.tensor([], dtype=torch.int64)
+            memory["recipients"] = torch.tensor([], dtype=torch.int64)
         return replace(after, memory=memory)
 
     def evaluation_state(

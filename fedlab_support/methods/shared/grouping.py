@@ -1,8 +1,4 @@
-"""Group similar clients, and weight clients by the losses of their groups.
-
-``method`` stands for FedGR or FedGCR: it has the fields ``num_groups``, ``clustering``,
-``q``, ``delta``, ``gamma`` and ``rounds_ahead``.
-"""
+"""Group similar clients, and weight clients by the losses of their groups."""
 
 from __future__ import annotations
 
@@ -12,12 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...core.messages import Message, Server, Tensors
 from ...training.context import ClientContext
 from .clustering import cluster_means, finch
+from .received_loss import ReceivedLoss
 
 ALGORITHMS = ("gmm", "kmeans", "finch")
 
@@ -142,35 +139,6 @@ def class_balanced_mean(features: Tensor, context: ClientContext) -> Tensor:
     return cluster_means(features, y).mean(0)
 
 
-def beta(method, round: int) -> float:
-    """Weight of the group's loss in round r ≥ 1: delta (1 - gamma^(r-1))."""
-    return method.delta * (1 - method.gamma ** (round - 1 + method.rounds_ahead))
-
-
-def regroup(method, server: Server, messages: Sequence[Message]) -> Server:
-    """The server after grouping all clients by their latest representation."""
-    latest = {m.client: m.upload["representation"] for m in messages}
-    how = (method.num_groups, method.clustering)
-    return replace(server, memory=regrouped(server.memory, latest, *how))
-
-
-def reweighted(
-    method, server: Server, messages: Sequence[Message], shares: Tensor
-) -> Tensor:
-    """Weights of the participants, float64 (m,), in the groups of `regroup`."""
-    groups = groups_of(server.memory, [m.client for m in messages])
-    losses = torch.stack([m.upload["loss"] for m in messages])
-    weight = beta(method, server.round + 1)
-    return group_weights(shares, losses, groups, weight, method.q)
-
-
-def group_metrics(method, server: Server, messages: Sequence[Message]) -> Tensors:
-    """Group and weight of each participant, (m,) each, for the history."""
-    groups = groups_of(server.memory, [m.client for m in messages])
-    weights = method.aggregation_weights(server, messages)
-    return {"group": groups, "weight": weights}
-
-
 def contrast(x: Tensor, known: Tensor, right: Tensor, temperature: float) -> Tensor:
     """Contrastive loss by cosines: cross-entropy of the right candidate, a mean, ≥ 0.
 
@@ -183,3 +151,64 @@ def contrast(x: Tensor, known: Tensor, right: Tensor, temperature: float) -> Ten
     # -log (exp(s(x, k_right)/tau) / sum_k exp(s(x, k)/tau))
     likeness = F.cosine_similarity(x[:, None], known, dim=-1)
     return F.cross_entropy(likeness / temperature, right.expand(len(x)))
+
+
+class GroupReweighting(ReceivedLoss):
+    """Clients, and groups of similar clients, count more when their loss is high.
+
+    A mix-in, as ``ReceivedLoss``, for FedGR and FedGCR: methods with the fields
+    ``reweight``, ``num_groups``, ``clustering``, ``q``, ``delta``, ``gamma`` and
+    ``rounds_ahead``, whose clients upload a ``representation`` after training.
+    """
+
+    @property
+    def groups_clients(self) -> bool:
+        """Whether the server groups clients."""
+        return self.reweight
+
+    def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
+        """L_k of the received model, a float64 scalar."""
+        return super().before_training(model, context) if self.reweight else {}
+
+    def upload_spec(self, model: nn.Module) -> Tensors:
+        """The loss, if clients are reweighted, and D numbers, if they are grouped."""
+        spec = super().upload_spec(model) if self.reweight else {}
+        if self.groups_clients:
+            spec["representation"] = model.head.weight[0].detach()
+        return spec
+
+    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
+        """The loss is a number ≥ 0."""
+        super().check_upload({n: v for n, v in tensors.items() if n == "loss"}, model)
+
+    def aggregation_weights(
+        self, server: Server, messages: Sequence[Message]
+    ) -> Tensor:
+        """By the losses of clients and of their groups; see ``group_weights``."""
+        shares = super().aggregation_weights(server, messages)
+        if not self.reweight:
+            return shares
+        groups = groups_of(server.memory, [m.client for m in messages])
+        losses = torch.stack([m.upload["loss"] for m in messages])
+        return group_weights(
+            shares, losses, groups, self.beta(server.round + 1), self.q
+        )
+
+    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+        """Group the clients by their latest representations, then average."""
+        if self.groups_clients:
+            latest = {m.client: m.upload["representation"] for m in messages}
+            how = (self.num_groups, self.clustering)
+            server = replace(server, memory=regrouped(server.memory, latest, *how))
+        return super().aggregate(server, messages)
+
+    def server_metrics(self, server: Server, messages: Sequence[Message]) -> Tensors:
+        """Group and weight of each participant."""
+        if not self.groups_clients:
+            return {}
+        groups = groups_of(server.memory, [m.client for m in messages])
+        return {"group": groups, "weight": self.aggregation_weights(server, messages)}
+
+    def beta(self, round: int) -> float:
+        """Weight of the group's loss in round r ≥ 1: delta (1 - gamma^(r-1))."""
+        return self.delta * (1 - self.gamma ** (round - 1 + self.rounds_ahead))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from .tap import Tap
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 NARROWEST = 1e-8
 """A channel with a smaller range of values is constant and is not rescaled."""
@@ -81,17 +82,36 @@ def expect_shares(pi: Tensor, bins: int) -> None:
         )
 
 
-class FeatureHistogram(Tap):
+class FeatureHistogram(nn.Module):
     """The identity on features (B, C, H, W), with soft histograms of recorded ones.
 
     bins, temperature:  of ``soft_histogram``.
     pool:               use one value per image and channel, the mean of its pixels,
                         instead of one per pixel.
+
+    Inside a ``listening`` block it records its inputs with gradients. This is a layer
+    instead of a hook because compiled networks ignore hooks that are added later.
     """
 
     def __init__(self, bins: int = 8, temperature: float = 0.01, pool: bool = False):
         super().__init__()
         self.bins, self.temperature, self.pool = bins, temperature, pool
+        self._recorded: list[Tensor] | None = None  # None outside listening()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` itself."""
+        if self._recorded is not None:
+            self._recorded.append(x)
+        return x
+
+    @contextmanager
+    def listening(self) -> Iterator[list[Tensor]]:
+        """The inputs recorded inside the block, one tensor per call of the network."""
+        self._recorded = recorded = []
+        try:
+            yield recorded
+        finally:
+            self._recorded = None
 
     def values(self, recorded: list[Tensor]) -> Tensor:
         """All values of each channel, float (C, n), in batches of features."""

@@ -220,13 +220,13 @@ def test_no_gradient_reaches_the_style_network(federation):
 def test_ablations_differ_in_the_named_component_only(federation):
     usual = runs.a_run(FISC(), federation)
     usual._start()
-    said = usual.server.memory["said"]
+    said = usual.server.memory["uploaded"]
     for without in ABLATIONS:
         run = runs.a_run(FISC(without=without), federation)
         run._start()
         memory = run.server.memory
         changes_said = without == "client clusters"
-        assert torch.equal(memory["said"], said) != changes_said
+        assert torch.equal(memory["uploaded"], said) != changes_said
         style = memory["styles"][0]
         changes_style = without in ("client clusters", "server clusters")
         assert torch.equal(style, usual.server.memory["styles"][0]) != changes_style
@@ -244,7 +244,7 @@ def test_without_clusters_a_client_says_its_pooled_style(federation):
     for k in range(5):
         maps = styles.FeatureMaps(run.model.eval(), federation.client(k).train, 100)
         torch.testing.assert_close(
-            run.server.memory["said"][k], styles.pooled(maps), rtol=1e-4, atol=1e-5
+            run.server.memory["uploaded"][k], styles.pooled(maps), rtol=1e-4, atol=1e-5
         )
 
 
@@ -275,16 +275,16 @@ def test_options_of_the_styles_reach_them(federation):
         return run.server.memory
 
     usual, spread = begun(), begun(with_spread=True)
-    assert torch.equal(usual["said"][:, 0], spread["said"][:, 0])
-    larger = spread["said"][:, 1] - usual["said"][:, 1]
+    assert torch.equal(usual["uploaded"][:, 0], spread["uploaded"][:, 0])
+    larger = spread["uploaded"][:, 1] - usual["uploaded"][:, 1]
     assert larger.min() > -1e-6 and larger.max() > 1e-3
-    noisy = begun(noise=0.05, fading=0.1)["said"]
-    apart = noisy - 0.9 * usual["said"]
+    noisy = begun(noise=0.05, fading=0.1)["uploaded"]
+    apart = noisy - 0.9 * usual["uploaded"]
     assert apart.std().item() == pytest.approx(0.05, rel=0.4)
-    assert torch.equal(noisy, begun(noise=0.05, fading=0.1)["said"])
-    own = {k: {"styles": said[None]} for k, said in enumerate(usual["said"])}
+    assert torch.equal(noisy, begun(noise=0.05, fading=0.1)["uploaded"])
+    own = {k: {"styles": said[None]} for k, said in enumerate(usual["uploaded"])}
     found = FISC(coarsest=True).server_setup(own)
-    expected = styles.interpolation_style(usual["said"], coarsest=True)
+    expected = styles.interpolation_style(usual["uploaded"], coarsest=True)
     assert torch.equal(found["styles"][0], expected)
 
 
@@ -308,7 +308,7 @@ def test_styles_travel_once_and_nothing_else_is_new(federation):
 def test_of_a_single_client_its_own_style_is_the_interpolation(federation):
     alone = Federation.build(federation.data, iid(federation.data, 1, rng=0))
     run = fitted(FISC(), alone, 1)
-    assert torch.equal(run.server.memory["styles"], run.server.memory["said"])
+    assert torch.equal(run.server.memory["styles"], run.server.memory["uploaded"])
 
 
 def test_the_name_of_the_network_is_asked_for_and_described(federation, tiny_styles):
@@ -427,7 +427,7 @@ def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, wr
     usual = runs.a_run(FISC(), federation)
     usual._start()
     assert torch.equal(
-        run.server.memory["said"], usual.server.memory["said"][[0, 2, 3, 4]]
+        run.server.memory["uploaded"], usual.server.memory["uploaded"][[0, 2, 3, 4]]
     )
 
 

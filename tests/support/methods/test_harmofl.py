@@ -330,7 +330,7 @@ def test_who_comes_later_gets_the_amplitude_and_does_not_change_it(federation):
         if round > 1:
             assert torch.equal(memory[f"{round}.was"], common)
         assert torch.equal(run.private[client].weights[AMPLITUDE], common)
-    assert sorted(run.server.memory["told"].tolist()) == [0, 1, 2, 3, 4]
+    assert sorted(run.server.memory["recipients"].tolist()) == [0, 1, 2, 3, 4]
 
 
 def test_a_first_round_that_fails_is_made_up_for(federation):
