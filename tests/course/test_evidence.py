@@ -1,5 +1,6 @@
 """Fair runs: dealt by seed, kept with their answers, compared in pairs."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -7,160 +8,255 @@ import pandas as pd
 import pytest
 
 from fedlab_course import evidence
-from fedlab_course.leaderboard.paired import over_images, paired
+from fedlab_course.evidence import Arm, Study, studies
+from fedlab_course.evidence.runs import reported, tuned
+from fedlab_course.leaderboard.paired import holm, over_images, paired
+from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import heterogeneous
 from fedlab_support.federation.protocols import leave_two_domains_out
 from fedlab_support.methods import FedAvg, FedProx
-from fedlab_support.run.run import Run
 from fedlab_support.training.settings import LocalTraining
 from tests.support.run.test_study import fits, tiny_cnn  # noqa: F401
 from tests.tiny import tiny_data
 
 DATA = tiny_data(num=240, owners=8, domains=4)
-TEST = "domain 3"
-METHODS = {"FedAvg": FedAvg(), "FISC": FedProx(mu=2.0), "CCST": FedProx(mu=20.0)}
+TEST, VALIDATION = "domain 3", "domain 2"
 
 
-def run_of(method: str, test: str, lr: float, seed: int) -> Run:
-    training = LocalTraining(lr=lr, batch_size=16)
-    parts = METHODS[method], evidence.federation(test, seed), tiny_cnn, training
-    return Run(*parts, seed=seed, workers=1, evaluate_every=2)
-
-
-def dealt(test: str, seed: int):
+def two_out(test: str, seed: int) -> Federation:
     deal = partial(heterogeneous, clients=6, lam=0.3, rng=seed)
     return leave_two_domains_out(DATA, deal)[test]
 
 
-def make_small(monkeypatch) -> None:
-    """Tiny runs with the names of the real ones."""
-    for name, value in {
-        "run_of": run_of,
-        "federation": dealt,
-        "ARMS": METHODS,
-        "ROUNDS": 3,
-        "EVERY": 2,
-        "DEFAULT_LR": 0.3,
-        "LRS": (0.1, 0.3),
-        "TESTS": (TEST,),
-    }.items():
-        monkeypatch.setattr(evidence, name, value)
-    monkeypatch.setattr(evidence.mechanism, "__defaults__", (TEST,))
+def own(test: str, seed: int) -> Federation:
+    data = studies.resplit(DATA, seed)
+    return Federation.build(data, heterogeneous(data, 6, 0.3, seed), val=0.3)
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    make_small(monkeypatch)
+STUDY = Study(
+    "tiny",
+    two_out,
+    tiny_cnn,
+    LocalTraining(lr=0.3, batch_size=16),
+    rounds=3,
+    every=2,
+    tests=(TEST,),
+    rates=(0.3, 0.1),
+    tuned=("FedAvg", "FedProx"),
+    num_first=2,
+    arms={
+        "FedAvg": Arm(FedAvg()),
+        "FedProx": Arm(FedProx(mu=2.0)),
+        "other": Arm(FedAvg(), partial(tiny_cnn, width=3), {"batch_size": 8}, 2.0),
+    },
+    against=(("FedProx", "FedAvg"), ("other", "FedAvg"), ("FedAvg", "absent")),
+    logged=("task_loss",),
+)
+OWN = replace(STUDY, place="own", deal=own, tests=("",))
+CELL = {"method": "FedProx", "test": TEST, "lr": 0.3, "seed": 1}
+keep = partial(evidence.outcome, STUDY)
 
 
-CELL = {"method": "FISC", "test": TEST, "lr": 0.3, "seed": 1}
+# ---- studies ------------------------------------------------------------------------
+def test_first_arms_are_trained_first_and_for_whole_seeds():
+    cells = STUDY.default()
+    assert [cell["method"] for cell in cells] == [*["FedAvg", "FedProx"] * 3] + [
+        "other"
+    ] * 3
+    assert [cell["seed"] for cell in cells] == [0, 0, 1, 1, 2, 2, 0, 1, 2]
+    assert {cell["lr"] for cell in cells} == {0.3}
 
 
-# ---- the comparison -----------------------------------------------------------------
-def test_a_seed_deals_a_partition_for_all_methods(monkeypatch):
-    monkeypatch.undo()
-    data = tiny_data(num=1600, owners=8, domains=4, channels=3, size=4)
-    monkeypatch.setattr(evidence, "_data", lambda: data)
-    deals = [evidence.federation("domain 0", seed) for seed in (0, 1)]
-    assert len({one.fingerprint() for one in deals}) == 2
-    assert all(len(one) == 100 for one in deals)
-    assert evidence.federation("domain 0", 1) is deals[1]
-    evidence.federation.cache_clear()
+def test_an_arm_may_have_a_network_and_a_training_of_its_own():
+    usual, other = (STUDY.run(n, TEST, 0.1, 0) for n in ("FedAvg", "other"))
+    assert (usual.training.lr, usual.training.batch_size) == (0.1, 16)
+    assert (other.training.lr, other.training.batch_size) == (0.2, 8)
+    assert usual.model_name == "tiny_cnn" and "width=3" in other.model_name
 
 
-def test_seeds_are_complete_one_after_the_other():
-    cells = evidence.mechanism(TEST)
-    assert [cell["seed"] for cell in cells] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert [cell["method"] for cell in cells[:3]] == list(METHODS)
+def test_methods_are_chosen_on_the_validation_domain_or_on_the_clients_samples():
+    assert STUDY.validate_on(TEST) == VALIDATION
+    assert OWN.validate_on("") == "val"
+
+
+@pytest.mark.parametrize("name", evidence.STUDIES)
+def test_studies_agree_with_themselves(name):
+    study = evidence.STUDIES[name]
+    assert study.training.lr == (study.rates or (study.training.lr,))[0]
+    assert len(set(study.rates)) == len(study.rates) > 2
+    named = {method for pair in study.against for method in pair}
+    assert named == set(study.arms) and set(study.tuned) <= set(study.arms)
+    assert len({s.place for s in evidence.STUDIES.values()}) == len(evidence.STUDIES)
+
+
+def test_claims_name_comparisons_that_exist():
+    for claim in evidence.claims().query("group != ''").to_dict("records"):
+        name, _, rest = claim["group"].partition(": ")
+        test, _, which = rest.rpartition(", ")
+        study = evidence.STUDIES[name]
+        pair = claim["ours"], claim["ours_reference"]
+        assert pair in study.against and which in ("default", "tuned")
+        assert ("" if test == "own domains" else test) in study.tests
+        assert which == "default" or set(pair) <= set(study.tuned)
+
+
+@pytest.mark.parametrize(
+    ("deal", "size"),
+    [
+        (studies.mixtures, 100),
+        (partial(studies.types, imbalance=10), 6),
+        (studies.offices, 4),
+    ],
+)
+def test_every_seed_deals_anew(monkeypatch, deal, size):
+    names = ("art_painting", "cartoon", "photo", "sketch")
+    data = tiny_data(num=1600, owners=8, domains=4, size=4)
+    data = replace(data, domain_names=names)
+    monkeypatch.setattr(studies, "_data", lambda *_: data)
+    held_out = "sketch" if deal is studies.mixtures else ""
+    deals = [deal(held_out, seed) for seed in (0, 1)]
+    assert deals[0].fingerprint() != deals[1].fingerprint()
+    assert all(len(one) >= size for one in deals)
+    assert all(len(one.with_val) or one.held_out_domains for one in deals)
+    getattr(deal, "func", deal).cache_clear()
+
+
+def test_a_new_split_has_as_many_test_samples_in_each_domain():
+    found = studies.resplit(DATA, 1)
+    assert (found.is_test != DATA.is_test).any()
+    for domain in range(4):
+        mine = DATA.domain == domain
+        assert found.is_test[mine].sum() == DATA.is_test[mine].sum() > 0
+    assert np.array_equal(studies.resplit(DATA, 1).is_test, found.is_test)
 
 
 # ---- finished runs ------------------------------------------------------------------
-def test_answers_are_those_of_the_last_round_and_are_kept(tmp_path, fits):  # noqa: F811
-    found = evidence.outcome(run_of(**CELL), tmp_path)
-    table = found.history.table().query("split == 'held_out' and metric == 'accuracy'")
+@pytest.mark.parametrize(
+    ("study", "split"), [(STUDY, "held_out"), (OWN, "test")], ids=["held out", "own"]
+)
+def test_answers_are_those_of_the_last_round(tmp_path, fits, study, split):  # noqa: F811
+    cell = CELL | {"test": study.tests[0]}
+    found = evidence.outcome(study, cell, tmp_path)
+    table = found.history.table().query("split == @split and metric == 'accuracy'")
     last = table[(table["round"] == 3) & (table["domain"] != "")]
-    assert set(last["domain"]) == {"domain 2", TEST} == set(found.domain)
+    assert set(last["domain"]) == set(found.domain) and len(last) > 1
     for row in last.itertuples():
-        mine = found.correct[found.domain == row.domain]
-        assert mine.mean() == pytest.approx(row.value) and 0 < mine.mean() < 1
-    again = evidence.outcome(run_of(**CELL), tmp_path)
+        assert found.share(row.domain) == pytest.approx(row.value)
+    names = np.array(DATA.domain_names)[DATA.domain[found.rows]]
+    assert np.array_equal(names, found.domain)
+    again = evidence.outcome(study, cell, tmp_path)
     assert len(fits) == 1 and np.array_equal(again.correct, found.correct)
 
 
 def test_lost_answers_are_made_again(tmp_path):
-    first = evidence.outcome(run_of(**CELL), tmp_path)
+    first = keep(CELL, tmp_path)
     (lost,) = (tmp_path / "answers").iterdir()
     lost.unlink()
-    assert evidence.outcome(run_of(**CELL), tmp_path, trains=False) is None
-    again = evidence.outcome(run_of(**CELL), tmp_path)
-    assert np.array_equal(first.correct, again.correct) and lost.exists()
+    assert keep(CELL, tmp_path, trains=False) is None
+    assert np.array_equal(first.correct, keep(CELL, tmp_path).correct)
+    assert lost.exists()
 
 
 def test_packed_runs_are_found(tmp_path, fits):  # noqa: F811
     cells = [CELL, CELL | {"seed": 2}]
     for cell in cells:
-        evidence.outcome(run_of(**cell), tmp_path)
+        keep(cell, tmp_path)
         evidence.pack(tmp_path)
     assert not [*tmp_path.glob("runs/*.zip"), *tmp_path.glob("answers/*")]
+    assert all(keep(cell, tmp_path, trains=False) is not None for cell in cells)
     assert len(fits) == 2
-    for cell in cells:
-        assert evidence.outcome(run_of(**cell), tmp_path, trains=False) is not None
 
 
 # ---- tables -------------------------------------------------------------------------
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        make_small(patch)
-        folder = tmp_path_factory.mktemp("evidence")
-        evidence.train(folder)
-    return folder
+def places(tmp_path_factory):
+    """Trained studies and their folders."""
+    top = tmp_path_factory.mktemp("evidence")
+    found = {"two": (STUDY, top / "tiny"), "own": (OWN, top / "own")}
+    for study, folder in found.values():
+        evidence.train(study, folder)
+    return found
 
 
-def test_training_leaves_nothing_to_train(trained, fits):  # noqa: F811
-    evidence.train(trained)
+def test_training_leaves_nothing_to_train(places, fits):  # noqa: F811
+    for study, folder in places.values():
+        evidence.train(study, folder)
     assert not fits
 
 
-def test_comparisons_are_paired_by_seed(trained):
-    groups = {"all": evidence.reported(TEST, trained)}
-    table = evidence.comparisons(groups, trained).set_index(["method", "reference"])
+def test_tuned_methods_are_reported_at_their_rates_for_all_seeds(places):
+    choice = tuned(STUDY, TEST, places["two"][1]).choice
+    cells = reported(STUDY, TEST, places["two"][1])
+    assert [(c["method"], c["seed"]) for c in cells] == [
+        (method, seed) for seed in (0, 1, 2) for method in STUDY.tuned
+    ]
+    assert all(cell["lr"] == choice[cell["method"]]["lr"] for cell in cells)
+
+
+def test_comparisons_are_paired_by_seed(places):
+    cells, folder = STUDY.default(), places["two"][1]
+    table = evidence.comparisons(STUDY, {"all": cells}, folder)
+    assert table["method"].tolist() == ["FedProx", "other"]
     answers = {}
-    for cell in groups["all"]:
-        found = evidence.outcome(run_of(**cell), trained, trains=False)
-        rows = found.correct[found.domain == TEST]
-        answers.setdefault(cell["method"], []).append(rows)
-    a, b = np.stack(answers["FISC"]), np.stack(answers["FedAvg"])
-    row = table.loc[("FISC", "FedAvg")]
-    expected = paired(100 * (a.mean(1) - b.mean(1)))
-    assert row["num"] == 3
-    assert row["mean"] == pytest.approx(expected.mean)
-    assert row["low"] == pytest.approx(expected.low, nan_ok=True)
-    assert row["images_low"] == pytest.approx(100 * over_images(a, b)[0])
-    assert (table["p_holm"] >= table["p"]).all()
+    for cell in cells:
+        found = keep(cell, folder, trains=False)
+        right = found.correct[found.domain == TEST]
+        answers.setdefault(cell["method"], []).append(right)
+    a, b = np.stack(answers["other"]), np.stack(answers["FedAvg"])
+    row, expected = table.iloc[1], paired(100 * (a.mean(1) - b.mean(1)))
+    for name in ("mean", "low", "high", "sd", "num"):
+        assert row[name] == pytest.approx(getattr(expected, name))
+    low, high = over_images(a, b)
+    assert row["images_low"] == pytest.approx(100 * low)
+    assert row["images_high"] == pytest.approx(100 * high)
+    assert table["p_holm"].tolist() == pytest.approx(holm(table["p"]).tolist())
 
 
-def test_without_runs_nothing_is_claimed(tmp_path):
-    table = evidence.comparisons({"all": evidence.mechanism(TEST)}, tmp_path)
-    found = evidence.verdicts(table)
+def test_own_domains_count_equally_and_other_images_have_no_interval(places):
+    cells, folder = OWN.default(), places["own"][1]
+    row = evidence.comparisons(OWN, {"all": cells}, folder).iloc[0]
+    ahead = []
+    for seed in (0, 1, 2):
+        means = []
+        for method in ("FedProx", "FedAvg"):
+            cell = {"method": method, "test": "", "lr": 0.3, "seed": seed}
+            found = evidence.outcome(OWN, cell, folder, trains=False)
+            means.append(np.mean([found.share(name) for name in DATA.domain_names]))
+        ahead.append(100 * (means[0] - means[1]))
+    assert row["mean"] == pytest.approx(np.mean(ahead))
+    assert np.isnan(row["images_low"])
+
+
+def test_tables_are_written_from_kept_runs(places, tmp_path, fits):  # noqa: F811
+    evidence.tables(places, tmp_path / "verdicts.csv")
+    for _, folder in places.values():
+        rows = pd.read_csv(folder / "runs.csv", keep_default_na=False)
+        keys = ["method", "test", "lr", "seed"]
+        assert len(rows) == len(rows.drop_duplicates(keys)) >= 9 + 2
+        table = pd.read_csv(folder / "comparisons.csv")
+        assert table["group"].nunique() == 2 and table["p_holm"].notna().any()
+    found = pd.read_csv(tmp_path / "verdicts.csv")
+    assert len(found) == len(evidence.claims())
     assert set(found["verdict"]) == {"not run fairly yet"}
-    assert found["mean"].isna().all() and found["printed"].notna().all()
+    assert not fits
+
+
+def test_runs_show_their_mechanism(places):
+    rows = pd.read_csv(places["two"][1] / "runs.csv")
+    assert rows[rows["method"] == "FedProx"]["task_loss_first"].notna().all()
+    assert rows[rows["method"] == "FedAvg"]["task_loss_first"].isna().all()
 
 
 def test_a_claim_gets_the_verdict_of_its_comparison():
-    row = {"group": "sketch, tuned lr", "method": "FISC", "reference": "CCST"}
+    row = {"group": "fisc: sketch, tuned", "method": "FISC", "reference": "CCST"}
     row |= vars(paired([6.0, 6.2, 6.4])) | {"images_low": 4.0, "images_high": 8.0}
-    found = evidence.verdicts(pd.DataFrame([row | {"p_holm": 0.01}]))
-    is_run = found["verdict"] != "not run fairly yet"
-    (claim,) = found[is_run].to_dict("records")
+    found = evidence.verdicts(pd.DataFrame([row]))
+    (claim,) = found[found["mean"].notna()].to_dict("records")
     assert claim["claim"] == "FISC ahead of CCST" and "sketch" in claim["data"]
     assert (claim["verdict"], claim["mean"]) == ("holds", pytest.approx(6.2))
     assert claim["printed"] == pytest.approx(66.20 - 59.91)
-
-
-def test_tables_are_written_from_kept_runs(trained, tmp_path, fits):  # noqa: F811
-    evidence.tables(trained, tmp_path / "verdicts.csv")
-    runs = pd.read_csv(trained / "runs.csv")
-    assert len(runs) == len(runs.drop_duplicates(["method", "test", "lr", "seed"]))
-    assert len(pd.read_csv(tmp_path / "verdicts.csv")) == len(evidence.claims())
-    assert not fits
+    assert claim["p_holm"] == pytest.approx(row["p"])
+    assert "train fisc" in claim["command"] and "MobileNet" in claim["differs"]
+    rest = found[found["mean"].isna()]
+    assert set(rest["verdict"]) == {"not run fairly yet"}
+    assert rest["command"].isna().all() and rest["printed"].notna().all()

@@ -1,0 +1,144 @@
+"""Finished runs of studies and their answers, image by image."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
+
+import numpy as np
+
+from fedlab_support.core.files import replacing
+from fedlab_support.core.history import History
+from fedlab_support.federation.federation import Federation
+from fedlab_support.run import archive
+from fedlab_support.run.study import each, fit_once, identity
+from fedlab_support.run.tune import Tuned, tune
+
+from .studies import SEEDS, Study
+
+ANSWERS = "answers"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run.
+
+    federation: its federation.
+    history:    its history.
+    correct:    whether the last weights classify each image correctly, bool (N,), of
+                the held-out domains, or else of the clients' test samples.
+    rows:       positions of these images in the data set, int (N,).
+    domain:     their domains, text (N,).
+    """
+
+    federation: Federation
+    history: History
+    correct: np.ndarray
+    rows: np.ndarray
+    domain: np.ndarray
+
+    def share(self, domain: str) -> float:
+        """Accuracy on the images of a domain."""
+        return float(self.correct[self.domain == domain].mean())
+
+
+def outcome(study: Study, cell: dict, folder: Path, trains=True) -> Outcome | None:
+    """Fit a run, or read it and its answers, if they are kept.
+
+    cell:   arguments of ``study.run``.
+    folder: holds ``runs``, as for ``fit_once``, and ``answers``, a bit per image; each
+            may be an archive. If only the answers are lost, the run is trained again.
+    trains: False returns None for a run that is not there.
+    """
+    run, rounds, runs = study.run(**cell), study.rounds, folder / "runs"
+    name = identity(run, rounds, runs)[1].name
+    bits, asked = _kept_answers(name, folder), run.federation.held_out
+    asked = asked if len(asked) else run.federation.test
+    if not trains and (not bits or archive.find(name, runs) is None):
+        return None
+    history = fit_once(run, rounds, runs)
+    if not bits:
+        if run.server.round < rounds:
+            run.fit(rounds - run.server.round, progress=False)
+        bits = np.packbits(run.scores(asked).score > 0.5).tobytes()
+        _keep_answers(bits, folder / ANSWERS / f"{Path(name).stem}.bits")
+    correct = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(asked))
+    names = np.array(run.federation.data.domain_names)[asked.domain]
+    return Outcome(run.federation, history, correct.astype(bool), asked.rows, names)
+
+
+def _kept_answers(name: str, folder: Path) -> bytes:
+    """The answers of a run, a bit each; nothing if they are not there."""
+    file, packed = folder / ANSWERS / f"{Path(name).stem}.bits", _packed(folder)
+    if file.exists():
+        return file.read_bytes()
+    if packed.exists():
+        with ZipFile(packed) as answers:
+            if file.name in answers.NameToInfo:
+                return answers.read(file.name)
+    return b""
+
+
+def _keep_answers(bits: bytes, home: Path) -> None:
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(home) as part:
+        part.write_bytes(bits)
+
+
+def _packed(folder: Path) -> Path:
+    return folder / f"{ANSWERS}.zip"
+
+
+def pack(folder: Path) -> None:
+    """Move finished runs and their answers into ``runs.zip`` and ``answers.zip``."""
+    archive.pack(folder / "runs")
+    packed, found = _packed(folder), {}
+    if packed.exists():
+        with ZipFile(packed) as file:
+            found = {name: file.read(name) for name in file.namelist()}
+    loose = sorted((folder / ANSWERS).glob("*.bits"))
+    found |= {home.name: home.read_bytes() for home in loose}
+    with replacing(packed) as part, ZipFile(part, "w") as file:
+        for name in sorted(found):
+            file.writestr(ZipInfo(name), found[name], ZIP_STORED)
+    for home in loose:
+        home.unlink()
+
+
+def tuned(study: Study, test: str, folder: Path) -> Tuned:
+    """The choice among the trials of a test domain, which are trained if they miss."""
+    spaces = {name: {"lr": list(study.rates)} for name in study.tuned}
+    build, where = partial(study.run, test=test), study.validate_on(test)
+    quiet = {"folder": folder / "runs", "progress": False}
+    return tune(build, spaces, study.rounds, where, seeds=SEEDS[:1], **quiet)
+
+
+def reported(study: Study, test: str, folder: Path) -> list[dict]:
+    """The tuned methods on a test domain, seed by seed."""
+    choice = tuned(study, test, folder).choice
+    return [
+        {"method": name, "test": test, "seed": seed} | choice[name]
+        for seed in SEEDS
+        for name in study.tuned
+    ]
+
+
+def train(study: Study, folder: Path, jobs: int = 1) -> None:
+    """Train what is not kept, the most important first."""
+    _fit(study, study.default(), folder, jobs)
+    for test in study.tests if study.tuned else ():
+        _fit(study, study.trials(test), folder, jobs)
+        _fit(study, reported(study, test, folder), folder, jobs)
+
+
+def _fit(study: Study, cells: Sequence[dict], folder: Path, jobs: int) -> None:
+    def fit(cell: dict) -> None:
+        began = time.perf_counter()
+        outcome(study, cell, folder)
+        print(f"{time.perf_counter() - began:6.0f} s  {cell}", flush=True)
+
+    each(fit, cells, jobs, progress=False)
