@@ -299,7 +299,7 @@ def cohort_of(chosen: Sequence[int], clients: np.ndarray) -> list[int]:
         is_row and len(cohort) == len(found) and np.isin(cohort, clients).all()
     ):
         raise ValueError(
-            f"a selection must return different clients of the roster, found {chosen}"
+            f"a selection must return distinct clients of the roster, found {chosen}"
         )
     return cohort.tolist()
 

@@ -60,9 +60,8 @@ def find(name: str, place: str | Path) -> History | None:
             if home.exists():
                 return kept(home)
             raise ValueError(
-                f"{archive}: expected an archive of finished runs, found {error}; take "
-                "it from version control again, or delete it, and its runs are made "
-                "again"
+                f"{archive}: expected an archive of finished runs, found {error}; "
+                "restore it from version control, or delete it to train its runs again"
             ) from None
     return kept(home) if home.exists() else None
 
@@ -73,8 +72,8 @@ def kept(home: Path) -> History:
         return _history(home.read_bytes())
     except DAMAGED as error:
         raise ValueError(
-            f"{home}: expected a finished run, found {error}; delete the file, and the "
-            "run is made again"
+            f"{home}: expected a finished run, found {error}; delete the file to train "
+            "the run again"
         ) from None
 
 
@@ -143,6 +142,6 @@ def _check_name(home: Path) -> None:
         name = name_for(file.read("made_by.json").decode())
     if home.name != name:
         raise ValueError(
-            f"{home}: expected a run named after its settings, {name}; give it its own "
-            "name back, or delete it"
+            f"{home}: expected a run named after its settings, {name}; rename it, or "
+            "delete it"
         )

@@ -81,9 +81,9 @@ def keeping(run, folder: str | Path | None, every: int) -> Iterator[Callable]:
         if found is not None and found.server.round > run.server.round:
             if run.server.round > 0:
                 raise ValueError(
-                    f"the checkpoint in {folder} stands at round {found.server.round}, "
-                    f"this run has made {run.server.round} of its own; give the "
-                    "checkpoint to the first fit of a run, or another folder to this"
+                    f"the checkpoint in {folder} is at round {found.server.round}, but "
+                    f"this run has already made {run.server.round} rounds; pass "
+                    "checkpoint= to the first fit of a run, or use another folder"
                 )
             found.restore(run)
             run.rounds_restored = found.server.round
@@ -105,16 +105,16 @@ def _made_by(run) -> dict:
     """The settings that identify a run; ValueError if it cannot be restored."""
     if not run.engine.holds_clients:
         raise ValueError(
-            "a checkpoint holds what clients keep, which this engine leaves with them; "
-            "use engine='local' or no checkpoint"
+            "a checkpoint needs the clients' private state, which this engine leaves "
+            "on their nodes; use engine='local', or no checkpoint"
         )
     made_by = run.describe() | {"evaluate_every": run.evaluate_every, "format": FORMAT}
     for name, value in made_by.items():
         if " at 0x" in str(value) or (name == "select" and is_nameless(value)):
             raise ValueError(
-                f"a checkpoint is found again by the run's settings, and its {name} is "
-                f"only known as {value!r}, as others may be; take a module's "
-                "function or a notebook's, or give it a repr, as a frozen dataclass has"
+                f"checkpoints are identified by the settings of a run, but its {name} "
+                f"is only known as {value!r}, a name that others may share; use a "
+                "function of a module or notebook cell, or a frozen dataclass"
             )
     return made_by
 
@@ -133,8 +133,8 @@ def claimed(folder: Path) -> Iterator[None]:
         except BlockingIOError as error:
             raise BlockingIOError(
                 error.errno,
-                "another run is writing checkpoints here; wait for its end, or give "
-                "each run a folder of its own",
+                "another run is writing checkpoints here; wait until it ends, or give "
+                "each run its own folder",
                 str(folder),
             ) from None
         except OSError:
@@ -174,8 +174,8 @@ def save(folder: Path, made_by: dict, snapshot: Snapshot, journal: Journal) -> P
     except OSError as error:
         raise OSError(
             error.errno,
-            f"round {round} could not be kept ({error.strerror}); older checkpoints "
-            "are as they were: make room, and start again from the last",
+            f"round {round} could not be saved ({error.strerror}); older checkpoints "
+            "are unchanged: free some disk space, and continue from the last one",
             str(path),
         ) from error
     others = [other for other in _saved(folder) if other != path]
@@ -199,7 +199,7 @@ def load(folder: Path, made_by: dict, device="cpu") -> tuple[Snapshot, Journal] 
         try:
             content = _read(path)
         except (OSError, ValueError) as error:
-            warnings.warn(f"damaged and passed over: {path}: {error}", stacklevel=3)
+            warnings.warn(f"skipped as damaged: {path}: {error}", stacklevel=3)
             continue
         try:
             tensors = tensors_from(content)
@@ -211,7 +211,7 @@ def load(folder: Path, made_by: dict, device="cpu") -> tuple[Snapshot, Journal] 
         try:
             journal, rows = Journal.read(folder, state["journal"])
         except (OSError, *UNUSABLE) as error:
-            warnings.warn(f"damaged and passed over: {path}: {error}", stacklevel=3)
+            warnings.warn(f"skipped as damaged: {path}: {error}", stacklevel=3)
             continue
         try:
             return restored(state, tensors, rows, device), journal
@@ -219,8 +219,8 @@ def load(folder: Path, made_by: dict, device="cpu") -> tuple[Snapshot, Journal] 
             raise _unusable(path, error) from error
     if saved:
         raise ValueError(
-            f"expected a whole checkpoint in {folder}, found {len(saved)} damaged; put "
-            "a copy of one there, or delete the folder to start from round 0"
+            f"expected an undamaged checkpoint in {folder}, found {len(saved)} "
+            "damaged; restore a copy, or delete the folder to start from round 0"
         )
     return None
 
@@ -246,8 +246,8 @@ def _read(path: Path) -> bytes:
     content = path.read_bytes()
     if not path.stem.endswith(found := _hash(content)):
         raise ValueError(
-            f"the name promises content with another hash than {found}, that of the "
-            f"{len(content):,} bytes found; the file was cut short or changed"
+            f"expected content with the hash in its name, found {len(content):,} bytes "
+            f"with hash {found}; the file was cut short or changed"
         )
     return content
 
@@ -260,7 +260,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _settle(folder: Path) -> None:
-    """Names of files outlive a loss of power only after this."""
+    """Flush the folder, so that a new name survives a loss of power."""
     if hasattr(os, "O_DIRECTORY"):
         opened = os.open(folder, os.O_DIRECTORY)
         try:
@@ -279,13 +279,13 @@ def _refuse_another(path: Path, there: dict, here: dict) -> None:
     machine = [differs.pop(name) for name in MACHINE if name in differs]
     if differs:
         raise ValueError(
-            f"the checkpoint {path} is another run's: {'; '.join(differs.values())}. "
-            "Give this run a folder of its own, or the settings of the other"
+            f"the checkpoint {path} is another run's: {'; '.join(differs.values())}; "
+            "use another folder, or the same settings"
         )
     if machine:
         warnings.warn(
-            f"the run goes on elsewhere ({'; '.join(machine)}): its last bits may "
-            "differ from those of one that did not move",
+            f"the run continues on another platform ({'; '.join(machine)}), so its "
+            "last bits may differ from those of an uninterrupted run",
             stacklevel=3,
         )
 

@@ -201,10 +201,12 @@ class Run:
         evaluate:  evaluate afterwards; None decides by ``evaluate_every``. An
                    interrupted evaluation is repeated before the next round.
 
-        Raises RuntimeError while another thread steps this run.
+        Raises RuntimeError while another thread is stepping this run.
         """
         if not self._stepping.acquire(blocking=False):
-            raise RuntimeError("another thread steps this run; give each its own run")
+            raise RuntimeError(
+                "another thread is stepping this run; use one run per thread"
+            )
         try:
             with one_intra_op_thread():
                 return self._step(evaluate)
@@ -213,7 +215,7 @@ class Run:
 
     def _step(self, evaluate: bool | None) -> Run:
         if self.engine.job is not self.job:
-            raise RuntimeError("the engine has another run's job; make one for each")
+            raise RuntimeError("the engine has another run's job; use one per run")
         if not self.has_started:
             self._start()
         if self.must_measure:

@@ -168,7 +168,7 @@ def _found(name: str, place: str | Path) -> History | None:
     try:
         return find(name, place)
     except ValueError as error:
-        warnings.warn(f"a damaged run is made again: {error}", stacklevel=3)
+        warnings.warn(f"training a damaged run again: {error}", stacklevel=3)
         return None
 
 
@@ -191,9 +191,9 @@ def identity(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
     for part in ("model", "select"):
         if is_nameless(made_by[part]):
             raise ValueError(
-                f"a run is kept under its settings, and its {part} is only known as "
-                f"{made_by[part]!r}; use functools.partial, or a function or frozen "
-                "dataclass of a module or notebook cell"
+                f"finished runs are identified by their settings, but the {part} is "
+                f"only known as {made_by[part]!r}; use functools.partial, or a "
+                "function or frozen dataclass of a module or notebook cell"
             )
     text = json.dumps(made_by, indent=2, sort_keys=True, default=plain) + "\n"
     return text, folder_of(folder) / name_for(text)

@@ -144,7 +144,7 @@ def test_a_damaged_checkpoint_is_never_restored(tmp_path, written, flips, share)
         assert checkpoint.load(tmp_path, made_by)[0].server.round == 1
     else:
         with (
-            pytest.warns(UserWarning, match="damaged and passed over"),
+            pytest.warns(UserWarning, match="skipped as damaged"),
             pytest.raises(ValueError, match="found 1 damaged"),
         ):
             checkpoint.load(tmp_path, made_by)
@@ -160,7 +160,7 @@ def test_a_damaged_journal_is_never_restored(tmp_path, written, flips, share):
         assert checkpoint.load(tmp_path, made_by)[0].server.round == 1
     else:
         with (
-            pytest.warns(UserWarning, match=r"damaged and passed over.*bytes|changed"),
+            pytest.warns(UserWarning, match=r"skipped as damaged.*bytes|changed"),
             pytest.raises(ValueError, match="found 1 damaged"),
         ):
             checkpoint.load(tmp_path, made_by)
@@ -188,7 +188,7 @@ def test_one_damaged_run_does_not_end_a_study(tmp_path):
     content = bytearray(home.read_bytes())
     content[len(content) // 2] ^= 1
     home.write_bytes(content)
-    with pytest.warns(UserWarning, match="a damaged run is made again"):
+    with pytest.warns(UserWarning, match="training a damaged run again"):
         again = study(build, grid, 1, tmp_path, progress=False)
     is_value = table["metric"] != "seconds"
     assert table[is_value].equals(again[again["metric"] != "seconds"])

@@ -23,8 +23,7 @@ from ..local import LocalEngine
 from .records import REQUEST, build, identity, pack, request_for, unpack
 from .requests import Lost, PendingRequests
 
-NOBODY = Failure("no node that is right has this client")
-"""For clients whose node was left out."""
+LEFT_OUT = Failure("its node was left out")
 
 
 class FlowerEngine:
@@ -35,7 +34,7 @@ class FlowerEngine:
                a round. Clients on slower nodes are left out of the round.
     patience:  seconds to wait until every client of the federation has a node.
     owners:    which clients each node may have, by the number that ``flwr supernode
-               register`` gave it; None: those that it says, first come, first served.
+               register`` gave it; None: those that it claims, first come, first served.
 
     A request is one message per node, because Flower starts a process for each message.
     """
@@ -55,10 +54,10 @@ class FlowerEngine:
     def open(self, job: Job) -> None:
         """Prepare for a job: find the node of each client.
 
-        A node that could not build the run, built a different one, or has clients that
-        it may not have, is left out with a warning; clients that have no node in time
-        because of that are left out of every round. Otherwise raises TimeoutError,
-        naming the clients without a node.
+        A node that could not build the run, built a different one, or claims clients
+        that it may not have is left out with a warning, and clients without another
+        node are left out of every round. If clients are missing for any other reason,
+        raises TimeoutError with their numbers.
         """
         if job.privacy is not None and len(job.federation.with_val):
             raise ValueError(
@@ -83,7 +82,7 @@ class FlowerEngine:
         contents = {
             node: request_for(clients=ids) for node, ids in self._by_node(client_ids)
         }
-        results = {i: NOBODY for i in client_ids if i not in self.node_of}
+        results = {i: LEFT_OUT for i in client_ids if i not in self.node_of}
         setup = self._request("query.client_setup", contents, broadcast.round, read)
         return results | setup
 
@@ -113,7 +112,7 @@ class FlowerEngine:
                 content[f"{i}.shared"] = packed_once(broadcasts[i].shared)
                 if i in private and round <= self.first_rounds.get(i, round):
                     content[f"{i}.setup_reply"] = pack(private[i].memory)
-        results = {i: NOBODY for i in broadcasts if i not in self.node_of}
+        results = {i: LEFT_OUT for i in broadcasts if i not in self.node_of}
         results |= self._request("train", contents, round, self._message)
         for i, result in results.items():
             if not isinstance(result, Failure):
@@ -145,7 +144,7 @@ class FlowerEngine:
                 content[f"{i}.weights"] = pack(asked[i].weights)
         found = self._request("evaluate", contents, round, _scores)
         for i in asked:
-            if isinstance(result := found.get(i, NOBODY), Failure):
+            if isinstance(result := found.get(i, LEFT_OUT), Failure):
                 text = f"client {i} was not evaluated: {result.reason}"
                 warnings.warn(text, stacklevel=2)
                 nothing = np.full(1, np.nan)
@@ -248,7 +247,7 @@ class FlowerEngine:
             )
         if self.owners is not None and not held <= set(self.owners.get(node, ())):
             raise ValueError(
-                f"expected clients that it owns, {self.owners.get(node, [])}, found "
+                f"expected only clients in {self.owners.get(node, [])}, found "
                 f"{sorted(held)}"
             )
         return held

@@ -491,7 +491,7 @@ def test_a_wrong_node_is_left_out_and_the_run_goes_on(wrong, reason):
     assert [message.client for message in run.messages] == [0, 2, 3]
     events = run.history.events()
     assert set(events["client"]) == {1, 4}
-    assert set(events["reason"]) == {"no node that is right has this client"}
+    assert set(events["reason"]) == {"its node was left out"}
 
 
 @pytest.mark.parametrize("field", ["clients", "seed", "method"])

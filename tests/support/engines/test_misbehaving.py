@@ -160,7 +160,7 @@ def test_a_run_is_stepped_by_one_thread_at_a_time():
     first = threading.Thread(target=run.step)
     first.start()
     assert inside.wait(20)
-    with pytest.raises(RuntimeError, match="another thread steps this run"):
+    with pytest.raises(RuntimeError, match="another thread is stepping this run"):
         run.step()
     go.set()
     first.join()

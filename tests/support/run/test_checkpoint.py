@@ -209,7 +209,7 @@ def test_a_run_with_rounds_of_its_own_is_not_overwritten(tmp_path):
     stopped(tmp_path, 3)
     run = build().step()
     before = trace(run)
-    with pytest.raises(ValueError, match=r"at round 3, this run has made 1"):
+    with pytest.raises(ValueError, match=r"at round 3, but this run has.* made 1"):
         run.fit(2, False, tmp_path)
     assert trace(run) == before and rounds_in(tmp_path) == [2, 3]
     run.fit(2, progress=False)
@@ -267,7 +267,7 @@ def test_a_foreign_checkpoint_is_refused_by_what_differs(tmp_path, change, words
 
 def test_only_what_differs_is_named(tmp_path):
     stopped(tmp_path, 1)
-    with pytest.raises(ValueError, match=r"run's: seed: here 1, there 0\. Give"):
+    with pytest.raises(ValueError, match=r"run's: seed: here 1, there 0; use"):
         build(seed=1).fit(1, False, tmp_path)
 
 
@@ -343,7 +343,7 @@ def test_cut_short_anywhere_the_previous_one_is_used(two):
     size = len(content)
     for length in {*range(12), *range(12, size, 997), size - 1, size + 1}:
         last.write_bytes((content + b"\0")[:length])
-        with pytest.warns(UserWarning, match="passed over.*cut short or changed"):
+        with pytest.warns(UserWarning, match="skipped as damaged.*cut short or"):
             assert load(two, MADE_BY).server.round == 1
 
 
@@ -355,7 +355,7 @@ def test_changed_in_any_byte_the_previous_one_is_used(two):
         changed = bytearray(content)
         changed[position] ^= 1 << rng.randrange(8)
         last.write_bytes(changed)
-        with pytest.warns(UserWarning, match="passed over"):
+        with pytest.warns(UserWarning, match="skipped as damaged"):
             assert load(two, MADE_BY).server.round == 1
     last.write_bytes(content)
     assert load(two, MADE_BY).server.round == 2
@@ -370,7 +370,7 @@ def test_one_that_cannot_be_read_is_passed_over(two):
     last = newest(two)
     last.unlink()
     last.mkdir()
-    with pytest.warns(UserWarning, match="passed over.*directory"):
+    with pytest.warns(UserWarning, match="skipped as damaged.*directory"):
         assert load(two, MADE_BY).server.round == 1
 
 
@@ -380,7 +380,7 @@ def test_with_all_damaged_nothing_starts_over_silently(tmp_path):
         path.write_bytes(b"")
     run = build()
     with (
-        pytest.warns(UserWarning, match="passed over"),
+        pytest.warns(UserWarning, match="skipped as damaged"),
         pytest.raises(ValueError, match=r"found 2 damaged; .* delete the folder"),
     ):
         run.fit(4, False, tmp_path)
@@ -393,7 +393,7 @@ def test_after_damage_the_bits_are_the_same_and_two_whole_ones_stay(
 ):
     stopped(tmp_path, 5)
     newest(tmp_path).write_bytes(newest(tmp_path).read_bytes()[:-1])
-    with pytest.warns(UserWarning, match="passed over"):
+    with pytest.warns(UserWarning, match="skipped as damaged"):
         stopped(tmp_path, 5)
     assert rounds_in(tmp_path) == [4, 5]
     assert trace(fitted(tmp_path)) == undisturbed
@@ -420,7 +420,7 @@ def test_a_full_disk_leaves_the_old_ones_good(two, monkeypatch, step):
         monkeypatch.setattr(Path, "open", open_)
     else:
         monkeypatch.setattr(checkpoint.os, step, full)
-    with pytest.raises(OSError, match=r"round 3 could .*No space left.* make room"):
+    with pytest.raises(OSError, match=r"round 3 could .*No space left.* free some"):
         save(two, MADE_BY, snapshot(3))
     monkeypatch.undo()
     assert files(two) == before and load(two, MADE_BY).server.round == 2
@@ -454,16 +454,16 @@ def test_with_the_end_of_the_history_damaged_the_previous_checkpoint_is_used(two
     content = journal_in(two)
     for changed in (content[:-1], content[:-9] + b"x" + content[-8:]):
         (two / "history_0.jsonl").write_bytes(changed)
-        with pytest.warns(UserWarning, match=r"passed over.*history_0|bytes"):
+        with pytest.warns(UserWarning, match=r"skipped as damaged.*history_0|bytes"):
             back = load(two, MADE_BY)
         assert back.server.round == len(back.history.measured) == 1
-    with pytest.warns(UserWarning, match="passed over"):
+    with pytest.warns(UserWarning, match="skipped as damaged"):
         save(two, MADE_BY, replace(snapshot(2), usual={"update": 9.0}))
     assert rounds_in(two) == [1, 2], "the damaged one is not kept as the previous"
     assert journal_in(two) == content
     (two / "history_0.jsonl").unlink()
     with (
-        pytest.warns(UserWarning, match="passed over"),
+        pytest.warns(UserWarning, match="skipped as damaged"),
         pytest.raises(ValueError, match="found 2 damaged"),
     ):
         load(two, MADE_BY)

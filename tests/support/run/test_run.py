@@ -117,7 +117,7 @@ def test_a_selection_that_repeats_or_invents_clients_is_refused(federation):
             select=lambda r, rng, c=chosen: c,
             workers=1,
         )
-        with pytest.raises(ValueError, match="different clients of the roster"):
+        with pytest.raises(ValueError, match="distinct clients of the roster"):
             run.step()
 
 
