@@ -15,10 +15,12 @@ from .segmentation import (
     score_by_amount,
     threshold_picture,
 )
+from .selection import absent_clients, shares_of_rounds
 from .settings import accuracy_by_setting
 from .standings import orders_picture, rank_picture
 
 __all__ = [
+    "absent_clients",
     "accuracy_by_client",
     "accuracy_by_setting",
     "accuracy_by_type",
@@ -41,6 +43,7 @@ __all__ = [
     "scatter_panels",
     "score_by_amount",
     "seconds_by_engine",
+    "shares_of_rounds",
     "threshold_picture",
     "weights_picture",
 ]

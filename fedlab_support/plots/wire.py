@@ -13,7 +13,7 @@ from .style import COLOURS, DOUBLE, NORMAL, SMALL, Picture, new_picture, style
 
 PARTS = {  # name on the wire: colour, hatch
     "weights": (COLOURS["ours"], ""),
-    "loss_query": (COLOURS["baseline"], "\\\\\\\\"),
+    "loss_query": (COLOURS["ours"], "////"),
     "shared": (COLOURS["other 2"], ""),
     "setup_reply": (COLOURS["other 2"], "////"),
     "upload": (COLOURS["other 1"], ""),

@@ -1,0 +1,72 @@
+"""How often a selection chooses each client, by size and by loss."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from fedlab_support.core.history import columns_of
+from fedlab_support.plots.drawing import drawing
+from fedlab_support.plots.style import COLOURS, DOUBLE, Picture, new_picture, style
+
+
+@drawing
+def absent_clients(table: pd.DataFrame, rounds: int) -> Picture:
+    """Draw each client's training samples, and whether it ever took part.
+
+    table:  columns client, samples and share (of the rounds in which it took part).
+    rounds: how many rounds that were.
+    """
+    columns_of(table, ["client", "samples", "share"])
+    clients = table.sort_values("samples", ascending=False, kind="stable")
+    samples = clients["samples"].to_numpy()
+    is_absent = clients["share"].eq(0).to_numpy()
+    place = np.arange(len(clients))
+    there = {"color": COLOURS["ours"], "label": "took part"}
+    never = {"fill": False, "hatch": "////", "edgecolor": COLOURS["other 1"]}
+    title = f"{is_absent.sum()} of {len(clients)} clients take no part in {rounds} "
+    title += "rounds"
+    with style():
+        figure = new_picture(DOUBLE, title)
+        axis = figure.subplots()
+        axis.bar(place[~is_absent], samples[~is_absent], **there)
+        axis.bar(place[is_absent], samples[is_absent], label="never", **never)
+        axis.set(xlabel="Clients, largest first", ylabel="Training samples")
+        axis.legend()
+    return figure
+
+
+@drawing
+def shares_of_rounds(table: pd.DataFrame, left: str, right: str) -> Picture:
+    """Draw how often two selections choose each client: sorted, and over its loss.
+
+    table:       columns samples, loss, and the shares of rounds by_group (drawn on the
+                 left, sorted) and by_loss (drawn on the right).
+    left, right: titles of the panels.
+    """
+    columns_of(table, ["samples", "loss", "by_group", "by_loss"])
+    seldom = [(table[name] < 0.01).sum() for name in ("by_group", "by_loss")]
+    title = f"Clients in less than 1 % of the rounds: {seldom[0]} (left), {seldom[1]} "
+    title += "(right)"
+    sorted_shares = np.sort(table["by_group"])[::-1]
+    blue = COLOURS["ours"]
+    with style():
+        figure = new_picture(DOUBLE, title)
+        axes = figure.subplots(1, 2, sharey=True)
+        axes[0].bar(range(len(table)), 100 * sorted_shares, width=1.0, color=blue)
+        dots = {"s": table["samples"] / 6, "color": blue, "alpha": 0.6}
+        axes[1].scatter(table["loss"], 100 * table["by_loss"], **dots)
+        for axis, name, shares in zip(
+            axes, (left, right), ("by_group", "by_loss"), strict=True
+        ):
+            _mark_equal(axis, 100 * table[shares].mean())
+            axis.set_title(name, loc="left")
+        axes[0].set(xlabel="Clients, sorted", ylabel="Rounds with this client (%)")
+        axes[1].set(xlabel="Loss of the model on the client", ylim=(0, 100))
+    return figure
+
+
+def _mark_equal(axis: Axes, percent: float) -> None:
+    """A dashed line where all shares would be equal."""
+    axis.axhline(percent, color="black", linestyle="--", linewidth=1)
