@@ -76,7 +76,7 @@ _WHEN_USED = {
     "explore": "widgets",
     "show_source": "widgets",
 }
-"""Names whose module is imported when they are: training needs no pictures."""
+"""Names whose module is imported when they are: training needs no plots."""
 
 
 def __getattr__(name: str):

@@ -25,12 +25,12 @@ BUILT_IN = {
     "prostate_phantoms": "organs with masks at six sites; stands in for ProstateMRI",
     "camera_sites": "drawn animals at fifty cameras; stands in for iWildCam",
 }
-"""Name and one line about every built-in set."""
+"""Name of each built-in set → its description in one line."""
 
 
 @cache
 def built_in(name: str) -> DomainData:
-    """Load a built-in set; it is kept for the life of the process."""
+    """Load a built-in set; cached for the life of the process."""
     return read(FOLDER / f"{name}.npz")
 
 

@@ -214,7 +214,7 @@ def load(
         close = difflib.get_close_matches(name, known, n=1)
         guess = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(
-            f"name must be that of a data set, one of {', '.join(known)}; found "
+            f"expected the name of a data set, one of {', '.join(known)}; found "
             f"{name!r}.{guess}"
         )
     stored = STORED[name]
@@ -224,7 +224,7 @@ def load(
         folders = ", ".join(str(folder) for folder in search_path(root))
         raise FileNotFoundError(
             f"{name}: expected {files} under {folders}; found none.\n"
-            f"To get it, {stored.obtain}; or name the folder by root= or $FEDLAB_DATA."
+            f"To get it, {stored.obtain}; or pass its folder as root= or $FEDLAB_DATA."
         )
     return replace(stored.read(paths, size), name=name)
 

@@ -61,8 +61,8 @@ class DomainData:
             )
         if not all(self.image_shape):
             raise ValueError(
-                f"{self.name}: images need a pixel and a channel, found shape "
-                f"{self.images.shape}"
+                f"{self.name}: images need at least one pixel and one channel, "
+                f"found shape {self.images.shape}"
             )
         self._check_texts()
         (num_examples, channels), size = self.images.shape[:2], self.images.shape[2:]

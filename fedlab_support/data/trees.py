@@ -71,7 +71,7 @@ class Tree:
             ) from error
         self._archives.append(archive)
         for member in archive.infolist():
-            place = PureWindowsPath(member.filename)  # knows both kinds of slashes
+            place = PureWindowsPath(member.filename)  # splits at both kinds of slashes
             if place.drive or place.root or ".." in place.parts:
                 raise ValueError(
                     f"{path.name}: expected paths inside the zip, found a member "

@@ -37,8 +37,8 @@ class AFL(ReceivedLoss, FedAvg):
 
     The step depends on the scale of the loss: with losses near 2.3 and
     ``mixture_lr=0.1``, λ concentrates on one client within a few rounds. The theory
-    holds for the average of all rounds' weights; as the released codes, we return the
-    last.
+    holds for the average of all rounds' weights; like the released code, we return
+    the last.
 
     ``AFL(weighting="examples", memoryless=True)`` is the baseline of FedGCR's code,
     which applies this round's losses at once and keeps no λ.

@@ -39,15 +39,15 @@ class CCST(FedAvg):
     judydnguyen/PARDON-FedDG at e5df7dd.
     """
 
-    network: str = "small"  # that transfers styles; or the path of a file
-    form: str = setting("fisc", one_of=("fisc", "official"))  # or "official"
+    network: str = "small"  # style-transfer network: "small" or the path of a file
+    form: str = setting("fisc", one_of=("fisc", "official"))  # as described above
     num_styles: int | None = setting(  # K per image; None: 1, or 3 officially
         None, at_least=1
     )
     strength: float | None = setting(  # of the transfer; None: 0.5, or 1 officially
         None, at_least=0, at_most=1
     )
-    own_style: bool | None = None  # may the own style be drawn? None: only officially
+    own_style: bool | None = None  # whether its own may be drawn; None: officially
     num_single: int = setting(  # images whose styles are sent; 0: one style for all
         0, at_least=0
     )

@@ -82,14 +82,16 @@ class FedDGGA(FedAvg):
         loss = next(model.parameters()).new_zeros((), dtype=torch.float64)
         return {"received_loss": loss, "own_loss": loss}
 
-    def adjust(self, weights: Tensor, who: Tensor, gaps: Tensor, step: float) -> Tensor:
-        """The weights (K,) after gaps (m,) in loss of the clients ``who``, (m,)."""
+    def adjust(
+        self, weights: Tensor, clients: Tensor, gaps: Tensor, step: float
+    ) -> Tensor:
+        """The weights (K,) after gaps (m,) in loss of ``clients``, (m,)."""
         # a' = a + d (G - mean G) / max |G - mean G|, then a = max(a', 0) / sum
         change = gaps - gaps.mean() if self.centred else gaps
         most, noise = change.abs().max(), 1e-12 * gaps.abs().max()
         if most <= noise:  # gaps differ by rounding only
             return weights
-        return _shares(weights.index_add(0, who, step * change / most).clamp(min=0))
+        return _shares(weights.index_add(0, clients, step * change / most).clamp(min=0))
 
     def _adjusted(self, server: Server, messages: Sequence[Message]) -> Tensor:
         """The weights (K,) of all clients after this round's gaps."""
@@ -97,12 +99,13 @@ class FedDGGA(FedAvg):
         back = [m for m in messages if memory["is_known"][m.client]]
         if not back:
             return memory["weights"]
-        who = memory["is_known"].new_tensor([m.client for m in back], dtype=torch.int64)
-        after = numbers(back, "received_loss").to(who.device)
+        clients = [m.client for m in back]
+        clients = memory["is_known"].new_tensor(clients, dtype=torch.int64)
+        after = numbers(back, "received_loss").to(clients.device)
         past = server.round - 1  # rounds whose gaps have been used
         share = max(0.0, 1 - past / self.rounds) if self.rounds else 1.0
-        gaps = after - memory["own_loss"][who]
-        return self.adjust(memory["weights"], who, gaps, self.step * share)
+        gaps = after - memory["own_loss"][clients]
+        return self.adjust(memory["weights"], clients, gaps, self.step * share)
 
     def aggregation_weights(
         self, server: Server, messages: Sequence[Message]
@@ -112,10 +115,10 @@ class FedDGGA(FedAvg):
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """FedAvg with these weights; record them and the losses of own models."""
-        memory, who = server.memory, [m.client for m in messages]
+        memory, clients = server.memory, [m.client for m in messages]
         own, known = memory["own_loss"].clone(), memory["is_known"].clone()
-        own[who] = numbers(messages, "own_loss").to(own)
-        known[who] = True
+        own[clients] = numbers(messages, "own_loss").to(own)
+        known[clients] = True
         weights = self._adjusted(server, messages)
         memory = {"weights": weights, "own_loss": own, "is_known": known}
         return replace(super().aggregate(server, messages), memory=memory)

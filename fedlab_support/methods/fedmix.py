@@ -78,29 +78,29 @@ class FedMix(FedAvg):
         num = min(math.ceil(n / (self.group_size or n)), n // self.smallest_group)
         group = torch.randperm(n, generator=context.rng) * max(1, num) // n
         share = F.normalize(F.one_hot(group).to(torch.float32), p=1, dim=0)
-        pictures, labels = 0, 0
+        images, labels = 0, 0
         for x, y, index, _ in mine.batches(context.training.batch_size):
             # (1/M) sum_j x_j and (1/M) sum_j onehot(y_j), over the images of a group
             part = share.to(x)[index]
             target = context.task.soft(y, context.num_classes).to(x)
-            pictures = pictures + torch.einsum("bg,b...->g...", part, x)
+            images = images + torch.einsum("bg,b...->g...", part, x)
             labels = labels + torch.einsum("bg,b...->g...", part, target)
-        return {"pictures": pictures[:num], "labels": labels[:num]}
+        return {"images": images[:num], "labels": labels[:num]}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """Each mean image has a label, shares of the classes; otherwise ValueError."""
-        expect_names(tensors, "pictures", "labels")
-        pictures, labels = tensors["pictures"], tensors["labels"]
+        expect_names(tensors, "images", "labels")
+        images, labels = tensors["images"], tensors["labels"]
         is_off = ((labels.sum(1) - 1).abs() > 1e-3).any() or (labels < 0).any()
-        if len(pictures) != len(labels) or is_off:
+        if len(images) != len(labels) or is_off:
             raise ValueError(
                 "each mean image needs a label of shares ≥ 0 that sum to 1, found "
-                f"{len(pictures)} images, {len(labels)} labels, sums {labels.sum(1)}"
+                f"{len(images)} images, {len(labels)} labels, sums {labels.sum(1)}"
             )
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """All means; ValueError if images differ in shape."""
-        return gather(uploads, "pictures", beside=("labels",))
+        return gather(uploads, "images", beside=("labels",))
 
     def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
         """The means of all other clients."""

@@ -48,7 +48,7 @@ class FedSR(FedAvg):
     num_samples: int = setting(  # of z per prediction; 0 predicts with its mean
         20, at_least=0
     )
-    form: str = setting("official", one_of=("official", "report"))  # whose program
+    form: str = setting("official", one_of=("official", "report"))  # of the code
 
     stackable: ClassVar[bool] = False
     predicts_personally: ClassVar[bool] = False

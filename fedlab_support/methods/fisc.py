@@ -1,4 +1,4 @@
-"""FISC: contrast images with copies in a style on which all clients agree."""
+"""FISC: contrast images with copies in one style that all clients share."""
 
 from __future__ import annotations
 

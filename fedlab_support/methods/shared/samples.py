@@ -38,7 +38,7 @@ def gather(
             kinds = {tuple(upload[name].tolist()) for upload in each}
         if len(kinds) > 1:
             raise ValueError(
-                f"the entries of a bank must be of one {name}, found {sorted(kinds)}; "
+                f"expected entries of one {name}, found {sorted(kinds)}; "
                 "load the data with size="
             )
     sizes = torch.tensor([len(upload[entries]) for upload in each])
@@ -59,7 +59,7 @@ def others(bank: Tensors, client_id: int) -> Tensors:
     theirs = (bank["owner"] != client_id).nonzero()[:, 0]
     if not len(theirs):
         raise ValueError(
-            "a bank needs entries of at least two clients, found one; split the data "
+            "expected entries of at least two clients, found one; split the data "
             "among more"
         )
     group = bank["group"][theirs]

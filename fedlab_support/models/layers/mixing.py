@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 MOMENTS = {"pono": (1,), "in": (2, 3), "ln": (1, 2, 3)}
-"""What a mean and a deviation are taken over: channels, positions, or both."""
+"""Axes of mean and deviation: channels, positions, or both."""
 
 
 @dataclass(frozen=True, eq=False)

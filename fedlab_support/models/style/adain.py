@@ -51,7 +51,7 @@ class Family:
     prefixes: tuple[str, ...] = ("enc.", "dec.")
 
     def build(self) -> StyleNetwork:
-        """The network, its weights not yet its own."""
+        """The network, before its weights are loaded."""
         encoder, decoder = mirrored(self.widths, self.has_stem)
         stride = 2 ** self.widths.count(POOL)
         parts = {"encoder": encoder, "decoder": decoder}
@@ -80,7 +80,7 @@ class MicroASTFamily:
     prefixes: tuple[str, ...] = ("",)
 
     def build(self) -> StyleNetwork:
-        """The network, its weights not yet its own."""
+        """The network, before its weights are loaded."""
         return MicroAST()
 
     def keys(self, network: nn.Module) -> dict[str, str]:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from .statistics import adain
 
-POOL = 0  # among the widths of an encoder: halve height and width here
+POOL = 0  # among the widths of an encoder: halves height and width
 
 
 class StyleNetwork(nn.Module):
@@ -36,8 +36,8 @@ class StyleNetwork(nn.Module):
     def encode(self, colours: Tensor) -> Tensor:
         """Features (B, C, h, w) of colours in 0…1, (B, 1 or 3, H, W).
 
-        Raises ValueError for other channels, values outside by more than 0.001 or NaN,
-        and a side that is not above ``stride``.
+        Raises ValueError for other channels, values outside 0…1 by more than 0.001 or
+        NaN, and sides of at most ``stride`` pixels.
         """
         return self.encoder(self.checked(colours))
 
@@ -84,14 +84,14 @@ def checked_share(strength: float) -> float:
 
 
 def fitted(colours: Tensor, size: Sequence[int]) -> Tensor:
-    """Colours (B, 3, H, W) of the wanted size (H, W), cut to 0…1."""
+    """Colours (B, 3, H, W) resized to (H, W) and clipped to 0…1."""
     if colours.shape[-2:] != tuple(size):
         colours = F.interpolate(colours, tuple(size), mode="bilinear")
     return colours.clamp(0, 1)
 
 
 def fitted_like(colours: Tensor, styled: Tensor) -> Tensor:
-    """Styled colours of the size of ``colours``, grey where these are."""
+    """Styled colours of the size of ``colours``, grey if ``colours`` are."""
     styled = fitted(styled, colours.shape[-2:])
     return styled.mean(1, keepdim=True) if colours.shape[1] == 1 else styled
 
@@ -101,8 +101,8 @@ def mirrored(
 ) -> tuple[nn.Sequential, nn.Sequential]:
     """An encoder of 3x3 convolutions, and the decoder that is its mirror image.
 
-    widths: channels behind each convolution, with POOL in between. ``has_stem``: a 1x1
-    convolution ahead, which brings colours to what the encoder was trained on.
+    widths:    channels after each convolution, with POOL in between.
+    has_stem:  begin with a 1x1 convolution, which normalises colours as in training.
     """
     convolved = [3, *(width for width in widths if width != POOL)]
     pairs = list(pairwise(convolved))
@@ -120,4 +120,6 @@ def mirrored(
         else:
             pair = next(back)
             decoder += [nn.ReflectionPad2d(1), nn.Conv2d(*pair[::-1], 3), nn.ReLU()]
-    return nn.Sequential(*encoder), nn.Sequential(*decoder[:-1])  # colours are not cut
+    return nn.Sequential(*encoder), nn.Sequential(
+        *decoder[:-1]
+    )  # no ReLU after the colours

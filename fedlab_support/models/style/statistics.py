@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 EPSILON = 1e-5
-"""Added to every variance, as the authors' code does: a flat channel deviates by
-√ε ≈ 0.0032, not by 0. The paper has none."""
+"""Added to every variance, as in the authors' code but not in the paper: the deviation
+of a constant channel is √ε ≈ 0.0032, not 0."""
 
 
 def per_image(features: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,9 +57,9 @@ def adain(features: Tensor, style: Tensor) -> Tensor:
 def pooled(batches: Iterable[Tensor]) -> Tensor:
     """The style (2, C) of all images together, as those of one client.
 
-    batches: features (B, C, h, w), any sizes. Population variance over images and
-    places, summed up in float64: neither the division into batches nor their sequence
-    matters. Raises ValueError without an image.
+    batches: features (B, C, h, w), any sizes. The population variance over images and
+    positions is summed in float64, so that it does not depend on the batches. Raises
+    ValueError without an image.
 
     Source: Chen et al., WACV 2023, section 3.2.
     """

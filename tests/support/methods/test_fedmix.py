@@ -290,7 +290,7 @@ def test_groups_are_even_and_none_is_smaller_than_allowed(size, least):
         context.client = federation.client(0)
         said = FedMix(group_size=size, smallest_group=least).client_setup(None, context)
         num = min(math.ceil(n / size), n // least)
-        assert said["pictures"].shape == (num, 1, 8, 8) and said["labels"].shape == (
+        assert said["images"].shape == (num, 1, 8, 8) and said["labels"].shape == (
             num,
             4,
         )
@@ -302,7 +302,7 @@ def test_groups_are_even_and_none_is_smaller_than_allowed(size, least):
         total = sum(s * v for s, v in zip(sizes, said["labels"], strict=True))
         x, onehot = whole(federation, 0)
         torch.testing.assert_close(total, onehot.sum(0))
-        total = sum(s * v for s, v in zip(sizes, said["pictures"], strict=True))
+        total = sum(s * v for s, v in zip(sizes, said["images"], strict=True))
         torch.testing.assert_close(total, x.sum(0), rtol=1e-4, atol=1e-4)
 
 
@@ -491,7 +491,7 @@ def test_compiled_networks_are_refused_with_a_cure(federation):
     )
     with pytest.raises(ValueError, match=r"second derivatives.*naive=True"):
         FedMix().client_setup(None, context)
-    assert len(FedMix(naive=True).client_setup(None, context)["pictures"]) == 1
+    assert len(FedMix(naive=True).client_setup(None, context)["images"]) == 1
 
 
 def test_a_transformer_has_the_second_derivatives_that_it_needs(federation):
