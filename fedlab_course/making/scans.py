@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from PIL import Image
 
 from fedlab_support.data.reading import resize
 
@@ -31,5 +32,5 @@ def scans() -> tuple[np.ndarray, np.ndarray]:
     bunch = load_digits()
     small = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[:, None]
     margins = [(0, 0), (0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN)]
-    images = np.pad(resize(small, BOX, smooth=True), margins)
+    images = np.pad(resize(small, BOX, Image.Resampling.BICUBIC), margins)
     return images, bunch.target.astype(np.int64)

@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from PIL import Image
+
 from ..core.checks import Range, checked
 from . import folders, iwildcam, layouts, prepared, prostate, tiny_imagenet
 from .builtin import BUILT_IN, built_in
 from .domain_data import DomainData
-from .reading import resize, resize_masks, search_path
+from .reading import resize, search_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,7 +209,9 @@ def load(
     """
     if name in BUILT_IN:
         data = built_in(name)
-        labels = resize_masks(data.labels, size) if data.has_masks else data.labels
+        labels = data.labels
+        if data.has_masks:
+            labels = resize(labels, size, Image.Resampling.NEAREST)
         return replace(data, images=resize(data.images, size), labels=labels)
     if name not in STORED:
         known = (*BUILT_IN, *STORED)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+from PIL import Image
 
 from . import reading
 from .domain_data import DomainData
-from .reading import DAMAGE, check_bytes, resize, resize_masks
+from .reading import DAMAGE, check_bytes, resize
 from .trees import Tree
 
 CLASSES = ("background", "prostate")
@@ -180,7 +181,7 @@ def _slices(tree: Tree, case: Case, size: int | None) -> tuple[np.ndarray, np.nd
     shown = 1 + np.flatnonzero(mask[1:-1].any(axis=(1, 2)))
     stack = grey.astype(np.uint8)[shown[:, None] + np.array([-1, 0, 1])]
     masks = (mask[shown] > 0).astype(np.uint8)
-    return resize(stack, size), resize_masks(masks, size)
+    return resize(stack, size), resize(masks, size, Image.Resampling.NEAREST)
 
 
 def _volume(tree: Tree, name: str) -> np.ndarray:

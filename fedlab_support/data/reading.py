@@ -95,41 +95,24 @@ def search_path(root: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
     return tuple(Path(folder) for folder in wanted if folder)
 
 
-def resize(images: np.ndarray, size: int | None, smooth: bool = False) -> np.ndarray:
+def resize(
+    images: np.ndarray,
+    size: int | None,
+    kind: Image.Resampling = Image.Resampling.BILINEAR,
+) -> np.ndarray:
     """Resize images to ``size`` x ``size`` pixels; None returns them unchanged.
 
-    images:  uint8 (N, C, H, W).
-    smooth:  bicubic instead of bilinear, both antialiased.
-    Returns uint8 (N, C, size, size). Raises ValueError when ``size`` is below 1.
+    images:  uint8 (…, H, W).
+    kind:    how: by antialiased filters, or NEAREST for masks.
+    Returns uint8 (…, size, size).
     """
-    kind = Image.Resampling.BICUBIC if smooth else Image.Resampling.BILINEAR
-    return _resized(images, size, kind)
-
-
-def resize_masks(masks: np.ndarray, size: int | None) -> np.ndarray:
-    """Resize masks, uint8 (N, H, W), to ``size`` x ``size``, by the nearest pixel."""
-    return _resized(masks, size, Image.Resampling.NEAREST)
-
-
-def _resized(
-    images: np.ndarray, size: int | None, kind: Image.Resampling
-) -> np.ndarray:
     if size is None or images.shape[-2:] == (size, size):
         return images
-    check_size(size)
     planes = images.reshape(-1, *images.shape[-2:])
     out = np.empty((len(planes), size, size), np.uint8)
     for i, plane in enumerate(planes):
         out[i] = Image.fromarray(plane).resize((size, size), kind)
     return out.reshape(*images.shape[:-2], size, size)
-
-
-def check_size(size: int) -> None:
-    """Raise ValueError when ``size`` is not a number of pixels."""
-    if size < 1:
-        raise ValueError(
-            f"size must be at least 1 pixel, found {size}; omit it for the default size"
-        )
 
 
 def read_arrays(path: Path, kinds: Mapping[str, str]) -> Arrays:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import numpy as np
 from PIL import Image
 
-from .reading import DAMAGE, check_bytes, check_size, open_image, regular
+from .reading import DAMAGE, check_bytes, open_image, regular
 
 UNREADABLE = (
     *DAMAGE,
@@ -131,7 +131,10 @@ def decode(
     Large JPEG files are decoded at a half, a quarter or an eighth of their size, never
     below twice ``size``, which is much faster.
     """
-    check_size(size)
+    if size < 1:
+        raise ValueError(
+            f"size must be at least 1 pixel, found {size}; omit it for the default size"
+        )
     images = np.empty((len(names), 3, size, size), np.uint8)
     digests = np.empty(len(names), np.uint64)
 
