@@ -151,9 +151,7 @@ class FedGCR(GroupReweighting, FedAvg):
             z_prev = self.second_pass("previous", model, context, batch)
             known, first = torch.stack([z_0, z_prev], 1), batch.index.new_zeros(1)
             parts["ra"] = self.ra_weight * contrast(z, known, first, tau)
-        for name, part in parts.items():
-            context.log(name, part)
-        return sum(parts.values())
+        return context.logged_sum(parts)
 
     @torch.no_grad()
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:

@@ -126,6 +126,4 @@ class FedMix(FedAvg):
             (slope,) = torch.autograd.grad(parts["own_loss"], u, create_graph=True)
             # the loss is a mean over samples, so the slope has their 1/B already
             parts["expansion"] = a * (slope * mean_x).sum()
-        for name, part in parts.items():
-            context.log(name, part)
-        return sum(parts.values())
+        return context.logged_sum(parts)

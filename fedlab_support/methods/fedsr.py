@@ -93,9 +93,7 @@ class FedSR(FedAvg):
             parts["l2r"] = self.l2r_weight * size.mean()
         if self.cmi_weight:
             parts["cmi"] = self.cmi_weight * head.cmi(mu, sigma, batch.y)
-        for name, part in parts.items():
-            context.log(name, part)
-        return sum(parts.values())
+        return context.logged_sum(parts)
 
     def predict(self, model: nn.Module, x: Tensor) -> Tensor:
         """Log of the mean over S draws of softmax(g(z)), (B, M)."""

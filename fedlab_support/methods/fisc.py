@@ -120,9 +120,7 @@ class FISC(FedAvg):
                 for name, value in self.triplets(z, copies, negative).items():
                     context.log(name, value)
             parts["size"] = self.size_weight * (z.square() + copies.square()).mean()
-        for name, part in parts.items():
-            context.log(name, part)
-        return sum(parts.values())
+        return context.logged_sum(parts)
 
     def _copies(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         if self.without == "transfer":

@@ -67,9 +67,7 @@ class FPL(FedAvg):
             self._collect(z.detach(), y, context)
         if shared := context.received.shared:
             parts |= self.comparison(z, y, **shared)
-        for name, part in parts.items():
-            context.log(name, part)
-        return sum(parts.values())
+        return context.logged_sum(parts)
 
     def comparison(
         self, z: Tensor, y: Tensor, prototypes: Tensor, classes: Tensor

@@ -79,6 +79,12 @@ class ClientContext:
         if not self.is_replaying:
             self.logged.setdefault(name, []).append(value.detach())
 
+    def logged_sum(self, parts: Tensors) -> Tensor:
+        """The sum of the parts of a loss, each of which is logged under its name."""
+        for name, part in parts.items():
+            self.log(name, part)
+        return sum(parts.values())
+
     @torch.no_grad()
     def mean_loss(
         self, predict: Callable[[Tensor], Tensor], samples: Samples
