@@ -208,8 +208,8 @@ class Playground(LiveTraining):
         super().__init__(self._round, self._draw, rounds)
         self.comparison = W.HTML()
         rows = in_rows(self.controls)
-        self.box.children = (rows, *self.box.children, self.comparison)
-        self.box.add_class("fl-playground")
+        self.children = (rows, *self.children, self.comparison)
+        self.add_class("fl-playground")
         self.controls["skew"].observe(self._enable, names="value")
         self._enable()
 

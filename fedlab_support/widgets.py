@@ -23,8 +23,6 @@ from .core.cancellation import Stopped, stopping_on
 from .core.checks import Range, checked
 from .plots.style import SCREEN_DPI, png
 
-__all__ = ["Explorer", "LiveTraining", "explore", "png", "show_source", "slider"]
-
 ERROR_STYLE = "color:var(--jp-error-color1,#b00020);white-space:pre-wrap"
 SOURCE_STYLE = (
     ".fl-source pre {color:#24323d; background:#f6f8fa; padding:0.6em; "
@@ -172,7 +170,7 @@ def _error_text(error: Exception) -> str:
     )
 
 
-class LiveTraining:
+class LiveTraining(W.VBox):
     """Start and stop a training run that plots its progress while other cells run.
 
     step:    called with the round, from 0; returns one result.
@@ -207,11 +205,8 @@ class LiveTraining:
         self.start.on_click(lambda _: self.begin())
         self.stop.on_click(lambda _: self.halt.set())
         buttons = W.HBox([self.start, self.stop, self.bar])
-        self.box = W.VBox([buttons, self.note, self.picture])
-        self.box.add_class("fl-live")
-
-    def _repr_mimebundle_(self, **options: object) -> object:
-        return self.box._repr_mimebundle_(**options)
+        super().__init__([buttons, self.note, self.picture])
+        self.add_class("fl-live")
 
     @property
     def is_running(self) -> bool:

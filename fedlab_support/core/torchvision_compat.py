@@ -42,14 +42,9 @@ def import_torchvision() -> ModuleType:
             is_known = "operator torchvision::" in str(error)
             if torch.version.cuda is not None or not is_known:
                 raise
-        _declare_missing()
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name, schema in _SCHEMAS.items():
+            if not hasattr(torch.ops.torchvision, name):
+                library.define(schema)  # without an implementation
+        _declared.append(library)
         return importlib.import_module("torchvision")
-
-
-def _declare_missing() -> None:
-    """Declare the operators that are missing, without implementations."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name, schema in _SCHEMAS.items():
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(schema)
-    _declared.append(library)
