@@ -1,1 +1,1 @@
-"""What every room stands on: messages, metrics, history, random streams, checks."""
+"""Shared foundations: messages, metrics, history, random streams, and checks."""

@@ -136,7 +136,7 @@ class Settings:
 def expect(
     settings: object, name: str, allowed: str, is_right: bool, hint: str = ""
 ) -> None:
-    """Raise ValueError unless ``is_right``; ``allowed`` says what ``name`` may be."""
+    """Raise ValueError unless ``is_right``; ``allowed`` describes the valid values."""
     if not is_right:
         _refuse(name, allowed, getattr(settings, name), hint)
 
@@ -228,7 +228,7 @@ _SHAPES: dict[str, tuple[str, Callable[[object], bool]]] = {
         lambda value: "DataFrame" in [each.__name__ for each in type(value).__mro__],
     ),
 }
-"""Words and tests of annotated types that are no classes of the function's module."""
+"""Words and tests for annotations that are not classes of the function's module."""
 
 
 def _alternatives(kind: str) -> list[str]:

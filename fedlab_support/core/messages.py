@@ -95,16 +95,16 @@ def copies(tensors: Tensors) -> Tensors:
 def unwritten(what: str, trees: Iterable[Tensors]) -> Iterator[None]:
     """Raise RuntimeError if a tensor is changed in place inside the block.
 
-    what:  the tensors, for the message. Others hold them, too, so the change is not
-           undone, and the run is of no further use.
+    what:  the tensors, for the message. They are shared, so the change is not undone,
+           and the run cannot continue.
     """
     tensors = [v for tree in trees for v in tree.values() if not v.is_inference()]
     before = [value._version for value in tensors]
     yield
     if [value._version for value in tensors] != before:
         raise RuntimeError(
-            f"{what} must not be changed in place, found that a hook did; let it write "
-            "into a clone(), and make a new run"
+            f"{what} must not be changed in place, found that a hook did; change a "
+            "clone() instead, and create a new run"
         )
 
 

@@ -126,17 +126,13 @@ class Federation:
         clients = trains[:, alone].argmax(0)
         return dict(zip(alone.tolist(), clients.tolist(), strict=True))
 
-    def train_rows(self, id: int) -> np.ndarray:
-        """Rows of the store that client ``id`` trains on, int (N,)."""
-        return self.rows[self.starts[id] + self.num_val[id] : self.starts[id + 1]]
-
     def client(self, id: int) -> Client:
         """Client ``id``, a view created on demand."""
         if not isinstance(id, int | np.integer) or not 0 <= id < len(self):
             raise ValueError(f"clients are numbered 0…{len(self) - 1}, found {id}")
-        first = self.starts[id]
-        val = Samples(self.store, self.rows[first : first + self.num_val[id]])
-        return Client(int(id), Samples(self.store, self.train_rows(id)), val)
+        own, cut = self.rows[self.starts[id] : self.starts[id + 1]], self.num_val[id]
+        train, val = (Samples(self.store, part) for part in (own[cut:], own[:cut]))
+        return Client(int(id), train, val)
 
     def table(self) -> pd.DataFrame:
         """Training samples, clients × domains."""

@@ -1,4 +1,4 @@
-"""What a run needs before round 1: its model and the server's first state."""
+"""Build the model of a run and the server's state before round 1."""
 
 from __future__ import annotations
 

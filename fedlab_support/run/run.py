@@ -78,7 +78,7 @@ class Run:
     workers:         threads of the engine; one per core if None.
     device:          "cpu" or "cuda".
     evaluate_every:  rounds between evaluations; the last round of a fit is evaluated.
-    name:            how tables and figures call the run; method and seed by default.
+    name:            of the run in tables and figures; method and seed by default.
     engine:          how clients are trained (see ``engines.open_engine``).
     min_clients:     with fewer accepted messages the server keeps its weights.
     deadline:        seconds that a client may train; slower clients are left out.

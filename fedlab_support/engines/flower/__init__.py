@@ -6,8 +6,8 @@ Run(…, engine=engine)``. The server steps through this run. Each node builds t
 run and uses the data of its own clients; private weights and memory stay on the node.
 
 **One machine**: ``fl.LocalFlower`` starts all processes and ends them, with a
-certificate and a secret of its own. To start them by hand for a try, on a machine that
-nobody else uses, in a folder made by ``write_app(folder)`` of ``one_machine.py``::
+certificate and a secret of its own. To try it by hand, on a machine without other
+users, in a folder made by ``write_app(folder)`` of ``one_machine.py``::
 
     export FLWR_HOME=$PWD/home FLWR_TELEMETRY_ENABLED=0    # in every shell
     flower-superlink --insecure --disable-runtime-dependency-installation

@@ -215,10 +215,8 @@ class LocalFlower:
         self._spawn(f"node{number}", "flower-supernode", *options)
 
     def _port(self) -> int:
-        if self.port is None:
-            return free_port()
         try:
-            return free_port(self.port)
+            return free_port(self.port or 0)
         except OSError as error:
             raise RuntimeError(
                 f"expected port {self.port} to be free, found it in use ({error}); "
@@ -289,7 +287,7 @@ class LocalFlower:
         """An error message with the logs of all processes that ended early."""
         lasting = [n for n in self.processes if n.startswith(("superlink", "node"))]
         early = [each for each in lasting if self.processes[each].poll() is not None]
-        logs = [f"{what}"]
+        logs = [what]
         for each in dict.fromkeys([name, *early]):
             text = (self.folder / f"{each}.log").read_text("utf-8", "replace")
             logs.append(f"---- log of {each}\n" + "\n".join(text.splitlines()[-60:]))

@@ -1,15 +1,15 @@
-"""A SuperLink whose runs only those can start who know a secret.
+"""A SuperLink that starts runs only for those who know a secret.
 
 Flower checks which nodes may join, but anyone who reaches a SuperLink of its open
 edition may start a run, and with it code of their own on the server and on every node,
-or take the server's part of a run that somebody else has started. Here the SuperLink
-asks for a secret, kept in a file that only its owner can read::
+or act as the server of somebody else's run. Here the SuperLink asks for a secret, kept
+in a file that only its owner can read::
 
     python -m fedlab_support.engines.flower.superlink serve secret --port 8000 …
     python -m fedlab_support.engines.flower.superlink login secret server.example:8000
 
-``serve`` starts ``flower-superlink`` with the options that follow; the file is made if
-there is none. ``login`` stores the secret where ``flwr`` looks for it, in
+``serve`` starts ``flower-superlink`` with the options that follow, and creates the file
+if necessary. ``login`` stores the secret where ``flwr`` looks for it, in
 ``$FLWR_HOME``.
 """
 
