@@ -38,11 +38,24 @@ class Setting:
     label:  of the method.
     fields: its settings; they replace those that the protocol gives it.
     change: maps the protocol to that of this setting.
+    mine:   a method of your own, which is run in place of the one with the label.
     """
 
     label: str
     fields: Mapping[str, object] = field(default_factory=dict)
     change: Callable[[Protocol], Protocol] = unchanged
+    mine: FedAvg | None = None
+
+
+def setting_for(mine: FedAvg) -> Setting:
+    """The setting of a method of your own, as a child of the catalogue's nearest.
+
+    It gets the network, the training and the settings that a protocol gives its parent;
+    settings in which it differs from its parent's defaults stay.
+    """
+    labels = {kind: label for label, kind in catalogue().items()}
+    parent = next(kind for kind in type(mine).__mro__ if kind in labels)
+    return Setting(labels[parent], mine=mine)
 
 
 def method_of(setting: Setting, rules: Protocol) -> FedAvg:
@@ -51,7 +64,14 @@ def method_of(setting: Setting, rules: Protocol) -> FedAvg:
     common = {"weighting": rules.weighting, "rounds": rules.rounds}
     known = {f.name for f in fields(kind)}
     given = {name: v for name, v in common.items() if v and name in known}
-    return kind(**given | _own(rules, setting.label).fields | setting.fields)
+    given |= {**_own(rules, setting.label).fields, **setting.fields}
+    if setting.mine is None:
+        return kind(**given)
+    usual = kind()
+    is_free = {
+        name: getattr(setting.mine, name) == getattr(usual, name) for name in given
+    }
+    return replace(setting.mine, **{n: v for n, v in given.items() if is_free[n]})
 
 
 def run_of(

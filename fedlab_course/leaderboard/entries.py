@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlab_support.methods import catalogue
+from fedlab_support.methods import FedAvg, catalogue
 from fedlab_support.run.run import Run
 from fedlab_support.run.study import each, fit_once
 
 from .. import settings
 from ..protocols import protocol
-from ..settings import AUGMENTATIONS, Setting, augmented
+from ..settings import AUGMENTATIONS, Setting, augmented, setting_for
 from .measures import measured
 
 if TYPE_CHECKING:
@@ -54,9 +54,15 @@ def run_of(
 
     held_out: None: the first domain that the protocol holds out.
     """
+    return _run(setting_of(entry), name, seed, held_out, device)
+
+
+def _run(
+    setting: Setting, name: str, seed=0, held_out: str | None = None, device="cpu"
+) -> Run:
     rules = protocol(name)
     held_out = rules.held_out[0] if held_out is None else held_out
-    return settings.run_of(setting_of(entry), rules, seed, held_out, device)
+    return settings.run_of(setting, rules, seed, held_out, device)
 
 
 @cache
@@ -65,10 +71,14 @@ def gap(entry: str, name: str) -> str:
 
     Weights that are absent are a reason, too; FileNotFoundError for absent data.
     """
+    return _refusal(setting_of(entry), name)
+
+
+def _refusal(setting: Setting, name: str) -> str:
     rules = protocol(name)
     rules.federation(rules.held_out[0])
     try:
-        run_of(entry, name)
+        _run(setting, name)
     except (ValueError, FileNotFoundError) as error:
         return str(error)
     return ""
@@ -76,10 +86,13 @@ def gap(entry: str, name: str) -> str:
 
 def gaps(entries: Iterable[str], names: Iterable[str]) -> pd.DataFrame:
     """A row per protocol and entry that cannot run there, with the reason."""
+    return _table({(name, each): gap(each, name) for name in names for each in entries})
+
+
+def _table(reasons: Mapping[tuple[str, str], str]) -> pd.DataFrame:
     import pandas as pd
 
-    pairs = ((name, entry) for name in names for entry in entries)
-    rows = [(*pair, gap(pair[1], pair[0])) for pair in pairs if gap(pair[1], pair[0])]
+    rows = [(*pair, reason) for pair, reason in reasons.items() if reason]
     return pd.DataFrame(rows, columns=["protocol", "method", "reason"])
 
 
@@ -132,38 +145,61 @@ def collect(
     entries: Sequence[str],
     seeds: Sequence[int] = (),
     keeping: Keeping = Keeping(),
+    extra: Mapping[str, FedAvg] | None = None,
 ) -> Board:
     """All runs of entries under protocols; what is finished is read, not made again.
 
     seeds: none means each protocol's own.
-    Raises ValueError for an unknown name, FileNotFoundError for data that are absent.
+    extra: methods of your own by the name that they get on the board, as in
+           ``{"Mine": Mine(part=0.3)}``. One that subclasses a method of the package
+           runs with the network, training and settings that a protocol gives that
+           method, except for settings that it changes. When its code changes, its runs
+           are made again.
+    Raises ValueError for an unknown name, or one that is taken, FileNotFoundError for
+    data that are absent.
     """
     import pandas as pd
 
+    extra = dict(extra or {})
+    if taken := set(extra) & {*entries, *catalogue()}:
+        raise ValueError(f"expected new names in extra, found those of {sorted(taken)}")
+    found = {entry: setting_of(entry) for entry in entries}
+    found |= {name: setting_for(mine) for name, mine in extra.items()}
+    reasons = {
+        (name, entry): _refusal(setting, name) if entry in extra else gap(entry, name)
+        for name in names
+        for entry, setting in found.items()
+    }
     cells = [
         {"name": name, "entry": entry, "seed": seed, "held_out": held_out}
         for name in names
         for seed in seeds or protocol(name).seeds
         for held_out in protocol(name).held_out
-        for entry in entries
-        if not gap(entry, name)
+        for entry in found
+        if not reasons[name, entry]
     ]
     places = keeping.places()
-    fit = partial(_fitted, keeping=keeping, places=places)
+    fit = partial(_fitted, settings_of=found, keeping=keeping, places=places)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="round .* left out")  # see events()
-        found = each(fit, cells, keeping.jobs, keeping.progress)
-    curves = [curve for curve, _ in found]
+        made = each(fit, cells, keeping.jobs, keeping.progress)
+    curves = [curve for curve, _ in made]
     return Board(
         pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(),
-        pd.DataFrame([row for _, row in found]),
-        gaps(entries, names),
+        pd.DataFrame([row for _, row in made]),
+        _table(reasons),
     )
 
 
-def _fitted(cell: dict, keeping: Keeping, places: Sequence[Path]) -> tuple:
+def _fitted(
+    cell: dict,
+    settings_of: Mapping[str, Setting],
+    keeping: Keeping,
+    places: Sequence[Path],
+) -> tuple:
     """The history of one run as a table, and its measures."""
-    run = run_of(**cell, device=keeping.device)
+    parts = cell["name"], cell["seed"], cell["held_out"], keeping.device
+    run = _run(settings_of[cell["entry"]], *parts)
     rounds = max(1, round(keeping.length * protocol(cell["name"]).rounds))
     history = fit_once(run, rounds, keeping.folder, places)
     who = {"protocol": cell["name"], "method": cell["entry"], "seed": cell["seed"]}

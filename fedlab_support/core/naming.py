@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from functools import partial
+import inspect
+from functools import lru_cache, partial
 
 import numpy as np
 from torch import nn
@@ -22,6 +23,52 @@ def name_of(thing) -> str:
         settings += [f"{k}={v!r}" for k, v in sorted(thing.keywords.items())]
         return f"{name_of(thing.func)}({', '.join(settings)})"
     return getattr(thing, "__qualname__", repr(thing))
+
+
+@lru_cache(maxsize=64)
+def code_of(kind: type) -> str:
+    """A short hash of the source of a class and its bases, as far as they are not of
+    this package; empty for a class of the package.
+
+    A run of someone's own method is kept under it, so that changing the method makes
+    its runs stale. Functions that the class calls do not count.
+    """
+    own = [
+        base
+        for base in kind.__mro__
+        if base.__module__.partition(".")[0] not in (PACKAGE, "builtins", "abc")
+    ]
+    parts = [
+        f"{base.__qualname__}.{name}: {_source(thing)}"
+        for base in own
+        for name, thing in sorted(vars(base).items())
+        if hasattr(_function(thing), "__code__") or not name.startswith("__")
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16] if own else ""
+
+
+PACKAGE = __name__.partition(".")[0]
+PLAIN = (bool, int, float, str, tuple, type(None))
+
+
+def _function(thing: object) -> object:
+    """The function in a property, a class method or a decorator."""
+    thing = getattr(thing, "fget", None) or getattr(thing, "__func__", thing)
+    return inspect.unwrap(thing) if callable(thing) else thing
+
+
+def _source(thing: object) -> str:
+    """The source of a function, or a plain value; of other things nothing."""
+    code = getattr(_function(thing), "__code__", None)
+    if code is None:
+        return repr(thing) if isinstance(thing, PLAIN) else ""
+    if code.co_filename == "<string>":  # written by dataclass
+        return ""
+    try:
+        return inspect.getsource(code)
+    except OSError:  # typed at a prompt
+        constants = [value for value in code.co_consts if isinstance(value, PLAIN)]
+        return f"{code.co_code.hex()} {code.co_names} {constants}"
 
 
 def plain(value: np.generic) -> int | float:

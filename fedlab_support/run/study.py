@@ -46,9 +46,9 @@ def study(
     folder: where finished runs are kept, or the archive that `archive.pack` made of
             them. A cell whose run is there, with the same settings, data and rounds, is
             read instead of trained; one that was stopped resumes from its last
-            checkpoint. Neither code nor the contents of a weights file are compared:
-            after changing a method, a model or such a file, delete its runs. None keeps
-            nothing.
+            checkpoint. The code of a method outside this package is compared; other
+            code and the contents of a weights file are not: after changing them, delete
+            their runs. None keeps nothing.
     jobs:   runs at a time; with more than one, build them with `workers=1`. An
             interrupt waits for the runs that have begun and keeps them.
     Returns the tidy table with one more column per axis (`seed` is there already);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..core.metrics import task
-from ..core.naming import architecture, name_of
+from ..core.naming import architecture, code_of, name_of
 
 
 def describe(run) -> dict:
@@ -18,6 +18,7 @@ def describe(run) -> dict:
         "privacy": run.job.privacy,
         "engine": None if engine.is_exact else type(engine).__name__,
         "max_update": None if run.max_update == 100.0 else str(run.max_update),
+        "code": code_of(type(run.method)) or None,
         "min_clients": run.min_clients if run.min_clients != 1 else None,
     }
     given = {name: repr(v) for name, v in optional.items() if v is not None}

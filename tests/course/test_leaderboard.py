@@ -1,9 +1,10 @@
 """The leaderboard: gaps with reasons, runs of chapters, ranks, papers' orders."""
 
 import ast
+import importlib.util
 import itertools
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedlab_course import figures, leaderboard, protocols
+from fedlab_course import figures, leaderboard, protocols, settings
 from fedlab_course.leaderboard import Keeping, Own, Protocol
 from fedlab_course.runner import NOTEBOOKS
 from fedlab_support import methods
@@ -353,6 +354,97 @@ def test_one_new_file_is_on_the_board_and_on_the_map(board, tmp_path, monkeypatc
         h: h == "aggregate" for h in methods.HOOKS
     }
     assert "Halfway" in figures.method_map(table).data["method"].tolist()
+
+
+# ---- a method of one's own ----------------------------------------------------------
+@dataclass(frozen=True)
+class Mine(methods.FedProx):
+    """FedProx whose server takes a part of the step."""
+
+    part: float = 0.5
+
+    def aggregate(self, server, messages):
+        after = super().aggregate(server, messages)
+        mixed = {
+            name: new.lerp(server.weights[name], 1 - self.part)
+            if new.is_floating_point()
+            else new
+            for name, new in after.weights.items()
+        }
+        return replace(after, weights=mixed)
+
+
+def test_a_method_of_ones_own_stands_on_the_board(board):
+    extra = {"Mine": Mine(part=0.1), "all of it": Mine(part=1.0)}
+    found = leaderboard.collect([board], ["FedProx"], [0], QUIET(), extra)
+    assert found.runs["method"].tolist() == ["FedProx", *extra]
+    scores = found.curves[found.curves["metric"] == "loss"]
+    loss = scores.groupby("method")["value"].mean()
+    assert loss["all of it"] == loss["FedProx"] < loss["Mine"]
+    assert "Mine" in set(leaderboard.ranks(found.runs)["method"])
+
+
+def test_it_inherits_what_the_protocol_gives_its_parent(board):
+    def run_as(mine):
+        return settings.run_of(settings.setting_for(mine), leaderboard.protocol(board))
+
+    method = run_as(Mine(part=0.2)).method
+    assert (method.mu, method.weighting, method.part) == (0.5, "equal", 0.2)
+    assert run_as(Mine(mu=3.0)).method.mu == 3.0
+
+    class Styled(methods.FISC):
+        """A child without settings of its own."""
+
+    class Prompted(methods.QFFL):
+        """A child whose parent has a training of its own."""
+
+    pacs = leaderboard.protocol("pacs")
+    styled = settings.method_of(settings.setting_for(Styled()), pacs)
+    assert styled.network == pacs.own["FISC"].fields["network"] != "small"
+    assert type(styled) is Styled
+    assert settings.setting_for(Prompted()).label == "q-FFL"
+
+
+def test_it_has_gaps_and_names_that_are_new(board):
+    @dataclass(frozen=True)
+    class Prompts(methods.VPT):
+        """Needs a transformer."""
+
+    found = leaderboard.collect([board], ["FedAvg"], [0], QUIET(), {"p": Prompts()})
+    assert found.gaps["method"].tolist() == ["p"]
+    assert "frozen vision transformer" in found.gaps["reason"][0]
+    with pytest.raises(ValueError, match=r"new names in extra, found .*FedProx"):
+        leaderboard.collect([board], ["FedAvg"], extra={"FedProx": Mine()})
+
+
+def test_changed_code_is_run_again(board, tmp_path, monkeypatch):
+    trained, fit = [], Run.fit
+
+    def counted(run, *args, **more):
+        trained.append(type(run.method).__name__)
+        return fit(run, *args, **more)
+
+    monkeypatch.setattr(Run, "fit", counted)
+
+    def collected(body: str) -> None:
+        file = tmp_path / f"own_{len(list(tmp_path.glob('own_*')))}.py"
+        lines = "from fedlab_support import FedAvg", "", "class Own(FedAvg):", body
+        file.write_text("\n".join(lines), encoding="utf-8")
+        spec = importlib.util.spec_from_file_location("own", file)
+        own = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(own)
+        keeping = QUIET(folder=tmp_path / "runs")
+        leaderboard.collect([board], ["FedAvg"], [0], keeping, {"Mine": own.Own()})
+
+    collected("    part = 0.5")
+    assert trained == ["FedAvg", "Own"]
+    collected("    part = 0.5")
+    assert len(trained) == 2, "the same code, read anew"
+    collected("    part = 0.6")
+    collected(
+        "    part = 0.6\n    def loss(self, *it):\n        return super().loss(*it)"
+    )
+    assert trained[2:] == ["Own", "Own"]
 
 
 # ---- ranks --------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A study trains each cell once, keeps it whole, and never mixes two cells up."""
 
 import json
+import linecache
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from fedlab_support.core.history import TABLE, History
-from fedlab_support.core.naming import name_of
+from fedlab_support.core.naming import code_of, name_of
 from fedlab_support.engines import Faults
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_owner
@@ -399,3 +400,52 @@ def test_a_run_that_another_study_holds_is_copied(tmp_path: Path, fits):
     assert home.read_bytes() == (theirs / home.name).read_bytes()
     fit_once(build(lr=0.3), 2, mine, [theirs])
     assert len(fits) == 2, "an unequal run is not found"
+
+
+# ---- methods of one's own -----------------------------------------------------------
+OWN = """
+from functools import cached_property
+import torch
+from fedlab_support.methods import FedAvg
+
+class Own(FedAvg):
+    factor = FACTOR
+
+    @property
+    def label(self):
+        return LABEL
+
+    @torch.no_grad()
+    def after_training(self, model, context):
+        return UPLOAD
+"""
+
+
+def own_method(at_a_prompt: bool, **changes: str) -> type[FedAvg]:
+    """A class with this code, in a file or typed."""
+    text = OWN
+    for name, value in (
+        {"FACTOR": "1", "LABEL": "'a'", "UPLOAD": "{}"} | changes
+    ).items():
+        text = text.replace(name, value)
+    name = "<stdin>"
+    if not at_a_prompt:
+        name = f"<cell {hash(text)}>"
+        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    space = {"__name__": "__main__"}
+    exec(compile(text, name, "exec"), space)
+    return space["Own"]
+
+
+@pytest.mark.parametrize("at_a_prompt", [False, True])
+def test_the_code_of_ones_own_method_is_compared(at_a_prompt):
+    usual = code_of(own_method(at_a_prompt))
+    assert usual and usual == code_of(own_method(at_a_prompt))
+    changes = {"FACTOR": "2", "LABEL": "'b'", "UPLOAD": "{'more': 1}"}
+    codes = {code_of(own_method(at_a_prompt, **{n: v})) for n, v in changes.items()}
+    assert len(codes | {usual}) == 4
+    assert build(method=own_method(at_a_prompt)()).describe()["code"] == repr(usual)
+
+
+def test_the_code_of_the_package_is_not():
+    assert code_of(FedProx) == "" and "code" not in build().describe()
