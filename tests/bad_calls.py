@@ -91,7 +91,7 @@ def settings() -> Iterator[Bad]:
                 yield from each(kind.__name__, kind, name, *wrong[:2], **needed)
 
 
-WRONG = ("0.1", -1.5, float("nan"), [1], None, True, 1e400)
+WRONG = ("0.1", -1.5, float("nan"), [1], None, True, 1e400, 10**400)
 """Values of which at least one is wrong in every field."""
 
 
@@ -164,7 +164,7 @@ def data() -> Iterator[Bad]:
 
 
 # ---- partitions and federations ------------------------------------------------------
-NUMBERS = (0, -1, 2.5, "3", None, True, float("nan"))
+NUMBERS = (0, -1, 2.5, "3", None, True, float("nan"), 10**400)
 
 
 def partitions() -> Iterator[Bad]:

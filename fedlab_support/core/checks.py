@@ -7,12 +7,15 @@ import functools
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+
+LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Range:
         if isinstance(value, bool) or not isinstance(value, number):
             return False
         return (
-            (math.isfinite(value) or value in (self.at_least, self.at_most))
+            (abs(value) <= LARGEST or value in (self.at_least, self.at_most))
             and (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
             and (self.at_most is None or value <= self.at_most)
@@ -101,11 +104,18 @@ def setting(default: object = MISSING, **limits: Any) -> Any:
     return field(default=default, metadata={"range": Range(**limits)})
 
 
+UNDECLARED = {
+    "bool": Range(),
+    "str": Range(holds=lambda value: isinstance(value, str), allowed="a text"),
+}
+"""The limits of fields without a declaration, by type."""
+
+
 def ranges(kind: type) -> dict[str, tuple[str, Range]]:
     """Type and range of the settings of a dataclass, by name.
 
     A field that a subclass declares again without a range keeps its parent's. Flags
-    need no declaration; other fields without a range may have any value.
+    and texts need no declaration; other fields without a range may have any value.
     """
     declared = [getattr(base, "__dataclass_fields__", {}) for base in kind.__mro__]
     found = {}
@@ -114,8 +124,8 @@ def ranges(kind: type) -> dict[str, tuple[str, Range]]:
         known = [d[name].metadata.get("range") for d in declared if name in d]
         limits = next((limits for limits in known if limits is not None), None)
         words = each.type if isinstance(each.type, str) else _name(each.type)
-        if limits is None and _split(words)[0] == "bool":
-            limits = Range()
+        if limits is None:
+            limits = UNDECLARED.get(_split(words)[0])
         if limits is not None:
             found[name] = (words, limits)
     return found
