@@ -11,8 +11,6 @@ from ..core.torchvision_compat import import_torchvision
 from .pretrained import before_network, read_into, timm_network
 from .stages import Staged, for_images, is_small, norm2d, refuse_small
 
-Weights = str | Path | None
-
 
 def _widths(net: nn.Module) -> list[int]:
     """The channels of timm's feature maps, one per resolution."""
@@ -25,7 +23,10 @@ def _pooled() -> nn.Sequential:
 
 @for_images
 def resnet18(
-    image_shape, num_classes: int, norm: str = "batch", weights: Weights = None
+    image_shape,
+    num_classes: int,
+    norm: str = "batch",
+    weights: str | Path | None = None,
 ) -> Staged:
     """ResNet-18: D = 512; 11,689,512 parameters for a thousand classes.
 
@@ -42,7 +43,10 @@ def resnet18(
 
 @for_images
 def resnet50(
-    image_shape, num_classes: int, norm: str = "batch", weights: Weights = None
+    image_shape,
+    num_classes: int,
+    norm: str = "batch",
+    weights: str | Path | None = None,
 ) -> Staged:
     """ResNet-50, otherwise as ``resnet18``: D = 2048; 25,557,032 parameters."""
     return _resnet("resnet50", image_shape, num_classes, norm, weights)
@@ -104,7 +108,7 @@ def mobilenet(
     image_shape,
     num_classes: int,
     norm: str | None = None,
-    weights: Weights = None,
+    weights: str | Path | None = None,
     units: str = "half",
     embedding: int | None = None,
 ) -> Staged:
@@ -147,7 +151,10 @@ def mobilenet(
 
 @for_images
 def squeezenet(
-    image_shape, num_classes: int, weights: Weights = None, units: str = "imagenet"
+    image_shape,
+    num_classes: int,
+    weights: str | Path | None = None,
+    units: str = "imagenet",
 ) -> Staged:
     """SqueezeNet 1.1: D = 512; 1,235,496 parameters for a thousand classes; no norms.
 
@@ -187,7 +194,7 @@ def swin_tiny(
     image_shape,
     num_classes: int,
     norm: str = "layer",
-    weights: Weights = None,
+    weights: str | Path | None = None,
     drop_path: float = 0.1,
 ) -> Staged:
     """Swin-T: D = 768; 28,288,354 parameters for a thousand classes at 224 pixels.
