@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ...core.messages import Message, Server, Tensors
 from ...training.context import ClientContext
 from .clustering import cluster_means, finch
-from .received_loss import ReceivedLoss
+from .received_loss import ReceivedLoss, numbers
 
 ALGORITHMS = ("gmm", "kmeans", "finch")
 
@@ -189,10 +189,8 @@ class GroupReweighting(ReceivedLoss):
         if not self.reweight:
             return shares
         groups = groups_of(server.memory, [m.client for m in messages])
-        losses = torch.stack([m.upload["loss"] for m in messages])
-        return group_weights(
-            shares, losses, groups, self.beta(server.round + 1), self.q
-        )
+        losses, beta = numbers(messages, "loss"), self.beta(server.round + 1)
+        return group_weights(shares, losses, groups, beta, self.q)
 
     def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
         """Group the clients by their latest representations, then average."""
