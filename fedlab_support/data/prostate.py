@@ -164,7 +164,7 @@ def _slices(tree: Tree, case: Case, size: int | None) -> tuple[np.ndarray, np.nd
     if volume.shape != mask.shape:
         raise ValueError(
             f"{name}: expected a mask of the volume's shape {volume.shape}, found "
-            f"{mask.shape} in {mask_name}; are they of the same patient?"
+            f"{mask.shape} in {mask_name}; do they belong to the same patient?"
         )
     low, high = volume.min(), np.quantile(volume, 0.99)
     if not high > low:

@@ -58,7 +58,7 @@ class FedAvg(Settings):
             raise ValueError(
                 f"{self!r} needs one class per image, found masks in "
                 f"{federation.data.name!r}; use images with classes, or a method that "
-                "does not need them, as FedAvg()"
+                "does not need them, such as FedAvg()"
             )
 
     def adapt(self, model: nn.Module) -> nn.Module:

@@ -142,7 +142,7 @@ def _trained(timm, name: str, settings: dict) -> nn.Module:
         raise _unfit(name, error) from error
     except OSError as error:
         raise FileNotFoundError(
-            f"expected the weights {name} on their hub, found: {_short(error)}; "
+            f"expected the weights {name} on the hub, found: {_short(error)}; "
             "download the file on a machine with a network and pass its path"
         ) from error
 

@@ -109,7 +109,7 @@ def stage_numbers(model: nn.Module, wanted: Iterable[int] | None) -> tuple[int, 
     unknown = [n for n in numbers if n not in known]
     if unknown or len(set(numbers)) != len(numbers):
         raise ValueError(
-            f"the stages of this {type(model).__name__} are numbered 1…{len(known)}, "
+            f"the stages of this network are numbered 1…{len(known)}, "
             f"each at most once; found {list(numbers)}"
         )
     return numbers

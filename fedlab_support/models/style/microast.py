@@ -129,7 +129,7 @@ class MicroAST(StyleNetwork):
         """Not supported: raises ValueError."""
         raise ValueError(
             "MicroAST cannot decode features without their image; use transfer(...), "
-            "or a network with one encoder, as style_network('small')"
+            "or a network with one encoder, such as style_network('small')"
         )
 
     def transfer(self, colours: Tensor, style: Tensor, strength: float = 1.0) -> Tensor:
