@@ -119,7 +119,7 @@ EDITS = (
     ("record_broadcasts", "client in queried else {}", "not queried else {}", "traffic"),
     ("record_loss_query", "0 if client in queried", "1 if client in queried", "traffic selection"),
     # ---- a run ----------------------------------------------------------------------
-    ("Run._step", '"select", self.server.round + 1', '"select", self.server.round', "run_streams"),
+    ("Run._step", '"select", round', '"select", round - 1', "run_streams"),
     ("Run._step", "% self.evaluate_every == 0", "% self.evaluate_every == 1", "run"),
     ("Run._step", "self.times_chosen[cohort] += 1", "self.times_chosen[cohort] += 2", "run selection"),
     ("Run._aggregate", "len(messages) < self.min_clients", "len(messages) <= self.min_clients", "run faults contract"),

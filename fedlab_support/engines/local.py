@@ -46,8 +46,8 @@ CACHE_BYTES = 2_000_000_000
 class Caches:
     """Recomputable tensors of every client; drops the least recently used."""
 
-    def __init__(self, limit: int = CACHE_BYTES):
-        self.limit, self._held = limit, OrderedDict()
+    def __init__(self):
+        self.limit, self._held = CACHE_BYTES, OrderedDict()
 
     def of(self, client_id: int) -> dict:
         """The cache of one client."""
@@ -85,7 +85,6 @@ class LocalEngine:
         has_affinity = hasattr(os, "sched_getaffinity")  # Linux
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()
         self.workers = workers or cores or 1
-        self.caches = Caches()
 
     def open(self, job: Job) -> None:
         """Prepare for a job: one copy of the model per worker.
@@ -99,7 +98,7 @@ class LocalEngine:
                 "use precision='float32' or 'bf16', or device='cuda'"
             )
         self.job, self._seconds = job, {}
-        self.caches = Caches(self.caches.limit)  # caches of another job are useless
+        self.caches = Caches()
         keep_freed_memory()
         self._learners: queue.SimpleQueue = queue.SimpleQueue()
         for _ in range(self.workers):

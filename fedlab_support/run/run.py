@@ -221,18 +221,10 @@ class Run:
         if self.must_measure:
             self.evaluate()
         began, record = time.perf_counter(), self.history.empty()
-        rng = numpy_stream(self.seed, "select", self.server.round + 1)
+        round = self.server.round + 1
+        rng = numpy_stream(self.seed, "select", round)
         cohort = cohort_of(self.select(self._roster(record), rng), self.clients)
-        round, weights = self.server.round + 1, self.server.weights
-        if not self.method.overrides("client_broadcast"):
-            broadcast = Broadcast(round, weights, self.server.shared)
-            broadcasts = dict.fromkeys(cohort, broadcast)
-        else:
-            client_broadcast = partial(self.method.client_broadcast, self.server)
-            with _unwritten(self.server):
-                broadcasts = {
-                    i: Broadcast(round, weights, client_broadcast(i)) for i in cohort
-                }
+        broadcasts = self._broadcasts(round, cohort)
         self.messages = []
         parts = self.engine, self.faults, broadcasts, self.private
         results = train_with_faults(*parts)
@@ -245,19 +237,31 @@ class Run:
         private = {
             i: r[1] for i, r in sorted(results.items()) if not isinstance(r, Failure)
         }
-        record.add(server.round, "cost", "seconds", time.perf_counter() - began)
+        record.add(round, "cost", "seconds", time.perf_counter() - began)
 
         self.server, self.messages, self.usual = server, messages, usual
         self.history.extend(record)
         self.private.update({i: p for i, p in private.items() if p.weights or p.memory})
         self.reports.update({m.client: m.upload for m in messages if m.upload})
         self.times_chosen[cohort] += 1
-        is_due = server.round % self.evaluate_every == 0
+        is_due = round % self.evaluate_every == 0
         self.must_measure = is_due if evaluate is None else evaluate
         self.show_weights()
         if self.must_measure:
             self.evaluate()
         return self
+
+    def _broadcasts(self, round: int, cohort: list[int]) -> dict[int, Broadcast]:
+        """What each client of the round receives."""
+        server, shared_with = self.server, self.method.client_broadcast
+        if not self.method.overrides("client_broadcast"):
+            broadcast = Broadcast(round, server.weights, server.shared)
+            return dict.fromkeys(cohort, broadcast)
+        with _unwritten(server):
+            return {
+                i: Broadcast(round, server.weights, shared_with(server, i))
+                for i in cohort
+            }
 
     def show_weights(self) -> None:
         """Load into ``model`` the weights that a new client would use."""
@@ -303,9 +307,10 @@ class Run:
             requests = [Evaluation(weights, client(i).train, i, "train") for i in ids]
             scores = self.engine.evaluate(requests, self.server.round)
             # each client sends one float32
-            losses = [float(np.float32(s.loss.mean(dtype=np.float64))) for s in scores]
-            record_loss_query(record, self.server, dict(zip(ids, losses, strict=True)))
-            return dict(zip(ids, losses, strict=True))
+            means = [float(np.float32(s.loss.mean(dtype=np.float64))) for s in scores]
+            losses = dict(zip(ids, means, strict=True))
+            record_loss_query(record, self.server, losses)
+            return losses
 
         sizes = self._of_clients(self.federation.sizes)
         chosen = self._of_clients(self.times_chosen)

@@ -21,8 +21,8 @@ class Certificates:
     key: str | Path
 
 
-def made_certificates(folder: Path, days: int = 30) -> Certificates:
-    """A certificate of 127.0.0.1 that signs itself, and its key, in two new files."""
+def made_certificates(folder: Path) -> Certificates:
+    """A self-signed certificate of 127.0.0.1 for a month, and its key, in two files."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -37,7 +37,7 @@ def made_certificates(folder: Path, days: int = 30) -> Certificates:
         x509.CertificateBuilder(name, name, key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=days))
+        .not_valid_after(now + datetime.timedelta(days=30))
         .add_extension(x509.SubjectAlternativeName([address]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
