@@ -172,8 +172,8 @@ def check_styles(tensors: Tensors, most: int = 1) -> None:
         )
     if not (styles.isfinite().all() and (styles[:, 1] >= 0).all()):
         raise ValueError(
-            "the deviations of a style must be finite and ≥ 0, found a minimum of "
-            f"{styles[:, 1].min():.3g}"
+            "the deviations of a style must be finite and ≥ 0, found "
+            f"{styles[:, 1].min():.3g} as the smallest"
         )
 
 

@@ -221,7 +221,7 @@ def test_noise_fades_a_style_and_leaves_deviations_positive():
         (torch.zeros(2, 3), r"found torch.float32 of shape \(2, 3\)"),
         (torch.zeros(1, 3, 2), r"shape \(1, 3, 2\)"),
         (torch.zeros(1, 2, 3, dtype=torch.int64), "found torch.int64"),
-        (-torch.ones(1, 2, 3), "found a minimum of -1"),
+        (-torch.ones(1, 2, 3), "found -1 as the smallest"),
         (torch.full((1, 2, 3), math.nan), "found nan"),
         (torch.full((1, 2, 3), math.inf), "must be finite"),
     ],
