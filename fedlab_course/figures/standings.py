@@ -32,34 +32,48 @@ def rank_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Pic
     """Draw a row per method: the share of opponents that it beats, and its interval.
 
     table: columns method, beats, low, high (shares in [0, 1]) and num_protocols, in the
-           order of the rows, as `leaderboard.ranks` returns it.
+           order of the rows, as `leaderboard.ranks` returns it. Methods that miss data
+           sets have a panel of their own, since they had other opponents.
     size:  "single", "double", "slide" or inches.
     Raises ValueError for a method that stands twice.
     """
     columns_of(table, ["method", "beats", "low", "high", "num_protocols"])
     one_row_per(table, ["method"])
-    data = table.assign(**{n: 100 * table[n] for n in ("beats", "low", "high")})
-    data = data.reset_index(drop=True)
+    misses = table["num_protocols"] < table["num_protocols"].max()
+    parts = [part for part in (table[~misses], table[misses]) if len(part)]
+    parts = parts or [table]
     note = "Dot: mean over data sets; bar: 95 % bootstrap interval over data sets and "
-    note += "seeds. Right: data sets that it ran on. Dotted: as good as the others."
+    note += "seeds, from three data sets on. Right: data sets that it ran on. Dotted: "
+    note += "as good as the others."
+    rows = [max(1, len(part)) for part in parts]
     with style():
-        size = inches(size, (DOUBLE[0], 1.3 + 0.22 * len(data)))
+        size = inches(size, (DOUBLE[0], 1.0 + 0.3 * len(parts) + 0.22 * sum(rows)))
         figure = new_picture(size, title, note)
-        axis = figure.subplots()
-        axis.axvline(50, color=COLOURS["quiet"], linestyle=":", linewidth=1, zorder=0)
-        for place, row in data.iterrows():
-            colour = colour_of(row["method"])
-            axis.plot([row["low"], row["high"]], [place, place], color=colour)
-            axis.plot(row["beats"], place, "o", color=colour)
-            beside = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
-            text = f"{row['beats']:.0f}   on {row['num_protocols']}"
-            axis.annotate(text, (1.02, place), va="center", fontsize=SMALL, **beside)
-        axis.set_yticks(range(len(data)), data["method"].astype(str))
-        axis.set(ylim=(max(1, len(data)) - 0.5, -0.5), xlim=(-2, 102))
-        axis.set_xlabel("Opponents beaten (%)")
-        axis.tick_params(axis="y", length=0)
-        axis.grid(axis="x")
+        look = {"squeeze": False, "sharex": True, "height_ratios": rows}
+        axes = figure.subplots(len(parts), 1, **look)[:, 0]
+        for axis, part in zip(axes, parts, strict=True):
+            _ranks(axis, part)
+        if len(parts) == 2:
+            axes[1].set_title("Methods that miss data sets", loc="left")
+        axes[-1].set_xlabel("Opponents beaten (%)")
     return figure
+
+
+def _ranks(axis: Axes, table: pd.DataFrame) -> None:
+    """One panel, in per cent."""
+    data = table.assign(**{n: 100 * table[n] for n in ("beats", "low", "high")})
+    axis.axvline(50, color=COLOURS["quiet"], linestyle=":", linewidth=1, zorder=0)
+    for place, row in enumerate(data.to_dict("records")):
+        colour = colour_of(row["method"])
+        axis.plot([row["low"], row["high"]], [place, place], color=colour)
+        axis.plot(row["beats"], place, "o", color=colour)
+        beside = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
+        text = f"{row['beats']:.0f}   on {row['num_protocols']}"
+        axis.annotate(text, (1.02, place), va="center", fontsize=SMALL, **beside)
+    axis.set_yticks(range(len(data)), data["method"].astype(str))
+    axis.set(ylim=(max(1, len(data)) - 0.5, -0.5), xlim=(-2, 102))
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x")
 
 
 @drawing
@@ -80,7 +94,7 @@ def orders_picture(
     columns = min(2, panels_across(len(parts), width))
     heights = [0.5 + part.groupby("method").size().map(_height).sum() for part in parts]
     rows = [max(heights[i : i + columns]) for i in range(0, len(parts), columns)]
-    note = "Thick bar: the paper. Marks: ours; filled, our sign is clear (95 %); "
+    note = "Thick bar: the paper. Marks: ours; filled: clear (5 %, corrected); "
     note += "lines, ± s.d. over blocks. Grey: another sign than the paper's. Beyond "
     note += "one point the axis is logarithmic."
     with style():

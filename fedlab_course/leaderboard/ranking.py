@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .measures import MEASURES
+from .paired import LEAST
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +66,8 @@ def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataF
     Every data set has the same weight. Returns method, beats (share in [0, 1]), low and
     high (95 % bootstrap interval), num_protocols, and num_blocks. The interval is wide
     because there are few data sets, and still too narrow: with three or four of them a
-    bootstrap interval covers less than its nominal level.
+    bootstrap interval covers less than its nominal level. Below three there is none
+    (NaN).
     """
     import pandas as pd
 
@@ -74,6 +76,8 @@ def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataF
     values = shares.to_numpy()
     low, high = _interval(_means(again, values))
     protocols = shares.notna().groupby("protocol").any().sum()
+    has_few = protocols.to_numpy() < LEAST
+    low, high = (np.where(has_few, np.nan, edge) for edge in (low, high))
     found = pd.DataFrame(
         {
             "method": shares.columns,

@@ -480,9 +480,17 @@ def test_a_data_set_counts_once_however_many_seeds_it_has():
     wanted = [(0.375 + 1) / 2, (1 + 0) / 2, 0.125]
     np.testing.assert_allclose(ranks["beats"], wanted)
     assert ranks["num_protocols"].tolist() == [2, 2, 1]
-    assert (ranks["low"] <= ranks["beats"]).all() and (
-        ranks["high"] >= ranks["beats"]
-    ).all()
+
+
+def test_there_is_an_interval_from_three_data_sets_on():
+    ranks = leaderboard.ranks(made_up(BLOCKS))
+    assert ranks[["low", "high"]].isna().all(axis=None)
+    more = BLOCKS | {("c", 0): {"FedAvg": 0.5, "FPL": 0.7}}
+    ranks = leaderboard.ranks(made_up(more)).set_index("method")
+    assert ranks.loc["FedBN", ["low", "high"]].isna().all()
+    whole = ranks.drop(index="FedBN")
+    assert (whole["low"] <= whole["beats"]).all()
+    assert (whole["high"] >= whole["beats"]).all()
     assert ranks.loc["FPL", ["low", "high"]].tolist() == [0, 1]
 
 
@@ -583,3 +591,28 @@ def test_an_order_holds_only_where_our_own_sign_is_clear():
     single = made_up({("digits5", 0): values["digits5", 0]})
     assert set(leaderboard.orders(single)["holds"]) == {"unclear"}
     assert leaderboard.orders(made_up({("tiny", 0): {"FedAvg": 1.0}})).empty
+
+
+def test_a_sign_is_clear_only_if_it_survives_being_one_of_many():
+    rng = np.random.default_rng(0)
+    names = ["FedAvgM", "FedProx", "FedRobust", "FedBN", "FedMix", "FedSAM", "FedSR"]
+    luck = (0.0, 0.02, 0.04)  # p is 0.013 alone
+    values = {
+        ("digits5", seed): {"FedAvg": 0.5, "FPL": 0.58 + luck[seed]}
+        | {name: 0.5 + rng.normal(0, 0.1) for name in names}
+        for seed in range(3)
+    }
+    many = leaderboard.orders(made_up(values)).set_index("method")
+    pair = ["FedAvg", "FPL"]
+    few = {k: {name: own[name] for name in pair} for k, own in values.items()}
+    alone = leaderboard.orders(made_up(few)).set_index("method")
+    assert alone.loc["FPL", "holds"] == "yes" and alone.loc["FPL", "p_holm"] < 0.05
+    assert many.loc["FPL", "holds"] == "unclear" and many.loc["FPL", "p_holm"] > 0.05
+
+
+def test_a_printed_number_is_compared_once_on_the_papers_data_if_it_is_there():
+    own = {"FedAvg": 0.5, "FPL": 0.6}
+    values = {(name, s): own for name in ("digits5", "office10") for s in range(3)}
+    assert leaderboard.orders(made_up(values))["protocol"].tolist() == ["office10"]
+    values = {("digits5", seed): own for seed in range(3)}
+    assert leaderboard.orders(made_up(values))["protocol"].tolist() == ["digits5"]

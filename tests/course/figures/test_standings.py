@@ -22,7 +22,8 @@ RANKS = pd.DataFrame(
 
 
 def test_ranks_stand_in_per_cent_from_the_first_to_the_last():
-    figure = rank_picture(RANKS, title="Who beats whom")
+    ranks = RANKS.assign(num_protocols=3)
+    figure = rank_picture(ranks, title="Who beats whom")
     (axis,) = figure.axes
     assert [label.get_text() for label in axis.get_yticklabels()] == [*RANKS["method"]]
     assert axis.yaxis_inverted()
@@ -32,9 +33,25 @@ def test_ranks_stand_in_per_cent_from_the_first_to_the_last():
         COLOURS[role].lower() for role in ("ours", "quiet", "baseline")
     ]
     texts = [text.get_text() for text in axis.texts]
-    assert texts == ["90   on 2", "50   on 3", "10   on 3"]
-    assert figure.data is RANKS
+    assert texts == ["90   on 3", "50   on 3", "10   on 3"]
+    assert figure.data is ranks
     assert png(figure)
+
+
+def test_methods_that_miss_data_sets_have_a_panel_of_their_own():
+    few = RANKS.assign(low=[np.nan, 0.2, 0.0], high=[np.nan, 0.8, 0.3])
+    whole, partial = rank_picture(few).axes
+    names = [
+        [label.get_text() for label in axis.get_yticklabels()]
+        for axis in (whole, partial)
+    ]
+    assert names == [["FPL", "FedAvg"], ["FedFA"]]
+    assert [text.get_text() for text in partial.texts] == ["90   on 2"]
+    assert partial.get_title(loc="left") == "Methods that miss data sets"
+    bars = [
+        line.get_xdata() for line in partial.get_lines() if len(line.get_xdata()) > 1
+    ]
+    assert np.isnan(bars[-1]).all(), "no interval is drawn"
 
 
 def test_no_ranks_give_an_empty_picture_and_a_method_stands_once():
