@@ -16,6 +16,7 @@ from fedlab_support.federation.partition import heterogeneous
 from fedlab_support.federation.protocols import leave_two_domains_out
 from fedlab_support.methods import FedAvg, FedProx
 from fedlab_support.training.settings import LocalTraining
+from tests.paths import ROOT
 from tests.support.run.test_study import fits, tiny_cnn  # noqa: F401
 from tests.tiny import tiny_data
 
@@ -260,3 +261,16 @@ def test_a_claim_gets_the_verdict_of_its_comparison():
     rest = found[found["mean"].isna()]
     assert set(rest["verdict"]) == {"not run fairly yet"}
     assert rest["command"].isna().all() and rest["printed"].notna().all()
+
+
+# ---- what is committed --------------------------------------------------------------
+def test_the_verdicts_are_those_of_the_committed_comparisons():
+    places = [ROOT / "figures" / s.place for s in evidence.STUDIES.values()]
+    files = [f for place in places if (f := place / "comparisons.csv").exists()]
+    table = pd.concat(map(pd.read_csv, files)) if files else pd.DataFrame()
+    found, kept = evidence.verdicts(table), pd.read_csv(ROOT / "figures/verdicts.csv")
+    assert kept.columns.tolist() == found.columns.tolist()
+    for name in ("paper", "claim", "verdict"):
+        assert kept[name].tolist() == found[name].tolist()
+    for name in ("printed", "mean", "low", "high", "p_holm"):
+        np.testing.assert_allclose(kept[name], found[name], rtol=1e-3)
