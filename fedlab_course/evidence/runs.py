@@ -18,7 +18,7 @@ from fedlab_support.run import archive
 from fedlab_support.run.study import each, fit_once, identity
 from fedlab_support.run.tune import Tuned, tune
 
-from .studies import SEEDS, Study
+from .studies import Study
 
 ANSWERS = "answers"
 
@@ -114,7 +114,7 @@ def tuned(study: Study, test: str, folder: Path) -> Tuned:
     spaces = {name: {"lr": list(study.rates)} for name in study.tuned}
     build, where = partial(study.run, test=test), study.validate_on(test)
     quiet = {"folder": folder / "runs", "progress": False}
-    return tune(build, spaces, study.rounds, where, seeds=SEEDS[:1], **quiet)
+    return tune(build, spaces, study.rounds, where, seeds=study.tuning_seeds, **quiet)
 
 
 def reported(study: Study, test: str, folder: Path) -> list[dict]:
@@ -122,7 +122,7 @@ def reported(study: Study, test: str, folder: Path) -> list[dict]:
     choice = tuned(study, test, folder).choice
     return [
         {"method": name, "test": test, "seed": seed} | choice[name]
-        for seed in SEEDS
+        for seed in study.seeds
         for name in study.tuned
     ]
 

@@ -36,8 +36,6 @@ from fedlab_support.run.run import Run
 from fedlab_support.run.tune import VAL
 from fedlab_support.training.settings import LocalTraining
 
-SEEDS = (0, 1, 2)
-
 
 @dataclass(frozen=True)
 class Arm:
@@ -67,6 +65,7 @@ class Study:
     tests:    test domains; all arms are compared on the first, ``tuned`` on all.
     against:  pairs of method and reference.
     logged:   what the history shows of the mechanism, by name in "train" or "server".
+    seeds:    of all arms; the ``num_tuning`` first ones choose the learning rates.
     """
 
     place: str
@@ -83,6 +82,13 @@ class Study:
     logged: tuple[str, ...] = ()
     tests: tuple[str, ...] = ("",)
     cohort: int | None = None
+    seeds: tuple[int, ...] = (0, 1, 2)
+    num_tuning: int = 1
+
+    @property
+    def tuning_seeds(self) -> tuple[int, ...]:
+        """The seeds on which learning rates are chosen."""
+        return self.seeds[: self.num_tuning]
 
     def run(self, method: str, test: str, lr: float, seed: int) -> Run:
         """The run of an arm at a learning rate of the study."""
@@ -103,21 +109,22 @@ class Study:
                 "seed": seed,
             }
             for some in (names[: self.num_first], names[self.num_first :])
-            for seed in SEEDS
+            for seed in self.seeds
             for name in some
         ]
 
     def trials(self, test: str) -> list[dict]:
-        """Arguments of ``run`` for every rate that a method may try, at one seed."""
+        """Arguments of ``run`` for every rate that a method may try."""
         return [
-            {"method": name, "test": test, "lr": lr, "seed": SEEDS[0]}
+            {"method": name, "test": test, "lr": lr, "seed": seed}
             for name in self.tuned
             for lr in self.rates
+            for seed in self.tuning_seeds
         ]
 
     def validate_on(self, test: str) -> str:
         """The validation domain, if there is one; else the clients' own samples."""
-        held_out = self.deal(test, SEEDS[0]).held_out_domains
+        held_out = self.deal(test, self.seeds[0]).held_out_domains
         return held_out[0] if len(held_out) > 1 else VAL
 
 
@@ -308,8 +315,41 @@ FEDFA_ON_OFFICE = Study(
     logged=("task_loss", "divergence"),
 )
 
+
+# ---- FISC on the laptop, where seeds differ by 17 points ----------------------------
+@lru_cache(maxsize=2)
+def styles(test: str, seed: int) -> Federation:
+    """Twenty mixtures of two styles of bundled images; the others are held out."""
+    deal = partial(heterogeneous, clients=20, lam=0.1, rng=seed)
+    return leave_two_domains_out(load("picture_styles"), deal)[test]
+
+
+FISC_ON_THE_LAPTOP = replace(
+    FISC_ON_PACS,
+    place="05_fisc/fair_laptop",
+    deal=styles,
+    network=models.small_cnn,
+    training=LocalTraining(lr=2e-3, epochs=2, batch_size=32, optimiser="adam"),
+    rounds=20,
+    every=5,
+    cohort=5,
+    tests=("sketch",),
+    rates=(2e-3, 6e-4, 6e-3),
+    seeds=tuple(range(20)),
+    num_tuning=5,
+    arms={
+        "FedAvg": Arm(FedAvg()),
+        "FISC": Arm(FISC()),
+        "FISC, size_weight 0": Arm(FISC(size_weight=0.0)),
+        "CCST": Arm(CCST()),
+        "FISC, size_weight 0.02": Arm(FISC(size_weight=0.02)),
+    },
+    against=FISC_ON_PACS.against[:-1],
+)
+
 STUDIES = {
     "fisc": FISC_ON_PACS,
+    "fisc_laptop": FISC_ON_THE_LAPTOP,
     "fisc_parts": FISC_PARTS,
     "fedgcr": FEDGCR_ON_PACS,
     "fedgcr_even": FEDGCR_EVEN,

@@ -68,6 +68,15 @@ def test_first_arms_are_trained_first_and_for_whole_seeds():
     assert {cell["lr"] for cell in cells} == {0.3}
 
 
+def test_several_seeds_may_choose_and_more_may_be_reported():
+    study = replace(STUDY, seeds=(0, 1, 2, 3), num_tuning=2)
+    cells = study.trials(TEST)
+    assert [(c["lr"], c["seed"]) for c in cells[:4]] == [
+        *((0.3, 0), (0.3, 1), (0.1, 0), (0.1, 1))
+    ]
+    assert len(cells) == 8 and len(study.default()) == 12
+
+
 def test_an_arm_may_have_a_network_and_a_training_of_its_own():
     usual, other = (STUDY.run(n, TEST, 0.1, 0) for n in ("FedAvg", "other"))
     assert (usual.training.lr, usual.training.batch_size) == (0.1, 16)
