@@ -8,8 +8,9 @@ copy of the course, an empty environment, and limits on time, memory, the size o
 and, where the system allows it, without a network. What a notebook displays does not
 count. All results go into one table, ``grades.csv``.
 
-This stops accidents and simple tricks. Code that is written to attack your account can
-still read what your account can read: for strangers, use a container.
+This stops accidents and simple tricks. Code that is written to attack the grader runs
+in the process that judges it: it can forge its own verdicts, and read what your account
+can read. Look at answers that you do not trust, and use a container.
 """
 
 from __future__ import annotations

@@ -11,14 +11,18 @@ IN_LATEX |= {"≤": r"$\leq$", "≥": r"$\geq$", "°": r"$^\circ$", "∞": r"$\i
 GREEK = {"α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "varepsilon"}
 GREEK |= {"λ": "lambda", "μ": "mu", "ρ": "rho", "σ": "sigma", "τ": "tau", "Δ": "Delta"}
 IN_LATEX |= {sign: rf"$\{name}$" for sign, name in GREEK.items()}
+IN_MARKDOWN = str.maketrans({"|": "\\|", "<": "&lt;", "$": "&#36;"})
 NUMBER = r"\s*[-−]?\d[\d,.]*( ?± ?[\d,.]+)?( ?%)?\s*"
 
 
 def as_markdown(table: pd.DataFrame) -> str:
-    """A table in Markdown: numbers right-aligned, floats to four significant digits."""
+    """A table in Markdown: numbers right-aligned, floats to four significant digits.
+
+    Entries are plain text: neither tags nor formulas.
+    """
     sides = ["---:" if is_right else "---" for is_right in _to_the_right(table)]
     lines = [list(table.columns), *table.itertuples(index=False)]
-    cells = [[_cell(entry).replace("|", "\\|") for entry in line] for line in lines]
+    cells = [[_cell(entry).translate(IN_MARKDOWN) for entry in line] for line in lines]
     cells.insert(1, sides)
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 

@@ -392,7 +392,8 @@ class Run:
                      "model": sees averaged models only. The noise of each round is that
                      of the messages it averaged, and the selection has to draw all
                      clients alike: ``poisson``, as the accountant assumes, or
-                     ``uniform``, for which the result is an estimate.
+                     ``uniform``. The result is an estimate: noise that grows with
+                     the number of messages reveals a little about that number.
         accountant:  "rdp" or "prv", see ``Privacy.epsilon``.
         Raises ValueError for a run without privacy.
         """

@@ -148,8 +148,8 @@ class Privacy(Settings):
 
         accountant:  "rdp", or "prv", whose bound is tighter by up to a few per cent and
                      takes seconds.
-        The result is an upper bound, inf without noise. Raises ValueError for arguments
-        out of range, and ImportError without Opacus.
+        For the server the result is an upper bound; it is inf without noise. Raises
+        ValueError for arguments out of range, and ImportError without Opacus.
         Source: Mironov, Talwar, Zhang, arXiv:1908.10530, 2019; the conversion to
         epsilon is Theorem 21 of Balle et al., AISTATS 2020. PRV: Gopi, Lee, Wutschitz,
         NeurIPS 2021.

@@ -61,3 +61,14 @@ def test_latex_sets_it(tmp_path):
     (tmp_path / "page.tex").write_text(page, encoding="utf-8")
     command = ["pdflatex", "-interaction=batchmode", "-halt-on-error", "page.tex"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_names_are_neither_tags_nor_formulas_in_markdown():
+    names = ["<script>alert(1)</script>", "$x$", "a | b"]
+    rows = as_markdown(pd.DataFrame({"<b>": names})).splitlines()
+    assert rows[0] == "| &lt;b> |"
+    assert rows[2:] == [
+        "| &lt;script>alert(1)&lt;/script> |",
+        "| &#36;x&#36; |",
+        "| a \\| b |",
+    ]
