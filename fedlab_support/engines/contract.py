@@ -60,8 +60,7 @@ class Job:
     federation: Federation
     training: LocalTraining
     seed: int
-    private_names: tuple[str, ...] = ()
-    initial_private: Tensors = field(default_factory=dict)
+    initial_private: Tensors = field(default_factory=dict)  # weights of every client
     deadline: float | None = None  # seconds that a client may train
     privacy: Privacy | None = None
 

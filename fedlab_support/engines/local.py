@@ -118,7 +118,7 @@ class LocalEngine:
             cache = self.caches.of(client_id)
             context = self.job.context(broadcast, client_id, {}, cache)
             upload = copies(self.job.method.client_setup(learner.eval(), context))
-            weights = learner.copies(self.job.private_names)
+            weights = learner.copies(self.job.initial_private)
             kept = PrivateState(weights, copies(context.memory))
             kept.refuse_nan()
             return upload, kept
@@ -139,7 +139,7 @@ class LocalEngine:
             cache = self.caches.of(client_id)
             context = job.context(broadcast, client_id, state.memory, cache)
             message, kept = train_client(
-                job.method, learner, context, job.seed, job.private_names
+                job.method, learner, context, job.seed, job.initial_private
             )
             return job.protect(message, broadcast), kept
 

@@ -172,7 +172,7 @@ class StackedEngine(LocalEngine):
         return {
             i: (
                 {name: view[k] for name, view in views.items()},
-                {name: rows[name][k].clone() for name in job.private_names},
+                {name: rows[name][k].clone() for name in job.initial_private},
                 {name: values[k] for name, values in means.items()},
             )
             for k, i in enumerate(ids)

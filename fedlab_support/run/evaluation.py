@@ -38,7 +38,7 @@ def measure(run) -> Iterator[Row]:
             names = federation.data.domain_names
             for name, what, value in per_group(scores, metric, samples.domain, names):
                 yield split, what, value, name, -1
-    is_personal = bool(run.job.private_names) and run.method.predicts_personally
+    is_personal = bool(run.job.initial_private) and run.method.predicts_personally
     metric = PERSONAL + metric if is_personal else metric
     if is_personal and engine.holds_clients:
         yield from _by_only_client(run, metric)

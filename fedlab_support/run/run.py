@@ -144,7 +144,7 @@ class Run:
         if privacy is not None:
             privacy.check(method, self.model, self.server)
         parts = method, self.model, self.federation, self.training, self.seed
-        self.job = Job(*parts, tuple(own), own, deadline, privacy)
+        self.job = Job(*parts, own, deadline, privacy)
         self.min_clients, self.faults = int(min_clients), faults
         self.max_update, self.usual = max_update, {}
         self.engine = open_engine(engine, self.job, workers)

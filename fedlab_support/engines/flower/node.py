@@ -104,7 +104,7 @@ class Node:
     def client_setup(self) -> RecordDict:
         """The setup upload of each client, with initial weights built on the node."""
         state = self.job.model.state_dict()
-        shared = set(trained_names(self.job.model)) - set(self.job.private_names)
+        shared = set(trained_names(self.job.model)) - set(self.job.initial_private)
         broadcast = Broadcast(0, {name: state[name] for name in sorted(shared)})
         reply = RecordDict()
         for i, result in self.engine.client_setup(
