@@ -103,6 +103,10 @@ def densenet100(image_shape, num_classes: int, norm: str = "batch") -> Staged:
     return Staged(stages, widths, _pooled(), net.classifier)
 
 
+class MobileNet(Staged):
+    """MobileNetV2; finished runs are found by a hash that contains this name."""
+
+
 @for_images
 def mobilenet(
     image_shape,
@@ -111,7 +115,7 @@ def mobilenet(
     weights: str | Path | None = None,
     units: str = "half",
     embedding: int | None = None,
-) -> Staged:
+) -> MobileNet:
     """MobileNetV2: D = 1280; 3,504,872 parameters for a thousand classes.
 
     weights:  see ``pretrained.timm_network``; for example
@@ -146,7 +150,7 @@ def mobilenet(
     if embedding is not None:
         neck.append(nn.Linear(head.in_features, embedding))
         head = nn.Linear(embedding, num_classes)
-    return Staged(stages, _widths(net), neck, head)
+    return MobileNet(stages, _widths(net), neck, head)
 
 
 @for_images
