@@ -13,9 +13,18 @@ CHAPTER = "02_client_selection"
 FIGURES = ROOT / "figures" / CHAPTER
 
 
-def started(dataset: str) -> dict:
-    """The chapter's names after its first two code cells, with another data set."""
-    cells = nbformat.read(ROOT / "notebooks" / f"{CHAPTER}.ipynb", as_version=4).cells
+def cells_of(chapter: str) -> list:
+    return nbformat.read(ROOT / "notebooks" / f"{chapter}.ipynb", as_version=4).cells
+
+
+def text_of(chapter: str) -> str:
+    """All text of a chapter."""
+    return "\n".join(c.source for c in cells_of(chapter) if c.cell_type == "markdown")
+
+
+def started(chapter: str, dataset: str) -> dict:
+    """A chapter's names after its first two code cells, with another data set."""
+    cells = cells_of(chapter)
     parameters, setup = [cell for cell in cells if cell.cell_type == "code"][:2]
     names = {}
     exec(parameters.source, names)
@@ -27,10 +36,10 @@ def started(dataset: str) -> dict:
 @pytest.mark.parametrize("dataset", BUILT_IN)
 def test_every_built_in_set_works_or_is_refused_in_the_first_cell(dataset):
     if dataset == "characters":
-        assert started(dataset)["chapter"].parameters["dataset"] == dataset
+        assert started(CHAPTER, dataset)["chapter"].parameters["dataset"] == dataset
         return
     with pytest.raises(ValueError, match=r"must be out of \['characters', 'femnist'\]"):
-        started(dataset)
+        started(CHAPTER, dataset)
 
 
 def end_of(curves: pd.DataFrame, by: list[str], evaluations: int) -> pd.Series:
@@ -67,8 +76,7 @@ def test_tables_agree_with_the_ends_of_the_figures_above_them(
 
 
 def test_the_text_of_the_chapter_has_the_numbers_of_its_tables():
-    cells = nbformat.read(ROOT / "notebooks" / f"{CHAPTER}.ipynb", as_version=4).cells
-    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    text = text_of(CHAPTER)
     for folder in (FIGURES, FIGURES / "real"):
         for table in ("accuracy_by_strategy", "wrong_labels_end"):
             for row in pd.read_csv(folder / f"{table}.csv").itertuples():

@@ -1,0 +1,50 @@
+"""Chapter 08: data sets that it refuses; its text has the numbers of its tables."""
+
+import pandas as pd
+import pytest
+
+from fedlab_support.data.builtin import BUILT_IN
+from tests.course.chapters.test_chapter_02 import end_of, started, text_of
+from tests.paths import ROOT
+
+CHAPTER = "08_scaling_out"
+FIGURES = ROOT / "figures" / CHAPTER
+LAST = 2  # evaluations that the laptop's numbers average
+
+
+@pytest.mark.parametrize("dataset", BUILT_IN)
+def test_every_built_in_set_works_or_is_refused_in_the_first_cell(dataset):
+    if dataset in ("digits", "characters"):
+        assert started(CHAPTER, dataset)["chapter"].parameters["dataset"] == dataset
+        return
+    with pytest.raises(ValueError, match=r"must be out of \['digits', 'characters', "):
+        started(CHAPTER, dataset)
+
+
+def test_the_table_of_faults_agrees_with_the_ends_of_its_figure():
+    written = pd.read_csv(FIGURES / "faults_end.csv").set_index("kind")["mean"]
+    shown = end_of(pd.read_csv(FIGURES / "faults.csv"), ["kind"], LAST)
+    pd.testing.assert_series_equal(
+        written.sort_index(), shown.sort_index(), check_names=False, atol=1e-9
+    )
+
+
+def test_the_text_of_the_chapter_has_the_numbers_of_its_tables():
+    text = text_of(CHAPTER)
+    for table in ("faults_end", "privacy_price"):
+        for row in pd.read_csv(FIGURES / f"{table}.csv").itertuples():
+            assert f"{100 * row.mean:.1f} ± {100 * row.sd:.1f}" in text
+    bench = pd.read_csv(FIGURES / "bench.csv").set_index(["job", "contestant"])
+    seconds = bench["seconds"]
+    for contestant in ("floor", "local", "plain PyTorch"):
+        assert f"| {seconds['FEMNIST-100', contestant]:.2f} |" in text
+    for contestant in ("local, one worker", "stacked", "plain PyTorch"):
+        assert f"| {1000 * seconds['tiny-many', contestant]:.0f} |" in text
+    grown = pd.read_csv(FIGURES / "goals.csv").set_index("what")["value"]
+    time, memory = (
+        grown[f"100 → 100,000 clients, {what}"] - 1 for what in ("seconds", "memory")
+    )
+    assert (
+        f"time grows by {time:.0%} and memory by {memory:.0%}".replace("%", " %")
+        in text
+    )
