@@ -2,14 +2,18 @@
 
 from . import metrics
 from .attack import DISTANCES, StyleInversion, public
-from .network import StyleInverter, perceptual_distance, style_inverter
+from .network import StyleInverter, perceptual_distance, restyled, style_inverter
+from .split import Split, split_by_owner
 
 __all__ = [
     "DISTANCES",
+    "Split",
     "StyleInversion",
     "StyleInverter",
     "metrics",
     "perceptual_distance",
     "public",
+    "restyled",
+    "split_by_owner",
     "style_inverter",
 ]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LEAST_PROBABILITY = 1e-12
 """Lower bound of probabilities, so that logarithms are finite."""
@@ -14,7 +20,7 @@ LEAST_PROBABILITY = 1e-12
 def psnr(found: Tensor, true: Tensor) -> Tensor:
     """Peak signal-to-noise ratio in dB, (N,), of colours (N, C, H, W) in 0…1.
 
-    20 dB is a root mean squared error of a tenth of the range; equal pictures have inf.
+    20 dB is a root mean squared error of a tenth of the range; equal images have inf.
     """
     if found.shape != true.shape:
         raise ValueError(
@@ -55,7 +61,7 @@ def frechet_distance(a: Tensor, b: Tensor) -> float:
 def class_score(probabilities: Tensor) -> float:
     """How sure of its class a network is and how many it sees: 1 to M, from (N, M).
 
-    1: it says the same of every picture; M: it is sure each time, and all classes come
+    1: the same answer for every image; M: it is sure each time, and all classes come
     equally often. With Inception's classes it is the Inception Score. Raises ValueError
     when a row is no distribution.
     Source: Salimans et al., NeurIPS 2016, section 4.
@@ -117,3 +123,12 @@ def guess(
     with threadpool_limits(1):  # many small products: more threads wait for each other
         scaled.fit(known.flatten(1).double().numpy(), labels)
         return scaled.predict(asked.flatten(1).double().numpy())
+
+
+def over_seeds(values: Iterable[Mapping[str, float]]) -> pd.Series:
+    """Numbers of each seed as texts, "mean ± s.d."; – for the s.d. of one seed."""
+    import pandas as pd
+
+    table = pd.DataFrame(values)
+    spread = table.std().map("{:.1f}".format).replace("nan", "–")
+    return table.mean().map("{:.1f}".format) + " ± " + spread

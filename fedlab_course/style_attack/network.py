@@ -16,6 +16,8 @@ from fedlab_support.models.style.adain import style_network, style_of_each
 
 HALVINGS = 3
 """How often the smallest map is doubled in size."""
+PIECE = 250
+"""Images that are encoded at once."""
 WEAKEST = 1e-6
 """Added to the variances before whitening, so that constant entries stay finite."""
 
@@ -61,7 +63,8 @@ class StyleInverter(nn.Module):
     @torch.no_grad()
     def styles(self, colours: Tensor) -> Tensor:
         """The style of each image, (B, 2, C), from colours (B, 1 or 3, H, W)."""
-        return style_of_each(self.styler.encode(colours))
+        pieces = colours.split(PIECE)
+        return torch.cat([style_of_each(self.styler.encode(x)) for x in pieces])
 
     @torch.no_grad()
     def look_at(self, styles: Tensor, jointly: bool = True) -> None:
@@ -106,6 +109,15 @@ class StyleInverter(nn.Module):
     def forward(self, colours: Tensor) -> Tensor:
         """Reconstruct colours from the style of each image alone."""
         return self.rebuild(self.styles(colours))
+
+
+@torch.no_grad()
+def restyled(
+    styler: nn.Module, colours: Tensor, styles: Tensor, strength: float
+) -> Tensor:
+    """Each image (N, 3, H, W) in its style of (N, 2, C), by AdaIN, as colours."""
+    pieces = zip(colours.split(PIECE), styles.split(PIECE), strict=True)
+    return torch.cat([styler.transfer(x, style, strength) for x, style in pieces])
 
 
 def _doubled(channels_in: int, channels_out: int) -> nn.Sequential:

@@ -12,9 +12,12 @@ from fedlab_course.style_attack import (
     StyleInverter,
     perceptual_distance,
     public,
+    restyled,
+    split_by_owner,
     style_inverter,
 )
-from fedlab_course.style_attack.metrics import psnr, retrieval_rate
+from fedlab_course.style_attack.metrics import over_seeds, psnr, retrieval_rate
+from fedlab_course.style_attack.network import PIECE
 from fedlab_support import Federation, LocalTraining, Run
 from fedlab_support.data import DomainData
 from fedlab_support.models.style.adain import per_image, style_network
@@ -267,3 +270,73 @@ def test_workers_and_a_stop_change_no_bit(tmp_path):
 def test_the_stacked_engine_refuses_it():
     with pytest.raises(ValueError, match="StyleInversion"):
         attacker(engine="stacked")
+
+
+# ---- public images and those of clients ---------------------------------------------
+def owned(num: int = 60) -> DomainData:
+    """Two domains; the first has four owners, the second one."""
+    data = tiny_data(num, size=SIDE, channels=3)
+    domain = np.arange(num) % 2
+    owner = np.where(domain == 0, np.arange(num) // 2 % 4, 4)
+    return replace(data, domain=domain, domain_names=("many", "one"), owner=owner)
+
+
+def test_no_owner_is_public_and_a_client():
+    data = owned()
+    split = split_by_owner(data, 1000)
+    many = [rows[data.domain[rows] == 0] for rows in (split.public, split.held)]
+    assert [set(data.owner[rows]) for rows in many] == [{0, 2}, {1, 3}]
+    assert sorted([*split.public, *split.held]) == list(range(len(data)))
+    assert [len(rows) for rows in split.clients] == [8, 7, 15]  # by owner
+    assert len(split.federation) == 3 and not split.data.is_test.any()
+
+
+def test_clients_hold_equally_much_of_each_domain_and_at_most_so_many():
+    split = split_by_owner(owned(), 20, clients_per_domain=2)
+    assert len(split.held) == 20
+    assert list(np.bincount(split.data.domain[split.held])) == [10, 10]
+    assert [len(rows) for rows in split.clients] == [5, 5, 5, 5]
+
+
+def test_a_held_image_knows_its_client_and_its_domain():
+    split = split_by_owner(owned(), 20, clients_per_domain=2)
+    for row, client in zip(split.held, split.client_of, strict=True):
+        assert row in split.clients[client]
+    assert split.domain_of(split.held[:3]) == [
+        split.data.domain_names[k] for k in split.data.domain[split.held[:3]]
+    ]
+    values = torch.arange(20.0)
+    found = split.each_domain(lambda x: x.sum().item(), values)
+    is_first = torch.from_numpy(split.data.domain[split.held] == 0)
+    assert found == {
+        "many": values[is_first].sum().item(),
+        "one": values[~is_first].sum().item(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "count"), [(1, 100, 30), (4, 100, 6), (4, 3, 3)]
+)
+def test_groups_are_of_one_client_each(size, most, count):
+    split = split_by_owner(owned(), 1000)
+    groups = split.groups(size, most)
+    assert groups.shape == (count, size)
+    assert len(np.unique(groups)) == groups.size
+    assert all(len(set(split.client_of[group])) == 1 for group in groups)
+
+
+def test_many_styles_are_computed_in_pieces():
+    model = attacker().model
+    x = torch.rand(PIECE + 3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    styles = model.styles(x)
+    assert torch.allclose(styles[-2:], model.styles(x[-2:]), atol=1e-6)
+    made = restyled(model.styler, x, styles.flip(0), 0.5)
+    alone = model.styler.transfer(x[-1:], styles[:1], 0.5)
+    assert made.shape == x.shape
+    assert torch.allclose(made[-1:], alone, atol=1e-5)
+
+
+def test_numbers_over_seeds_are_written_with_their_spread():
+    found = over_seeds([{"a": 1.0, "b": 0.0}, {"a": 3.0, "b": 0.0}])
+    assert dict(found) == {"a": "2.0 ± 1.4", "b": "0.0 ± 0.0"}
+    assert dict(over_seeds([{"a": 1.0}])) == {"a": "1.0 ± –"}
