@@ -256,7 +256,7 @@ FEDGCR_ON_PACS = Study(
         ("FedGCR, delta 0.9", "FedGCR"),
         ("FedGCR, six groups", "FedGCR"),
     ),
-    logged=("task_loss", "gc", "ra"),
+    logged=("task_loss", "gc", "ra", "prompt_norm", "shift_norm"),
 )
 
 FEDGCR_EVEN = replace(
@@ -312,7 +312,7 @@ FEDFA_ON_OFFICE = Study(
         ("FedFA", "FedFA-C"),
         ("FedFA", "FedFA, released"),
     ),
-    logged=("task_loss", "divergence"),
+    logged=("task_loss", "divergence", "gamma_spread"),
 )
 
 

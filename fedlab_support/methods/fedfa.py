@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
-from ..models.layers.augmentation import FUSIONS, FeatureAugmentation
+from ..models.layers.augmentation import FUSIONS, FeatureAugmentation, modulation
 from ..models.stages import insert, stage_numbers
 from ..training.context import ClientContext
 from .fedavg import FedAvg
@@ -71,13 +71,21 @@ class FedFA(FedAvg):
         return {f"{n}.moments" for n, m in found if isinstance(m, FeatureAugmentation)}
 
     def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """Copy what the server sent into the layers' buffers of the same names."""
+        """Copy what the server sent into the layers' buffers of the same names.
+
+        Logs how much gamma differs between channels, as a deviation; at 0, the clients'
+        differences change nothing.
+        """
         received, buffers = context.received.shared, dict(model.named_buffers())
         if self.stats_carry == "reset":
             for name in self.private_names(model):
                 model.get_submodule(name.removesuffix(".moments")).forget()
         for name in received.keys() & buffers.keys():
             buffers[name].copy_(received[name])
+        if self.fusion == "adaptive" and self.p and received:
+            for name in self.private_names(model):
+                v = buffers[name.replace(".moments", ".variances")]
+                context.log("gamma_spread", modulation(v).std(-1).mean())
         return {}
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:

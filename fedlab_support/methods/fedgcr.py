@@ -141,6 +141,8 @@ class FedGCR(GroupReweighting, FedAvg):
         tau, has_past = self.temperature, "representation" in context.memory
         h = model.prompts.customise(frozen_features(model, context, batch))
         z = model.steered(batch.x, model.prompts.moved(h))
+        context.log("prompt_norm", model.prompts.tokens.norm(dim=-1).mean())
+        context.log("shift_norm", h.norm(dim=-1).mean())
         parts = {"task_loss": context.task.loss(model.head(z), batch.y)}
         if self.gc_weight and "group" in shared and has_past:
             # H_i among h_prev, H_1, …, H_T'

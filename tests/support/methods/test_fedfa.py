@@ -197,6 +197,21 @@ def test_what_the_server_said_enters_the_next_visit(federation, monkeypatch):
     assert len(seen) >= 10 and all(torch.equal(v, told) for v in seen)
 
 
+def test_the_spread_of_gamma_is_logged_where_it_acts(federation):
+    run = fitted(federation, FedFA(), 1)
+    assert "gamma_spread" not in run.messages[0].metrics, "the server has said nothing"
+    told = {n: v for n, v in run.server.shared.items() if n.endswith(".variances")}
+    run.step(evaluate=False)
+    spreads = [float(modulation(v).std(-1).mean()) for v in told.values()]
+    found = run.messages[0].metrics["gamma_spread"]
+    assert found == pytest.approx(np.mean(spreads), rel=1e-5) and found > 0
+    released = fitted(federation, FedFA(server_variance="scalar"), 2)
+    assert released.messages[0].metrics["gamma_spread"] == pytest.approx(0, abs=1e-6)
+    for method in (FedFA(fusion="client"), FedFA(p=0.0)):
+        run = fitted(federation, method, 2)
+        assert "gamma_spread" not in run.messages[0].metrics
+
+
 def messages(*moments) -> list[Message]:
     weights = {"w": torch.zeros(1)}
     return [Message(k, 5, weights, {"a.moments": m}) for k, m in enumerate(moments)]

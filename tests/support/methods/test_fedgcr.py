@@ -115,6 +115,19 @@ def test_what_is_compared_with_is_constant(started):
         assert not rows.requires_grad and len(rows) == len(context.client.train)
 
 
+def test_norms_of_prompts_and_of_their_shift_are_logged(started):
+    context, model = visit_in(started, 4), started.model
+    batch = started.federation.client(4).train.batch(np.arange(6))
+    TWO.loss(model, batch, context)
+    with torch.no_grad():
+        h = model.prompts.customise(model.look(batch.x))
+        shift = np.mean([float(row.norm()) for row in h])
+        prompts = np.mean([float(token.norm()) for token in model.prompts.tokens[0]])
+    found = context.logged_means()
+    assert found["shift_norm"] == pytest.approx(shift, rel=1e-4)
+    assert found["prompt_norm"] == pytest.approx(prompts, rel=1e-5)
+
+
 @pytest.mark.slow
 def test_in_round_1_there_is_cross_entropy_only(federation):
     with_losses = run_of(replace(TWO, reweight=False), federation, 1)
@@ -122,7 +135,7 @@ def test_in_round_1_there_is_cross_entropy_only(federation):
     without = run_of(off, federation, 1)
     assert distance(with_losses, without) == 0
     names = set(with_losses.messages[0].metrics)
-    assert names == {"loss", "task_loss"}
+    assert names == {"loss", "task_loss", "prompt_norm", "shift_norm"}
     with_losses.step(evaluate=False), without.step(evaluate=False)
     assert distance(with_losses, without) > 1e-5
     assert set(with_losses.messages[0].metrics) == names | {"gc", "ra"}
@@ -370,8 +383,9 @@ def test_who_comes_late_trains_without_a_past(federation):
     run = new_run(TWO, federation, select=Turns())
     run.step(evaluate=False).step(evaluate=False)
     metrics = {m.client: set(m.metrics) for m in run.messages}
-    assert metrics[1] == metrics[2] == {"loss", "task_loss", "gc", "ra"}
-    assert metrics[3] == {"loss", "task_loss"}
+    always = {"loss", "task_loss", "prompt_norm", "shift_norm"}
+    assert metrics[1] == metrics[2] == always | {"gc", "ra"}
+    assert metrics[3] == always
     assert run.server.memory["clients"].tolist() == [0, 1, 2, 3]
 
 
