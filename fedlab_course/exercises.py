@@ -11,6 +11,7 @@ from .chapters import (
     fedfa,
     fedfa_segmentation,
     fedgcr,
+    fedprox,
     fedsr,
     fisc,
     leaderboard,
@@ -51,7 +52,7 @@ __all__ = [
 
 CHAPTERS = {
     "00": (tour,),
-    "01": (fedavg,),
+    "01": (fedavg, fedprox),
     "02": (client_selection, power_of_choice),
     "03": (fedsr, feddg),
     "04": (fedfa,),

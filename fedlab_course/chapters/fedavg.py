@@ -1,53 +1,90 @@
-"""Chapter 01: bytes of a round, FedAvg's average, a leak, and a fair comparison."""
+"""Chapter 01: FedAvg's update and average, a leak, and a fair comparison."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from ..checking.exercise import Wrong, call, exercise
-from ..checking.table import Case, bytes_case, bytes_table, table
+from ..checking.table import Case, predictions, table
 
 COUNTER = "norm.num_batches_tracked"
 
 
-@bytes_table("every byte is counted, in both directions, for all clients")
-def bytes_per_round(
-    num_floats: int, num_counters: int, num_clients: int
-) -> Iterator[Case]:
-    """Bytes of one FedAvg round, in both directions, for all chosen clients.
+# Two clients with one weight each: F_k(w) = h_k / 2 · (w - c_k)²; both take full steps.
+SHARE, CENTRE, CURVE = np.array([0.75, 0.25]), np.array([1.0, -1.0]), np.array([1, 4])
+START, RATE, STEPS = 2.0, 0.1, 3
+KEPT = (1 - RATE * CURVE) ** STEPS  # of a client's distance from its minimum
+MINIMUM = SHARE @ (CURVE * CENTRE) / (SHARE @ CURVE)
+STANDSTILL = SHARE @ ((1 - KEPT) * CENTRE) / (SHARE @ (1 - KEPT))
 
-    num_floats, num_counters: entries of float32 and of int64 tensors in the model.
-    """
-    given = num_floats, num_counters, num_clients
-    for floats, counters, clients in (given, (1_000, 3, 7), (10, 1, 2)):
-        model = 4 * floats + 8 * counters
-        one = 2 * model + 8
-        per_client = [
-            (2 * model, "the model is there twice; a message carries one more number"),
-            (model + 8, "this is what goes up; a round also has the other direction"),
-            (model, "the model once; it crosses the wire more than once a round"),
-            (2 * model + 16, "num_examples is there twice; which way does it travel?"),
-            (8 * floats + 8, "the integer counters travel too, at their own size"),
-            (8 * floats, "the integer counters travel too, and so does num_examples"),
-            (8 * (floats + counters) + 8, "a counter is an int64; how many bytes?"),
-            (16 * (floats + counters) + 8, "weights are float32; how many bytes each?"),
-            (2 * (floats + counters) + 1, "these are numbers, not bytes"),
-        ]  # fmt: skip
-        mistakes = [(clients * size, hint) for size, hint in per_client]
-        mistakes += [(one, "right for one client; how many participate in a round?")]
-        for size, hint in per_client:
-            mistakes += [(size, f"this is for one client only; besides, {hint}")]
-        yield bytes_case(
-            {"floats": floats, "counters": counters, "clients": clients},
-            clients * one,
-            mistakes,
-            "Write down what one client receives, then what it sends, and only then "
-            "multiply",
-        )
+
+def _one_round() -> Case:
+    ends = CENTRE + KEPT * (START - CENTRE)
+    after_one = CENTRE + (1 - RATE * CURVE) * (START - CENTRE)
+    pooled = (1 - RATE * SHARE @ CURVE) ** STEPS * (START - MINIMUM) + MINIMUM
+    return Case(
+        right=SHARE @ ends,
+        mistakes=[
+            (ends.mean(), "both clients count the same here; one has three times the "
+             "samples"),
+            (SHARE[::-1] @ ends, "the larger client got the share of the smaller one"),
+            (SHARE @ after_one, "this is one local step; each client takes three"),
+            (pooled, "these are three steps on the mean loss; where does each client "
+             "end before anything is averaged?"),
+            (SHARE @ ends - START, "this is the step of the round; give the new "
+             "weight"),
+            (ends.sum(), "this is the sum of the two weights, not their average"),
+            (ends[0], "this is what the first client sends"),
+            (ends[1], "this is what the second client sends"),
+        ],
+        otherwise="follow each client for three steps from w = 2, then average the two "
+        "weights that they send",
+    )  # fmt: skip
+
+
+def _standstill() -> Case:
+    return Case(
+        right=STANDSTILL,
+        mistakes=[
+            (MINIMUM, "this is the minimum of the mean loss. Start a round there: does "
+             "it end at the same weight?"),
+            (SHARE @ CENTRE, "this is the mean of the two minima; three steps do not "
+             "take a client all the way to its own"),
+            ((1 - KEPT) @ CENTRE / (1 - KEPT).sum(), "both clients count the same "
+             "here; one has three times the samples"),
+        ],
+        otherwise="write the weight after a round as a function of the weight before "
+        "it, and set the two equal",
+    )  # fmt: skip
+
+
+def _minimum() -> Case:
+    return Case(
+        right=MINIMUM,
+        mistakes=[
+            (STANDSTILL, "this is where a round stands still; the minimum does not "
+             "depend on the steps"),
+            (SHARE @ CENTRE, "this is the mean of the two minima; the steeper loss "
+             "counts more"),
+            (CURVE @ CENTRE / CURVE.sum(), "both clients count the same here; one has "
+             "three times the samples"),
+        ],
+        otherwise="the derivative of the mean loss is 0 there; write it down first",
+    )  # fmt: skip
+
+
+fedavg_update = predictions(
+    "fedavg_update",
+    {"one round": _one_round(), "standstill": _standstill(), "minimum": _minimum()},
+    "with several local steps FedAvg does not stop at the minimum of the mean loss",
+    rtol=0,
+    atol=6e-4,
+)
 
 
 @exercise

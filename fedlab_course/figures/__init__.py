@@ -4,6 +4,7 @@ from .drift import drift_picture
 from .features import bins_picture, scatter_panels
 from .frequency import gaussian_picture, restyle_picture
 from .groups import accuracy_by_type, clusters_picture, weights_picture
+from .hooks import hook_table
 from .landscape import loss_planes
 from .leaks import leak_curves
 from .methods import method_map
@@ -18,22 +19,27 @@ from .segmentation import (
 from .selection import absent_clients, shares_of_rounds
 from .settings import accuracy_by_setting
 from .standings import orders_picture, rank_picture
+from .tour import accuracy_and_luck, clients_seen, one_round, writers_sheet
 
 __all__ = [
     "absent_clients",
+    "accuracy_and_luck",
     "accuracy_by_client",
     "accuracy_by_setting",
     "accuracy_by_type",
     "bins_picture",
     "brightness_by_site",
     "budget_picture",
+    "clients_seen",
     "clusters_picture",
     "cost_curves",
     "drift_picture",
     "gaussian_picture",
+    "hook_table",
     "leak_curves",
     "loss_planes",
     "method_map",
+    "one_round",
     "orders_picture",
     "outline_sheet",
     "participation_picture",
@@ -46,4 +52,5 @@ __all__ = [
     "shares_of_rounds",
     "threshold_picture",
     "weights_picture",
+    "writers_sheet",
 ]

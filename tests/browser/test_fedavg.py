@@ -5,11 +5,7 @@ from playwright.sync_api import expect
 
 CHAPTER = "01_fedavg"
 pytestmark = pytest.mark.slow
-QUESTION = "model_and_clients = {"
-GIVEN = """
-model_and_clients = {"num_floats": 111_902, "num_counters": 2, "num_clients": 20}
-exercises.check("bytes_per_round", my_bytes, **model_and_clients)
-"""
+QUESTION = 'exercises.check("fedavg_update", my_update)'
 
 
 def test_the_chapter_runs_to_its_end_and_nothing_is_cut_off(chapter):
@@ -35,10 +31,12 @@ def test_a_key_moves_the_explorer_there_and_back(chapter):
     ("answer", "words"),
     [
         ("...", "not attempted"),
-        ("20 * 4 * 111_902", "✘ bytes_per_round"),
-        ("20 * (2 * (4 * 111_902 + 8 * 2) + 8)", "✔ bytes_per_round"),
+        ("1.625", "✘ fedavg_update"),
+        ("1.20875", "✔ fedavg_update"),
     ],
 )
 def test_an_exercise_answers_in_the_page(chapter, answer, words):
-    chapter.run_cell(QUESTION, f"my_bytes = {answer}\n{GIVEN}")
+    others = '"standstill": 0.018159, "minimum": -1 / 7'
+    given = f'my_update = {{"one round": {answer}, {others}}}\n{QUESTION}'
+    chapter.run_cell(QUESTION, given)
     expect(chapter.verdict(QUESTION)).to_contain_text(words)

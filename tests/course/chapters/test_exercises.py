@@ -1,12 +1,14 @@
 """Exercises: stub → not attempted, solution → pass, wrong → a hint, not the answer."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+import fedlab_support as fl
 from fedlab_course import exercises
 from fedlab_course.exercises import CHAPTERS, EXERCISES, check, leaky_local_update
 from fedlab_support.methods.feddg import FedDG
@@ -86,6 +88,8 @@ GIVEN = {
 }
 VALUES = (
     "comparison",
+    "fedavg_update",
+    "proximal",
     "shares",
     "dearer_round",
     "lucky_lead",
@@ -131,7 +135,7 @@ def test_every_exercise_stands_in_one_chapter():
     found = [vars(module) for modules in CHAPTERS.values() for module in modules]
     tasks = [one for names in found for one in names.values()]
     names = [one.name for one in tasks if isinstance(one, exercises.Exercise)]
-    assert len(set(names)) == len(names) == len(EXERCISES) == 43
+    assert len(set(names)) == len(names) == len(EXERCISES) == 45
 
 
 def given_in_turn(values, shapes):
@@ -436,6 +440,181 @@ def test_a_repair_that_changes_the_training_is_refused():
     refuse(check("local_update", half_steps), "size of the steps changed")
     refuse(check("local_update", remembers), "survives from one client")
     refuse(check("local_update", lambda *_: {"weight": torch.ones(3)}), "names")
+
+
+ROUND = {"one round": 1.20875, "standstill": 0.018159, "minimum": -1 / 7}
+
+
+def test_the_derived_round_passes():
+    """By simulation: three steps of both clients, and many rounds of it."""
+    w, ends = 2.0, []
+    for _ in range(1000):
+        first = second = w
+        for _ in range(3):
+            first, second = first - 0.1 * (first - 1), second - 0.4 * (second + 1)
+        w = 0.75 * first + 0.25 * second
+        ends.append(w)
+    found = {"one round": ends[0], "standstill": ends[-1], "minimum": -1 / 7}
+    assert found == pytest.approx(ROUND, abs=1e-5)
+    assert check("fedavg_update", found).passed is True
+    assert check("fedavg_update", dict.fromkeys(ROUND, ...)).passed is None
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "words"),
+    [
+        ("one round", 0.6885, "three times the samples"),
+        ("one round", 1.625, "one local step"),
+        ("one round", 1.0604, "on the mean loss"),
+        ("one round", 0.16825, "share of the smaller"),
+        ("one round", -0.79125, "step of the round"),
+        ("one round", 1.377, "sum of the two"),
+        ("one round", 1.729, "first client"),
+        ("one round", -0.352, "second client"),
+        ("one round", 7, "three steps"),
+        ("standstill", -1 / 7, "Start a round there"),
+        ("standstill", 0.5, "all the way"),
+        ("standstill", -0.48626, "three times the samples"),
+        ("standstill", 3, "set the two equal"),
+        ("minimum", 0.018159, "stands still"),
+        ("minimum", 0.5, "steeper"),
+        ("minimum", -0.6, "three times the samples"),
+        ("minimum", 3, "derivative"),
+    ],
+)
+def test_a_wrong_round_gets_its_own_hint(name, wrong, words):
+    refuse(check("fedavg_update", ROUND | {name: wrong}), words, name)
+
+
+@dataclass(frozen=True)
+class Prox(fl.FedAvg):
+    """FedProx as an answer; the other classes change what it squares."""
+
+    mu: float = 0.1
+
+    def loss(self, model, batch, context):
+        return super().loss(model, batch, context) + self.penalty(model, context)
+
+    def penalty(self, model, context):
+        return self.mu / 2 * sum(d.square().sum() for d in self.moved(model, context))
+
+    def moved(self, model, context):
+        received = context.received.weights
+        return [p - received[n] for n, p in model.named_parameters()]
+
+
+class Doubled(Prox):
+    def penalty(self, model, context):
+        return 2 * super().penalty(model, context)
+
+
+class WithoutMu(Prox):
+    def penalty(self, model, context):
+        return super().penalty(model, context) / self.mu
+
+
+class Unsquared(Prox):
+    def penalty(self, model, context):
+        return (
+            self.mu
+            / 2
+            * torch.cat([d.flatten() for d in self.moved(model, context)]).norm()
+        )
+
+
+class Averaged(Prox):
+    def penalty(self, model, context):
+        moved = torch.cat([d.flatten() for d in self.moved(model, context)])
+        return self.mu / 2 * moved.square().mean()
+
+
+class WithBuffers(Prox):
+    def moved(self, model, context):
+        received = context.received.weights
+        state = dict(model.named_parameters()) | dict(model.named_buffers())
+        return [t - received[n] for n, t in state.items() if t.is_floating_point()]
+
+
+class Away(Prox):
+    def penalty(self, model, context):
+        return -super().penalty(model, context)
+
+
+class WithItself(Prox):
+    def moved(self, model, context):
+        return [p - p.detach() for p in model.parameters()]
+
+
+class Detached(Prox):
+    def penalty(self, model, context):
+        return super().penalty(model, context).detach()
+
+
+class Constant(Prox):
+    def penalty(self, model, context):
+        return super().penalty(model, context) + 1
+
+
+class Cubed(Prox):
+    def penalty(self, model, context):
+        return sum(d.abs().pow(3).sum() for d in self.moved(model, context))
+
+
+class Batchwise(Prox):
+    def loss(self, model, batch, context):
+        return super().loss(model, batch, context) * torch.ones(2)
+
+
+class Equal(Prox):
+    def aggregation_weights(self, server, messages):
+        return torch.full((len(messages),), 1 / len(messages), dtype=torch.float64)
+
+
+class Raises(Prox):
+    def penalty(self, model, context):
+        return self.mu * context.broadcast
+
+
+class Stub(Prox):
+    def loss(self, model, batch, context):
+        return ...
+
+
+class StubWithAFrame(Prox):
+    def penalty(self, model, context):
+        return ...
+
+
+def test_fedprox_as_a_class_passes_and_a_stub_is_not_attempted():
+    assert check("proximal", Prox).passed is True
+    assert check("proximal", fl.FedProx).passed is True
+    assert check("proximal", Stub).passed is None
+    assert check("proximal", StubWithAFrame).passed is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Doubled, "twice as strong"),
+        (WithoutMu, "does not depend on mu"),
+        (Unsquared, "squares it"),
+        (Averaged, "sums"),
+        (WithBuffers, "parameters only"),
+        (Away, "sign"),
+        (WithItself, "with itself"),
+        (Detached, "gradient"),
+        (Constant, "at the received weights"),
+        (Cubed, "not mu / 2"),
+        (Batchwise, "shape (2,)"),
+        (Equal, "after two rounds"),
+        (Raises, "AttributeError"),
+        (fl.FedAvg, "mu"),
+        (lambda mu: mu, "inherits from fl.FedAvg"),
+        ("many", "found str"),
+    ],
+)
+def test_a_wrong_fedprox_gets_its_own_hint(answer, words):
+    refuse(check("proximal", answer), words)
 
 
 def experiment(seeds=(0, 1, 2), settings=("FedAvg", "FedProx"), rounds=(1, 2)):

@@ -1,0 +1,171 @@
+"""The table of hooks: what each method of the course changes, from its class."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from fedlab_support.methods import FedAvg, catalogue, changed_hooks
+
+COLUMNS = {
+    "once": {
+        "adapt": ("adapt",),
+        "private": ("private_names",),
+        "setup": ("client_setup", "server_setup", "setup_reply"),
+    },
+    "down": {"client_broadcast": ("client_broadcast",)},
+    "on the client": {
+        "before_training": ("before_training",),
+        "optimiser": ("optimiser",),
+        "loss": ("loss",),
+        "after_training": ("after_training",),
+    },
+    "on the server": {
+        "aggregation_weights": ("aggregation_weights",),
+        "aggregate": ("aggregate",),
+    },
+    "after": {"evaluation": ("predict", "evaluation_state")},
+}
+"""Phase of a run → column of the map → the hooks that it stands for."""
+
+LAYERS, STATISTICS = "layers", "running statistics"
+LOSS = "loss as received"
+VIT, RATE = "prompts, frozen ViT", "rate of prompts"
+STYLE = "frozen style network"
+
+WORDS = {
+    "01 FedAvg": {},
+    "01 FedAvgM": {"aggregate": "momentum"},
+    "01 FedProx": {"loss": "proximal term"},
+    "03 FedDG": {"setup": "amplitude bank", "loss": "meta-step"},
+    "03 FedSR": {
+        "adapt": "Gaussian encoder",
+        "private": "class references",
+        "loss": "simple features",
+        "evaluation": "sampled",
+    },
+    "04 FPL": {
+        "loss": "nearest prototype",
+        "after_training": "class means",
+        "aggregate": "prototype clusters",
+    },
+    "04 FedBN": {
+        "adapt": "counters at 0",
+        "private": "norm layers",
+        "after_training": "norms, on request",
+        "aggregate": "their mean",
+        "evaluation": "personal",
+    },
+    "04 FedFA": {
+        "adapt": LAYERS,
+        "private": STATISTICS,
+        "before_training": "variances into layers",
+        "after_training": "moments",
+        "aggregate": "variances",
+    },
+    "04 FedFA+": {
+        "adapt": LAYERS,
+        "private": STATISTICS,
+        "before_training": "variances into layers",
+        "loss": "alignment",
+        "after_training": "+ histogram",
+        "aggregate": "+ mean histogram",
+    },
+    "04 FedMix": {
+        "adapt": "plain attention",
+        "setup": "mean images",
+        "loss": "mixed images",
+    },
+    "04 FedRobust": {"adapt": "size check", "loss": "worst shift"},
+    "04 FedSAM": {"optimiser": "flat minima"},
+    "04 HarmoFL": {
+        "adapt": "amplitude layer",
+        "private": "its state",
+        "client_broadcast": "mean amplitude, once",
+        "before_training": "stores it",
+        "optimiser": "flat minima",
+        "loss": "amplitude first",
+        "after_training": "amplitude, once",
+        "aggregate": "its mean",
+        "evaluation": "amplitude",
+    },
+    "05 CCST": {
+        "adapt": STYLE,
+        "setup": "styles",
+        "before_training": "choice of styles",
+        "loss": "copies, too",
+    },
+    "05 FISC": {"adapt": STYLE, "setup": "styles", "loss": "contrast with copies"},
+    "05 FedDG-GA": {
+        "setup": "equal shares",
+        "before_training": LOSS,
+        "after_training": "loss after",
+        "aggregation_weights": "by gap",
+        "aggregate": "stores shares",
+    },
+    "05 FedGMA": {"aggregate": "mask by sign"},
+    "06 AFL": {
+        "setup": "sizes",
+        "before_training": LOSS,
+        "aggregation_weights": "worst mixture",
+        "aggregate": "stores mixture",
+    },
+    "06 FedGCR": {
+        "adapt": VIT,
+        "client_broadcast": "its group",
+        "before_training": LOSS,
+        "optimiser": RATE,
+        "loss": "contrast",
+        "after_training": "client summary",
+        "aggregation_weights": "by group",
+        "aggregate": "groups",
+    },
+    "06 FedGR": {
+        "adapt": VIT,
+        "before_training": LOSS,
+        "optimiser": RATE,
+        "after_training": "client summary",
+        "aggregation_weights": "by group",
+        "aggregate": "groups",
+    },
+    "06 TERM": {"before_training": LOSS, "aggregation_weights": "tilted by loss"},
+    "06 VPT": {"adapt": VIT, "optimiser": RATE},
+    "06 q-FFL": {
+        "before_training": LOSS,
+        "after_training": "length of update",
+        "aggregation_weights": "loss to the q",
+        "aggregate": "shorter step",
+    },
+    "·· FedMedian": {"aggregate": "median"},
+    "·· TrimmedMean": {"aggregate": "trimmed mean"},
+}
+"""Chapter and method → column → what the method does there, in a few words."""
+
+
+def changed_columns(method: type[FedAvg]) -> list[tuple[str, str]]:
+    """Phase and column of every hook that a class overrides, in order."""
+    changed = set(changed_hooks(method))
+    return [
+        (phase, column)
+        for phase, columns in COLUMNS.items()
+        for column, hooks in columns.items()
+        if changed.intersection(hooks)
+    ]
+
+
+def hook_table() -> pd.DataFrame:
+    """Methods × hooks, for `method_map`: the words where a class overrides a hook.
+
+    A method that is not in WORDS stands last, with True in the place of words.
+    """
+    rows = {}
+    for label, method in catalogue().items():
+        name = next((name for name in WORDS if name[3:] == label), f"·· {label}")
+        words = WORDS.get(name, {})
+        rows[name] = {c: words.get(c[1], True) for c in changed_columns(method)}
+    every = [(phase, name) for phase, names in COLUMNS.items() for name in names]
+    columns = pd.MultiIndex.from_tuples(every)
+    table = pd.DataFrame("", index=sorted(rows), columns=columns, dtype=object)
+    for name, row in rows.items():
+        for column, entry in row.items():
+            table.loc[name, column] = entry
+    return table

@@ -1,0 +1,35 @@
+"""Every built-in data set works in a chapter, or its first cells refuse it by name."""
+
+import re
+
+import nbformat
+import pytest
+
+from fedlab_course.runner import NOTEBOOKS
+from fedlab_support.data.builtin import BUILT_IN
+
+WORKING = {"00_tour": ("characters",), "01_fedavg": ("characters",)}
+"""Chapter → the built-in sets with which it runs, its default first."""
+
+
+@pytest.mark.parametrize("dataset", sorted(BUILT_IN))
+@pytest.mark.parametrize("name", sorted(WORKING))
+def test_a_built_in_set_works_or_is_refused_in_one_sentence(name, dataset):
+    file = NOTEBOOKS / f"{name}.ipynb"
+    cells = [c for c in nbformat.read(file, 4).cells if c.cell_type == "code"]
+    given, setup = cells[0].source, cells[1].source
+    chosen, count = re.subn(r'(?m)^(dataset: str = )".*?"', rf'\1"{dataset}"', given)
+    assert count == 1
+    if dataset in WORKING[name]:
+        exec(f"{chosen}\n{setup}", {})
+        return
+    with pytest.raises(ValueError, match=f"{name}: dataset must be out of") as refusal:
+        exec(f"{chosen}\n{setup}", {})
+    assert all(repr(works) in str(refusal.value) for works in WORKING[name])
+
+
+@pytest.mark.parametrize("name", sorted(WORKING))
+def test_the_default_is_a_set_that_works(name):
+    cells = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells
+    (given,) = [c for c in cells if "parameters" in c.metadata.get("tags", [])]
+    assert f'dataset: str = "{WORKING[name][0]}"' in given.source
