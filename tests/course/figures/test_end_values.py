@@ -23,14 +23,14 @@ PAIRS = [  # chapter, table, figure, number of last evaluations, columns in comm
 
 
 @pytest.mark.parametrize(("folder", "table", "figure", "by"), PAIRS)
-def test_a_table_holds_the_mean_of_the_last_evaluations_of_its_figure(
+def test_a_table_holds_the_mean_of_the_last_rounds_of_its_figure(
     folder, table, figure, by
 ):
     home = ROOT / "figures" / folder
     ends = pd.read_csv(home / f"{table}.csv")
     curves = pd.read_csv(home / f"{figure}.csv")
     record = json.loads((home / "figures.json").read_text(encoding="utf-8"))[figure]
-    last = record["parameters"]["last_evaluations"]
+    last = record["parameters"]["last_rounds"]
     curves["epochs"] = curves["setting"].str.removeprefix("E = ").astype(int)
     newest = curves.sort_values("round").groupby(by).tail(last)
     drawn = newest.groupby(by)["mean"].mean()
