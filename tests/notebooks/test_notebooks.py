@@ -37,6 +37,7 @@ def test_profiles_name_parameters_that_the_chapter_has(chapter: Path, name: str)
 def test_papermill_reads_a_profile_as_it_stands(tmp_path: Path):
     """The command of the profiles' README, on a chapter that only shows a parameter."""
     chapter = nbformat.v4.new_notebook()
+    chapter.metadata["language_info"] = {"name": "python"}
     cells = [
         nbformat.v4.new_code_cell("rounds: int = 9"),
         nbformat.v4.new_code_cell("rounds"),
