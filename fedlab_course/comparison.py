@@ -50,9 +50,12 @@ class Comparison:
             known = self.questions if name == "questions" else self.settings
             self.chapter.expect(name, known)
 
-    def federation(self, left_out: str = "", **dealt: object) -> Federation:
-        """The clients, without a domain, or with other clients than the protocol's."""
-        return self.rules.dealing(**dealt).federation(left_out)
+    def federation(
+        self, left_out: str = "", name: str = "FedAvg", **dealt: object
+    ) -> Federation:
+        """The clients of a setting, without a domain, or dealt in another way."""
+        change = self.settings[name].change
+        return change(self.rules.dealing(**dealt)).federation(left_out)
 
     def run_of(self, name: str, seed: int = 0, left_out: str = "", **dealt) -> Run:
         """A new run of a setting."""

@@ -9,10 +9,11 @@ from zipfile import ZipFile
 import pytest
 
 from fedlab_course import leaderboard
+from fedlab_course.chapter import Chapter
+from fedlab_course.comparison import Comparison
 from fedlab_support.run.archive import find
 from fedlab_support.run.run import Run
 from fedlab_support.run.study import fit_once
-from tests.course.test_leaderboard import runs_of_chapter
 from tests.paths import ROOT, shared
 
 KEPT = json.loads(
@@ -65,18 +66,28 @@ def real(shared_data, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("chapter", "rounds", "labels"),
+    ("chapter", "name", "labels"),
     [
-        ("04_fedfa", 4, ("FedAvg", "FedFA+", "FedFA", "FedBN", "FedSR", "HarmoFL")),
-        ("05_fisc", 6, ("FedAvg", "FISC", "CCST", "FedDG-GA")),
-        ("06_fedgcr", "rounds", ("FedAvg", "FedGCR", "FedGR", "q-FFL", "AFL")),
+        (
+            "04_fedfa",
+            "digits5",
+            ("FedAvg", "FedFA+", "FedFA", "FedBN", "FedSR", "HarmoFL", "FedFA, p 0.3"),
+        ),
+        ("04_fedfa", "cifar10, 0.6", ("FedAvg", "FedFA+", "FedMix")),
+        ("05_fisc", "pacs", ("FedAvg", "FISC", "CCST", "FedDG-GA", "CCST, λ 1.0")),
+        (
+            "06_fedgcr",
+            "pacs_types",
+            ("FedAvg", "FedGCR", "FedGR", "q-FFL", "AFL", "FedAvg, head"),
+        ),
     ],
 )
-def test_runs_as_a_chapter_builds_them_are_found(chapter, rounds, labels, real):
-    space = runs_of_chapter(chapter, "real")
-    rounds = space["protocols"][space["protocol"]][rounds]
+def test_runs_as_a_chapter_builds_them_are_found(chapter, name, labels, real):
+    comparison = Comparison(Chapter(chapter, {"device": "cpu"}), name)
+    rounds, (left_out, *_) = comparison.rules.rounds, comparison.rules.held_out
     for label in labels:
-        history = fit_once(space["run_of"](label, seed=0), rounds, place(chapter))
+        run = comparison.run_of(label, seed=0, left_out=left_out)
+        history = fit_once(run, rounds, place(chapter))
         assert max(round for round, *_ in history.measured) == rounds
 
 

@@ -1,22 +1,19 @@
 """The leaderboard: gaps with reasons, runs of chapters, ranks, papers' orders."""
 
-import ast
 import importlib.util
 import itertools
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from fedlab_course import figures, leaderboard, protocols, settings
+from fedlab_course.chapter import Chapter
+from fedlab_course.comparison import Comparison
 from fedlab_course.leaderboard import Keeping, Own, Protocol
-from fedlab_course.runner import NOTEBOOKS
 from fedlab_support import methods
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_domain, leave_out
@@ -235,74 +232,28 @@ def test_patterns_may_be_relative_and_name_folders_or_archives(tmp_path, monkeyp
     assert [place.name for place in places] == ["04_a", "05_b", "runs.zip"]
 
 
-WANTED = """
-    one_client cnn office sgd small cifar protocols equal settings released
-    weights augmentations known methods more_methods cameras imagenet adam quick
-    mobile deep pictures source fisc ccst parts knobs adamw tiny deit large
-    digits shuffled fields plans everything theirs five swapped six turned whole
-    ours network_s data names left_out pairs topics questions
-"""
-"""What the chapters' definitions of their runs consist of."""
-
-
-def is_definition(line: ast.stmt) -> bool:
-    if isinstance(line, (ast.Import, ast.ImportFrom)):
-        return "matplotlib" not in ast.unparse(line)
-    if isinstance(line, ast.For):
-        return any(f"{n}[" in ast.unparse(line) for n in ("settings", "plans"))
-    if isinstance(line, (ast.Assign, ast.AugAssign)):
-        targets = line.targets if isinstance(line, ast.Assign) else [line.target]
-        names = {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-        return bool(names) and names <= set(WANTED.split())
-    return isinstance(line, ast.FunctionDef)
-
-
-def runs_of_chapter(chapter: str, profile: str) -> dict:
-    """What a chapter's own cells define, without training anything."""
-    file = NOTEBOOKS / "profiles" / profile / f"{chapter}.yaml"
-    params = yaml.safe_load(file.read_text(encoding="utf-8"))
-    space = {"__name__": "notebook"}
-    for cell in nbformat.read(NOTEBOOKS / f"{chapter}.ipynb", 4).cells:
-        tags = cell.metadata.get("tags", [])
-        if cell.cell_type != "code" or "solution" in tags:
-            continue
-        if "parameters" in tags:
-            exec(cell.source, space)
-            space |= params
-            continue
-        for line in filter(is_definition, ast.parse(cell.source).body):
-            with suppress(NameError):  # made of what was trained or drawn
-                exec(compile(ast.Module([line], []), chapter, "exec"), space)
-        if "run_of" in space:
-            return space
-    raise AssertionError(f"{chapter} defines no run_of")
-
-
 SHARED = [
-    ("04_fedfa", "laptop", "digit_domains", ("FedAvg", "FedFA", "FedBN"), 4),
-    ("05_fisc", "laptop", "picture_styles", ("FISC", "FedDG-GA"), 6),
-    ("06_fedgcr", "laptop", "digit_types", ("VPT", "FedGCR", "q-FFL"), "rounds"),
-    ("04_fedfa", "real", "digits5", ("FedAvg", "FPL"), 4),
-    ("05_fisc", "real", "pacs", ("FISC", "FedAvg"), 6),
-    ("06_fedgcr", "real", "pacs_types", ("VPT", "FedGR", "FedMix"), "rounds"),
+    ("04_fedfa", "digit_domains", ("FedAvg", "FedFA", "FedBN")),
+    ("05_fisc", "picture_styles", ("FISC", "FedDG-GA")),
+    ("06_fedgcr", "digit_types", ("VPT", "FedGCR", "q-FFL")),
+    ("04_fedfa", "digits5", ("FedAvg", "FPL")),
+    ("05_fisc", "pacs", ("FISC", "FedAvg")),
+    ("06_fedgcr", "pacs_types", ("VPT", "FedGR", "FedMix")),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("chapter", "profile", "name", "same", "rounds"), SHARED)
-def test_a_run_of_a_chapter_is_the_same_run(
-    chapter, profile, name, same, rounds, monkeypatch
-):
-    if profile == "real":
+@pytest.mark.parametrize(("chapter", "name", "same"), SHARED)
+def test_a_run_of_a_chapter_is_the_same_run(chapter, name, same, monkeypatch):
+    if protocols.protocol(name).dataset in ("digits5", "pacs"):
         monkeypatch.setenv("FEDLAB_DATA", str(shared("data")))
         monkeypatch.setenv("FEDLAB_WEIGHTS", str(shared("weights")))
-    space = runs_of_chapter(chapter, profile)
-    plan = leaderboard.protocol(name)
-    assert space["protocols"][space["protocol"]][rounds] == plan.rounds
-    assert not space["rounds"]
+    comparison = Comparison(Chapter(chapter, {"device": "cpu"}), name)
+    left_out = leaderboard.protocol(name).held_out[0]
     for label in same:
         theirs = "FedAvg" if label == "VPT" else label  # what chapter 06 calls it
-        run, mine = space["run_of"](theirs, seed=1), leaderboard.run_of(label, name, 1)
+        run = comparison.run_of(theirs, seed=1, left_out=left_out)
+        mine = leaderboard.run_of(label, name, 1)
         assert mine.describe() == run.describe()
         assert mine.evaluate_every == run.evaluate_every
 
