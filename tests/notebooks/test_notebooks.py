@@ -44,8 +44,6 @@ def test_papermill_reads_a_profile_as_it_stands(tmp_path: Path):
     ]
     cells[0].metadata["tags"] = ["parameters"]
     chapter.cells = cells
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    chapter.metadata["kernelspec"] = kernel
     nbformat.write(chapter, tmp_path / "chapter.ipynb")
     file = NOTEBOOKS / "profiles" / "smoke" / "01_fedavg.yaml"
     command = [sys.executable, "-m", "papermill", "chapter.ipynb", "out.ipynb"]
