@@ -13,8 +13,12 @@ def answers(executed: NotebookNode) -> dict[str, tuple[bool | None, str]]:
     for cell in executed.cells:
         for output in cell.get("outputs", []):
             text = output.get("data", {}).get("text/plain", "")
+            html = output.get("data", {}).get("text/html", "")
             mark, _, rest = text.partition(" ")
             name, colon, message = rest.partition(": ")
-            if "fl-exercise" in output.get("data", {}).get("text/html", "") and colon:
+            if "fl-exercise" in html and colon:
                 found[name] = (PASSED[mark], message)
+            elif "fl-solution" in html:
+                name, _, message = text.partition(": ")
+                found[name] = (True, message)
     return found
