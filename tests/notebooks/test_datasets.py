@@ -8,7 +8,12 @@ import pytest
 from fedlab_course.runner import NOTEBOOKS
 from fedlab_support.data.builtin import BUILT_IN
 
-WORKING = {"00_tour": ("characters",), "01_fedavg": ("characters",)}
+WORKING = {
+    "00_tour": ("characters",),
+    "01_fedavg": ("characters",),
+    "02_client_selection": ("characters",),
+    "08_scaling_out": ("digits", "characters"),
+}
 """Chapter → the built-in sets with which it runs, its default first."""
 
 

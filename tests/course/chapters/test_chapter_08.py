@@ -1,24 +1,13 @@
-"""Chapter 08: data sets that it refuses; its text has the numbers of its tables."""
+"""Chapter 08: tables that agree with their figures, and with the text."""
 
 import pandas as pd
-import pytest
 
-from fedlab_support.data.builtin import BUILT_IN
-from tests.course.chapters.test_chapter_02 import end_of, started, text_of
+from tests.course.chapters.test_chapter_02 import end_of, text_of
 from tests.paths import ROOT
 
 CHAPTER = "08_scaling_out"
 FIGURES = ROOT / "figures" / CHAPTER
 LAST = 2  # evaluations that the laptop's numbers average
-
-
-@pytest.mark.parametrize("dataset", BUILT_IN)
-def test_every_built_in_set_works_or_is_refused_in_the_first_cell(dataset):
-    if dataset in ("digits", "characters"):
-        assert started(CHAPTER, dataset)["chapter"].parameters["dataset"] == dataset
-        return
-    with pytest.raises(ValueError, match=r"must be out of \['digits', 'characters', "):
-        started(CHAPTER, dataset)
 
 
 def test_the_table_of_faults_agrees_with_the_ends_of_its_figure():
