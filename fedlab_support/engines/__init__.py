@@ -1,6 +1,13 @@
 """Engines: how the clients of a round are trained and evaluated."""
 
-from .contract import Engine, Evaluation, Failure, Job, TrainingResult
+from .contract import (
+    Engine,
+    Evaluation,
+    Failure,
+    Job,
+    TrainingResult,
+    raise_mistakes,
+)
 from .faults import Faults, train_with_faults
 from .local import LocalEngine
 from .stackable import is_faster, refusal
@@ -16,6 +23,7 @@ __all__ = [
     "StackedEngine",
     "TrainingResult",
     "open_engine",
+    "raise_mistakes",
     "train_with_faults",
 ]
 

@@ -22,14 +22,44 @@ from ..training.settings import LocalTraining
 
 @dataclass(frozen=True)
 class Failure:
-    """A client that failed, and the reason."""
+    """A client that failed, and the reason.
+
+    error:  the exception, if the client's code raised it in this process.
+    """
 
     reason: str
+    error: BaseException | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """The failure of a client whose training raised ``error``."""
-        return cls(f"{type(error).__name__}: {error}")
+        return cls(f"{type(error).__name__}: {error}", error)
+
+
+CONDITIONS = (FloatingPointError, TimeoutError, MemoryError)
+"""Errors of settings or machines; the others are mistakes in code or data."""
+
+
+def raise_mistakes(results: dict[int, Any], num_clients: int, at_once: bool) -> None:
+    """Raise the error of the first client, with its traceback, if all failed alike.
+
+    results:      by client; those of one round.
+    num_clients:  of the run. One client of many is no evidence of a mistake, so a round
+                  of one client raises only if the run has no other.
+    at_once:      raise the error of the first client that failed, whatever it is.
+
+    Divergence and missed deadlines do not count as mistakes.
+    """
+    failed = {i: r for i, r in sorted(results.items()) if isinstance(r, Failure)}
+    errors = {i: r.error for i, r in failed.items() if r.error is not None}
+    if not errors:
+        return
+    first = next(iter(errors))
+    are_alike = len({r.reason for r in failed.values()}) == 1
+    is_everybody = len(errors) == len(results) >= min(2, num_clients)
+    is_mistake = not isinstance(errors[first], CONDITIONS)
+    if at_once or (is_everybody and are_alike and is_mistake):
+        raise errors[first]
 
 
 @dataclass(frozen=True, eq=False)

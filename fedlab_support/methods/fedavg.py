@@ -40,6 +40,7 @@ class FedAvg(Settings):
     predicts_personally: ClassVar[bool] = True  # with private weights, if there are any
     predicts_per_image: ClassVar[bool] = True  # not depending on the rest of a batch
     val_share: ClassVar[float] = 0.0  # validation share that each client needs
+    needs_parts: ClassVar[tuple[str, ...]] = ()  # that the network must have
 
     @property
     def label(self) -> str:

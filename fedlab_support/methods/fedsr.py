@@ -52,6 +52,7 @@ class FedSR(FedAvg):
 
     stackable: ClassVar[bool] = False
     predicts_personally: ClassVar[bool] = False
+    needs_parts: ClassVar[tuple[str, ...]] = ("encode", "head")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -75,6 +75,7 @@ class FISC(FedAvg):
 
     stackable: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = True  # copies of other classes are the negatives
+    needs_parts: ClassVar[tuple[str, ...]] = ("encode", "head")
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """Attach the style-transfer network to the model."""

@@ -53,6 +53,7 @@ class FPL(FedAvg):
 
     stackable: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = True  # mixed labels belong to no prototype
+    needs_parts: ClassVar[tuple[str, ...]] = ("encode", "head")
 
     def check_federation(self, federation: Federation) -> None:
         """Accept masks, too: every pixel has a class."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import warnings
+from difflib import get_close_matches
 
 import torch
 from torch import nn
@@ -18,6 +20,9 @@ from ..training.settings import LocalTraining
 
 _BUILDING = threading.Lock()
 """Initial weights come from PyTorch's global generator, forked; one run at a time."""
+
+SIMILAR = 0.82
+"""Names at least as similar are taken for misspelt: 'optimizer', but not 'losses'."""
 
 
 def check_pieces(model, select, device, min_clients, num_clients) -> None:
@@ -60,6 +65,7 @@ def built(
                 "model must return an nn.Module, as small_cnn does, found "
                 f"{name_of(model)[:60]}"
             )
+        refuse_parts(method, model)
         model.image_shape = data.image_shape  # for what the method may add
         model.num_classes = data.num_classes
         model = method.adapt(model)
@@ -68,6 +74,30 @@ def built(
         example = federation.store.inputs(torch.tensor([0, 0])).cpu()
         refuse_unfit(own_noise(model), example, federation)
     return model.to(memory_format=torch.channels_last)
+
+
+def refuse_parts(method: FedAvg, model: nn.Module) -> None:
+    """Raise ValueError for a network without a part that the method's hooks use."""
+    if lacking := [part for part in method.needs_parts if not hasattr(model, part)]:
+        raise ValueError(
+            f"{method.label} uses the network's {' and '.join(method.needs_parts)}, "
+            f"and {type(model).__name__} has no {' and no '.join(lacking)}; write it "
+            "as head(encode(x)), with encode(x) returning features (B, D)"
+        )
+
+
+def warn_of_misspelt_hooks(kind: type[FedAvg]) -> None:
+    """Warn of a subclass's public methods that almost have the name of a hook."""
+    hooks = [name for name in vars(FedAvg) if not name.startswith("_")]
+    own = {n for base in kind.__mro__ for n, f in vars(base).items() if callable(f)}
+    for name in sorted(n for n in own - {*dir(FedAvg)} if not n.startswith("_")):
+        if similar := get_close_matches(name, hooks, 1, SIMILAR):
+            warnings.warn(
+                f"{kind.__name__}.{name} is never called by a run; did you mean the "
+                f"hook {similar[0]!r}? A name of its own, or one with a leading "
+                "underscore, silences this warning",
+                stacklevel=4,
+            )
 
 
 def initial_state(method: FedAvg, model: nn.Module) -> tuple[Server, Tensors]:

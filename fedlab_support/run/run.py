@@ -40,6 +40,7 @@ from ..engines import (
     Faults,
     Job,
     open_engine,
+    raise_mistakes,
     train_with_faults,
 )
 from ..engines.local import one_intra_op_thread
@@ -51,7 +52,7 @@ from ..training.context import PrivateState
 from ..training.learner import Learner
 from ..training.privacy import Privacy
 from ..training.settings import LocalTraining
-from .building import built, check_pieces, initial_state
+from .building import built, check_pieces, initial_state, warn_of_misspelt_hooks
 from .checkpoint import keeping
 from .evaluation import measure
 from .summary import as_text, describe, latest_score
@@ -87,6 +88,11 @@ class Run:
     max_update:      a message is left out if its update is longer than this many times
                      the median of the round and of all earlier rounds (see ``bounds``);
                      None accepts any length.
+    on_failure:      "leave out": a client whose training fails is left out of the round
+                     with a warning; if all fail with the same error, which is a mistake
+                     in the method, the model or the data, the round raises it. "raise":
+                     the first error of a client is raised. For clients in this process;
+                     on Flower's nodes they are left out.
 
     Raises ValueError before any training for everything that can be checked here.
 
@@ -101,6 +107,7 @@ class Run:
         min_clients=COUNT,
         deadline=Range(above=0),
         max_update=Range(above=1),
+        on_failure=Range(one_of=("leave out", "raise")),
     )
     def __init__(
         self,
@@ -121,11 +128,13 @@ class Run:
         faults: Faults | None = None,
         privacy: Privacy | None = None,
         max_update: float | None = 100.0,
+        on_failure: str = "leave out",
     ):
         check_pieces(model, select, device, min_clients, len(federation))
         self.method, self.training = method, training or LocalTraining()
         if self.training.augment is not None:
             self.training.augment.check(method)
+        warn_of_misspelt_hooks(type(method))
         method.check_federation(federation)
         self.federation = federation.on(device)
         self.select, self.seed = select or everyone(), int(seed)
@@ -147,6 +156,7 @@ class Run:
         self.job = Job(*parts, own, deadline, privacy)
         self.min_clients, self.faults = int(min_clients), faults
         self.max_update, self.usual = max_update, {}
+        self.raises_at_once = on_failure == "raise"
         self.engine = open_engine(engine, self.job, workers)
         self._stepping = threading.Lock()
         self.messages: list[Message] = []
@@ -228,6 +238,7 @@ class Run:
         self.messages = []
         parts = self.engine, self.faults, broadcasts, self.private
         results = train_with_faults(*parts)
+        raise_mistakes(results, len(self.clients), self.raises_at_once)
         messages, usual = accepted_messages(self, broadcasts, results, record)
         server = self._aggregate(messages, record)
         if not self.engine.holds_clients:
@@ -276,6 +287,7 @@ class Run:
         if method.overrides("client_setup"):
             broadcast = Broadcast(0, self.server.weights)
             results = self.engine.client_setup(list(uploads), broadcast)
+            raise_mistakes(results, len(uploads), self.raises_at_once)
             uploads = accepted_setup_uploads(self, results, record)
             private = {i: results[i][1] for i in uploads}
         if not uploads:

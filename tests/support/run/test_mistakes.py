@@ -1,0 +1,148 @@
+"""Mistakes in somebody's own code are raised, refused or warned of, never swallowed."""
+
+import warnings
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+import fedlab_support as fl
+from fedlab_support import FedAvg, Run
+from fedlab_support.methods import catalogue
+from tests.runs import a_run, unequal
+
+
+@dataclass(frozen=True)
+class Broken(FedAvg):
+    """FedAvg whose loss raises for some of the clients."""
+
+    kind: type = NameError
+    text: str = "name 'lam' is not defined"
+    clients: tuple = (0, 1, 2, 3, 4)
+
+    def loss(self, model, batch, context):
+        """The loss, or an error; "{}" in its text is the client's number."""
+        number = context.client.id
+        if number in self.clients:
+            raise self.kind(self.text.format(number))
+        return super().loss(model, batch, context)
+
+
+def test_an_error_of_every_client_is_raised_with_the_traceback_of_the_first():
+    run = a_run(Broken(), unequal(), workers=2)
+    with pytest.raises(NameError, match="'lam'") as found:
+        run.fit(3, progress=False)
+    assert found.traceback[-1].name == "loss"
+    assert found.traceback[-1].frame.f_locals["number"] == 0
+    assert run.server.round == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "select"),
+    [
+        (Broken(clients=(0, 1, 2, 3)), None),
+        (Broken(text="client {} has a bad file"), None),
+        (Broken(kind=FloatingPointError, text="loss became nan"), None),
+        (Broken(kind=TimeoutError, text="too late"), None),
+        (Broken(), fl.uniform(1)),
+    ],
+)
+def test_other_failures_leave_clients_out_unless_the_first_is_to_be_raised(
+    method, select
+):
+    run = a_run(method, unequal(), select=select)
+    with pytest.warns(UserWarning, match="left out of the round"):
+        run.step()
+    assert run.server.round == 1
+    run = a_run(method, unequal(), select=select, on_failure="raise")
+    with pytest.raises(method.kind):
+        run.step()
+    assert run.server.round == 0
+
+
+def test_a_mistake_in_the_setup_is_raised_too():
+    class Misset(FedAvg):
+        """FedAvg whose setup fails everywhere."""
+
+        def client_setup(self, model, context):
+            """A typing error."""
+            return context.clients
+
+    with pytest.raises(AttributeError, match="clients"):
+        a_run(Misset(), unequal()).step()
+
+
+def test_injected_faults_are_no_mistakes():
+    faults = fl.Faults(drop=1.0)
+    run = a_run(FedAvg(), unequal(), faults=faults, on_failure="raise")
+    run.step()
+    assert run.server.round == 1
+
+
+# ---- networks -----------------------------------------------------------------------
+class Plain(nn.Module):
+    """A network in one piece."""
+
+    def __init__(self, shape, num_classes: int):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(shape[0], 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+        )
+        self.last = nn.Linear(4, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        return self.last(self.layers(x).flatten(1))
+
+
+def refused(method, federation) -> str:
+    """Why the method cannot train the network in one piece; "" if it can."""
+    try:
+        a_run(method, federation, Plain)
+    except ValueError as refusal:
+        return str(refusal)
+    return ""
+
+
+@pytest.mark.parametrize("label", catalogue())
+def test_a_network_in_one_piece_trains_or_is_refused_at_construction(label):
+    method, federation = catalogue()[label](), unequal(channels=3, val=0.2)
+    if reason := refused(method, federation):
+        assert "Plain" in reason or "network" in reason
+    else:
+        a_run(method, federation, Plain, on_failure="raise").step()
+
+
+@pytest.mark.parametrize("kind", [fl.FISC, fl.FPL, fl.FedSR])
+def test_methods_on_features_refuse_a_network_without_encode(kind):
+    with pytest.raises(ValueError, match="encode and head, and Plain has no encode"):
+        Run(kind(), unequal(channels=3, val=0.2), Plain)
+
+
+# ---- hooks --------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "hook"),
+    [
+        ("agregate", "aggregate"),
+        ("optimizer", "optimiser"),
+        ("before_train", "before_training"),
+        ("aggregation_weight", "aggregation_weights"),
+    ],
+)
+def test_a_misspelt_hook_is_warned_of(name, hook):
+    kind = type("Mine", (FedAvg,), {name: lambda self: None})
+    with pytest.warns(UserWarning, match=rf"Mine\.{name} is never .* '{hook}'") as all_:
+        run = a_run(kind(), unequal())
+    assert len(all_) == 1 and all_[0].filename.endswith("runs.py")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.step()
+
+
+@pytest.mark.parametrize("name", ["losses", "mean_of", "_agregate", "contrast"])
+def test_a_helper_is_not(name):
+    kind = type("Mine", (FedAvg,), {name: lambda self: None})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        a_run(kind(), unequal())
