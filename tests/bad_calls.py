@@ -285,6 +285,7 @@ MODELS = {
     "classes": ("float", lambda s, m: Two(lambda o: o.argmax(1))),
     "three dimensions": ("output", lambda s, m: Two(lambda o: o[None])),
     "nothing to train": ("train", _frozen),
+    "detached logits": ("detach", lambda s, m: Two(lambda o: o.detach())),
     "no parameters": ("train", lambda s, m: nn.Flatten()),
     "None": ("None", lambda s, m: None),
     "a class": ("Module", lambda s, m: nn.Linear),

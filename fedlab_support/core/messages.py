@@ -201,13 +201,15 @@ def validate(
     """
     if message.client != client:
         raise ValueError(f"expected client {client}, found {message.client}")
-    count = message.num_examples
-    if not isinstance(count, int) or not 1 <= count <= most_examples:
-        raise ValueError(
-            f"num_examples must be an integer in 1…{most_examples}, found {count}"
-        )
+    expect_count("num_examples", message.num_examples, most_examples)
     expect_alike("weights", message.weights, expected)
     refuse_nan(message.upload)
+
+
+def expect_count(what: str, count: object, most: int, least: int = 1) -> None:
+    """Raise ValueError unless ``count`` is an integer in least…most."""
+    if not isinstance(count, int) or not least <= count <= most:
+        raise ValueError(f"{what} must be an integer in {least}…{most}, found {count}")
 
 
 def expect_alike(what: str, tensors: Tensors, expected: Tensors) -> None:

@@ -46,8 +46,9 @@ HOOKS = (
 )
 """The steps of a round that a method may override, in the order of the calls.
 
-A method may also override ``check_federation``, ``upload_spec``, ``check_upload`` and
-``server_metrics``, which declare, check or record something and change no step.
+A method may also override ``check_federation``, ``upload_spec``, ``check_upload``,
+``check_setup`` and ``server_metrics``, which declare, check or record something and
+change no step.
 """
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.checks import setting
-from ..core.messages import Message, Server, Tensors
+from ..core.messages import Message, Server, Tensors, expect_count, expect_names
 from ..training.context import ClientContext
 from .fedavg import FedAvg
 from .shared.received_loss import ReceivedLoss, numbers
@@ -56,6 +56,12 @@ class AFL(ReceivedLoss, FedAvg):
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The client's number of examples."""
         return {"num_examples": torch.tensor(len(context.client.train))}
+
+    def check_setup(self, tensors: Tensors, model: nn.Module, most: int) -> None:
+        """Raise ValueError unless the client can have so many examples."""
+        expect_names(tensors, "num_examples")
+        super().check_setup(tensors, model, most)
+        expect_count("num_examples", tensors["num_examples"].item(), most)
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """The clients' numbers, in order, and the initial λ, float64 (K,)."""

@@ -124,6 +124,13 @@ class FedAvg(Settings):
         model: as adapted; it has ``image_shape`` and ``num_classes``.
         """
 
+    def check_setup(self, tensors: Tensors, model: nn.Module, most: int) -> None:
+        """As `check_upload`, for set-up uploads.
+
+        most: the client's number of training samples.
+        """
+        self.check_upload(tensors, model)
+
     def aggregation_weights(
         self, server: Server, messages: Sequence[Message]
     ) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, fft, nn
 from torch.func import functional_call
 
 from ..core.checks import setting
-from ..core.messages import Tensors, expect_classes
+from ..core.messages import Tensors, expect_classes, expect_count
 from ..federation.samples import Batch
 from ..training.context import ClientContext
 from .fedavg import FedAvg
@@ -91,10 +91,14 @@ class FedDG(FedAvg):
         change[..., rows, columns] = mixed - low
         return x + fft.ifft2(change).real
 
+    def num_kept(self, n: int) -> int:
+        """How many of a client's n images are in the bank."""
+        return max(1, round(self.bank_share * n))
+
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The client's amplitudes, (n, C, 2b+1, 2b+1), and labels if they are used."""
         mine = context.client.train
-        count = max(1, round(self.bank_share * len(mine)))
+        count = self.num_kept(len(mine))
         kept = torch.randperm(len(mine), generator=context.rng)[:count].sort().values
         x, y, *_ = mine.batch(kept.numpy())
         upload = {"labels": y} if self.match_label else {}
@@ -110,6 +114,12 @@ class FedDG(FedAvg):
                 f"expected images of shape {model.image_shape}, found {shape}; load "
                 "the data with size="
             )
+
+    def check_setup(self, tensors: Tensors, model: nn.Module, most: int) -> None:
+        """As ``check_upload``; a client has no more amplitudes than images."""
+        super().check_setup(tensors, model, most)
+        num = len(tensors["amplitudes"])
+        expect_count("the number of amplitudes", num, self.num_kept(most))
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """The bank of all amplitudes; ValueError if images differ in shape."""

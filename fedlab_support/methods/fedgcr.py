@@ -51,8 +51,8 @@ class FedGCR(GroupReweighting, FedAvg):
     factor that rises from 0.5 to 1 over the run. A client's representation is the mean
     over three batches. Losses are those of the previous round's average, quantised to
     100 / floor(100 / L) and 1 in round 1, and a group's loss weights its clients by
-    data. h is tiled over the batch so that prompts receive the h of other images, and
-    round 1 adds the loss of the prompts without h.
+    data. h is tiled over the batch so that prompts receive the h of other images, round
+    1 adds the loss of the prompts without h, and z_0 is one round old.
 
     Source: Cheng et al., AAAI 2024; code at celinezheng/fedgcr c59d480.
     """

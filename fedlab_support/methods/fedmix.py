@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.checks import expect, setting
-from ..core.messages import Tensors, expect_names
+from ..core.messages import Tensors, expect_count, expect_names
 from ..federation.samples import Batch
 from ..models.pretrained import plain_attention
 from ..training.context import ClientContext
@@ -63,11 +63,18 @@ class FedMix(FedAvg):
         """The network, with second derivatives where the expansion needs them."""
         return model if self.naive else plain_attention(model)
 
+    def num_groups(self, n: int) -> int:
+        """The number G of means of a client with n images.
+
+        It is n / ``group_size`` rounded up, or less, so that each group has at least
+        ``smallest_group`` images.
+        """
+        return min(math.ceil(n / (self.group_size or n)), n // self.smallest_group)
+
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """Mean images, (G, C, H, W), and labels, (G, M, …), of random, even groups.
 
-        G is n / ``group_size`` rounded up, or less, so that each group has at least
-        ``smallest_group`` images.
+        For G see ``num_groups``.
         """
         mine, n = context.client.train, len(context.client.train)
         if context.training.compile and not self.naive:
@@ -75,7 +82,7 @@ class FedMix(FedAvg):
                 "FedMix needs second derivatives, which compiled networks lack; take "
                 "LocalTraining(compile=False), or FedMix(naive=True)"
             )
-        num = min(math.ceil(n / (self.group_size or n)), n // self.smallest_group)
+        num = self.num_groups(n)
         group = torch.randperm(n, generator=context.rng) * max(1, num) // n
         share = F.normalize(F.one_hot(group).to(torch.float32), p=1, dim=0)
         images, labels = 0, 0
@@ -97,6 +104,12 @@ class FedMix(FedAvg):
                 "each mean image needs a label of shares ≥ 0 that sum to 1, found "
                 f"{len(images)} images, {len(labels)} labels, sums {labels.sum(1)}"
             )
+
+    def check_setup(self, tensors: Tensors, model: nn.Module, most: int) -> None:
+        """As ``check_upload``; a client has no more means than groups."""
+        super().check_setup(tensors, model, most)
+        num, limit = len(tensors["images"]), self.num_groups(most)
+        expect_count("the number of mean images", num, limit, least=0)
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """All means; ValueError if images differ in shape."""

@@ -295,10 +295,12 @@ class Run:
                 "expected at least one client in the run, every setup upload was "
                 f"refused; the last: {record.absences[-1][-1]}"
             )
-        memory = method.server_setup(uploads)
+        with unwritten("set-up uploads", uploads.values()):
+            memory = method.server_setup(uploads)
         if method.overrides("setup_reply"):
-            for i in uploads:
-                reply = copies(method.setup_reply(memory, i))
+            with unwritten("the server's memory", [memory]):
+                replies = {i: copies(method.setup_reply(memory, i)) for i in uploads}
+            for i, reply in replies.items():
                 private.setdefault(i, PrivateState()).memory.update(reply)
                 record.add_wire(0, i, "down", setup_reply=nbytes(reply))
         self.clients = np.array(sorted(uploads), dtype=np.int64)

@@ -18,6 +18,7 @@ from ..core.messages import (
     expect_tensors,
     nbytes,
     refuse_nan,
+    unwritten,
     validate,
 )
 from ..engines import Failure, Job, TrainingResult
@@ -40,7 +41,9 @@ def accepted_setup_uploads(
             upload = _unless_failed(result)
             expect_tensors("a setup upload", upload)
             refuse_nan(upload)
-            job.method.check_upload(upload, job.model)
+            with unwritten("a set-up upload", [upload]):
+                most = int(job.federation.sizes[i])
+                job.method.check_setup(upload, job.model, most)
         except Exception as error:
             refused[i] = error
             continue
@@ -114,7 +117,8 @@ def _checked(
     if spec is not None:
         expect_alike("an upload", message.upload, spec)
     if spec != {}:
-        job.method.check_upload(message.upload, job.model)
+        with unwritten("an upload", [message.upload]):
+            job.method.check_upload(message.upload, job.model)
     for value in message.metrics.values():
         float(value)  # raises unless it is a number
     return message

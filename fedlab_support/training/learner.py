@@ -52,11 +52,16 @@ def refuse_unfit(model: nn.Module, example: Tensor, federation: Federation) -> N
         raise ValueError(
             f"the model fails for images {tuple(example.shape)} of {data.name}: {error}"
         ) from error
+    is_float = isinstance(output, Tensor) and output.is_floating_point()
+    if is_float and not output.requires_grad:
+        raise ValueError(
+            "the model's output must depend on a trained parameter, found none: remove "
+            "detach() or torch.no_grad() from its forward pass"
+        )
     if not any(map(len, (federation.test, federation.held_out, federation.with_val))):
         return
     sides = example.shape[2:] if data.has_masks else ()
     wanted = (len(example), data.num_classes, *sides)
-    is_float = isinstance(output, Tensor) and output.is_floating_point()
     if not is_float or tuple(output.shape) != wanted:
         found = type(output).__name__
         if isinstance(output, Tensor):

@@ -51,7 +51,7 @@ def own_noise(model: nn.Module) -> nn.Module:
 
 
 def rehearsed(model: nn.Module, example: Tensor) -> object:
-    """What a copy of the model returns in training for a batch of images.
+    """What a copy of the model returns in training for images, with its gradient.
 
     Raises ValueError, naming the layer, if it draws from PyTorch's global generator:
     with threads, results would depend on the workers.
@@ -77,7 +77,7 @@ def _output_and_draw(model: nn.Module, example: Tensor) -> tuple[object, str]:
 
     for module in model.modules():
         module.register_forward_hook(look)
-    with torch.no_grad(), layer_noise(torch.Generator()):
+    with torch.enable_grad(), layer_noise(torch.Generator()):
         output = model(example)
     names = {id(module): name for name, module in model.named_modules()}
     drawn = f"{names[id(found[0])]!r} ({type(found[0]).__name__})" if found else ""

@@ -85,6 +85,41 @@ class Writes(FedAvg):
         return super().evaluation_state(server, private, client_id)
 
 
+@dataclass(frozen=True)
+class WritesAtSetup(FedAvg):
+    """A hook of the set-up, or a check, writes into what it was given."""
+
+    hook: str = ""
+
+    def client_setup(self, model, context):
+        """The client's number."""
+        return {"me": torch.tensor([context.client.id])}
+
+    after_training = client_setup
+
+    def check_setup(self, tensors, model, most):
+        """Write into client 2's upload, on request."""
+        if self.hook == "check_setup" and tensors["me"] == 2:
+            tensors["me"].add_(1)
+
+    def check_upload(self, tensors, model):
+        """Write into client 2's upload, on request."""
+        if self.hook == "check_upload" and tensors["me"] == 2:
+            tensors["me"].add_(1)
+
+    def server_setup(self, uploads):
+        """Write into an upload, on request."""
+        if self.hook == "server_setup":
+            uploads[0]["me"].add_(1)
+        return {"total": sum(upload["me"] for upload in uploads.values())}
+
+    def setup_reply(self, memory, client_id):
+        """Write into the server's memory, on request."""
+        if self.hook == "setup_reply":
+            memory["total"].add_(1)
+        return memory
+
+
 class WritesBroadcast(FedAvg):
     """Only the local engine lets clients receive different things."""
 
@@ -142,7 +177,22 @@ def test_a_broadcast_that_writes_into_the_server_is_refused():
         run_of(WritesBroadcast()).step()
 
 
+@pytest.mark.parametrize("hook", ["server_setup", "setup_reply"])
+def test_a_set_up_that_writes_into_what_it_received_is_refused(hook):
+    with pytest.raises(RuntimeError, match=r"must not be changed in place.*clone\(\)"):
+        run_of(WritesAtSetup(hook=hook)).step()
+
+
+@pytest.mark.parametrize("hook", ["check_setup", "check_upload"])
+def test_a_check_that_writes_into_an_upload_leaves_the_client_out(hook):
+    method = WritesAtSetup(hook=hook)
+    with pytest.warns(UserWarning, match="upload must not be changed in place"):
+        run = run_of(method).step()
+    assert 2 not in [message.client for message in run.messages]
+
+
 def test_what_a_hook_made_itself_it_may_write_into():
+    run_of(WritesAtSetup()).step()
     run_of(Writes()).fit(2, progress=False)
 
 

@@ -1,6 +1,7 @@
 """The contract of a method, driven by a probe that uses every hook."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import torch
 
 from fedlab_support import FedAvg, Federation, LocalTraining, Run, dirichlet, uniform
 from fedlab_support.engines.local import LocalEngine
+from fedlab_support.methods import AFL, FedDG, FedMix
 from tests.probe import AwkwardNet, Probe
 from tests.tiny import tiny_data
 
@@ -290,6 +292,38 @@ def test_a_refused_introduction_leaves_a_client_out_of_the_whole_run(federation)
     assert [m.client for m in run.messages] == [0, 1, 2, 3]
     assert run.server.memory["total"] == federation.sizes[:4].sum()
     assert "the camera is off" in run.history.events().reason[0]
+
+
+def repeated(value, times=1000):
+    return value.repeat(times, *[1] * (value.ndim - 1)) if value.ndim != 1 else value
+
+
+@pytest.mark.parametrize(
+    ("method", "spoil", "words"),
+    [
+        (FedMix, repeated, "number of mean images must be an integer in 0…1, found"),
+        (FedDG, repeated, "number of amplitudes must be an integer in 1….*found"),
+        *(
+            (AFL, partial(torch.full_like, fill_value=count), "num_examples.* must be")
+            for count in (-1, 0, 10**9)
+        ),
+        (AFL, lambda count: count.double(), "an integer in 1….*found"),
+    ],
+)
+def test_a_client_cannot_upload_more_than_its_data_gives(
+    federation, method, spoil, words
+):
+    @dataclass(frozen=True)
+    class Exaggerates(method):
+        def client_setup(self, model, context):
+            said = super().client_setup(model, context)
+            if context.client.id != 3:
+                return said
+            return {name: spoil(value) for name, value in said.items()}
+
+    with pytest.warns(UserWarning, match=words):
+        run = started(federation, Exaggerates()).step()
+    assert run.clients.tolist() == [0, 1, 2, 4]
 
 
 def test_a_run_in_which_every_introduction_fails_says_so(federation):
