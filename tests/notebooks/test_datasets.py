@@ -5,6 +5,7 @@ import re
 import nbformat
 import pytest
 
+from fedlab_course.protocols import COMPARED
 from fedlab_course.runner import NOTEBOOKS
 from fedlab_support.data.builtin import BUILT_IN
 
@@ -38,3 +39,18 @@ def test_the_default_is_a_set_that_works(name):
     cells = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells
     (given,) = [c for c in cells if "parameters" in c.metadata.get("tags", [])]
     assert f'dataset: str = "{WORKING[name][0]}"' in given.source
+
+
+@pytest.mark.parametrize("dataset", sorted(BUILT_IN))
+def test_the_leaderboard_has_a_protocol_for_a_built_in_set_or_refuses_it(dataset):
+    cells = nbformat.read(NOTEBOOKS / "07_leaderboard.ipynb", as_version=4).cells
+    given, setup = [c.source for c in cells if c.cell_type == "code"][:2]
+    chosen, count = re.subn(
+        r"(?m)^datasets: .*$", f"datasets: list = ['{dataset}']", given
+    )
+    assert count == 1
+    if dataset in COMPARED:
+        exec(f"{chosen}\n{setup}", {})
+        return
+    with pytest.raises(ValueError, match="07_leaderboard: datasets must be out of"):
+        exec(f"{chosen}\n{setup}", {})
