@@ -2,7 +2,7 @@
 
     python -m fedlab_course.evidence train fisc --jobs 2    what is not yet kept
     python -m fedlab_course.evidence pack fisc              into two archives
-    python -m fedlab_course.evidence tables                 of all that is kept
+    python -m fedlab_course.evidence tables fisc            and figures/verdicts.csv
 
 ``train`` goes from the most to the least important run and can be stopped at any time.
 
@@ -14,14 +14,16 @@ reported, as in the papers.
 
 from .runs import Outcome, outcome, pack, train
 from .studies import STUDIES, Arm, Study
-from .tables import claims, comparisons, tables, verdicts
+from .tables import Kept, claims, compared, comparisons, tables, verdicts
 
 __all__ = [
     "STUDIES",
     "Arm",
+    "Kept",
     "Outcome",
     "Study",
     "claims",
+    "compared",
     "comparisons",
     "outcome",
     "pack",

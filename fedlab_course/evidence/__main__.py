@@ -1,32 +1,33 @@
-"""Train, pack or tabulate: see the package."""
+"""Train, pack or tabulate a study: see the package."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from . import STUDIES, pack, tables, train
+from . import STUDIES, compared, pack, tables, train, verdicts
+from .tables import WRITTEN
 
 
 def main() -> None:
-    """Train, pack or tabulate."""
+    """Train, pack or tabulate a study."""
     parser = argparse.ArgumentParser(prog="python -m fedlab_course.evidence")
     parser.add_argument("task", choices=("train", "pack", "tables"))
-    parser.add_argument("study", nargs="?", choices=STUDIES, help="tables: all if none")
+    parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--figures", type=Path, default=Path("figures"))
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     options = parser.parse_args()
-    if options.study is None and options.task != "tables":
-        parser.error(f"{options.task} needs a study, one of {', '.join(STUDIES)}")
-    places = {
-        name: (study, options.figures / study.place) for name, study in STUDIES.items()
-    }
-    if options.task == "tables":
-        tables(places, options.figures / "verdicts.csv")
+    study = STUDIES[options.study]
+    folder = options.figures / study.place
+    if options.task == "train":
+        train(study, folder, options.jobs)
     elif options.task == "pack":
-        pack(places[options.study][1])
+        pack(folder)
     else:
-        train(*places[options.study], options.jobs)
+        tables(options.study, study, folder)
+        places = [options.figures / other.place for other in STUDIES.values()]
+        found = verdicts(compared(places))
+        found.to_csv(options.figures / "verdicts.csv", **WRITTEN)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
@@ -24,16 +23,35 @@ if TYPE_CHECKING:
 COMMAND = "python -m fedlab_course.evidence train {}"
 OWN = "own domains"
 KEYS = ["paper", "table", "data", "claim"]
+COMPARED = ["group", "method", "reference", *(f.name for f in fields(Paired))]
+COMPARED += ["images_low", "images_high", "p_holm"]
 MEASURED = ["mean", "low", "high", "num", "images_low", "images_high", "p_holm"]
 
 
+class Kept:
+    """The finished runs of a study, each read once."""
+
+    def __init__(self, study: Study, folder: Path):
+        self.study, self.folder = study, folder
+        self._found: dict[str, Outcome | None] = {}
+
+    def __call__(self, cell: dict) -> Outcome | None:
+        """The outcome of a cell, or None."""
+        key = str(sorted(cell.items()))
+        if key not in self._found:
+            found = outcome(self.study, cell, self.folder, trains=False)
+            self._found[key] = found
+        return self._found[key]
+
+    def rows(self, cells: Iterable[dict]) -> Iterator[tuple[dict, Outcome]]:
+        """Those of the cells that are there, each once."""
+        for cell in {str(sorted(c.items())): c for c in cells}.values():
+            if (found := self(cell)) is not None:
+                yield cell, found
+
+
 # ---- one run ------------------------------------------------------------------------
-def tested_domains(cell: dict, found: Outcome) -> list[str]:
-    """The test domain of a run, or the clients' own."""
-    return [cell["test"]] if cell["test"] else sorted(set(found.domain))
-
-
-def runs(study: Study, cells: Sequence[dict], folder: Path) -> pd.DataFrame:
+def runs(kept: Kept, cells: Iterable[dict]) -> pd.DataFrame:
     """A row per kept run.
 
     accuracy:         the mean over the test domains, also given one by one.
@@ -46,13 +64,12 @@ def runs(study: Study, cells: Sequence[dict], folder: Path) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for cell in cells:
-        if (found := outcome(study, cell, folder, trains=False)) is not None:
-            shares = {name: found.share(name) for name in sorted(set(found.domain))}
-            own = [shares[name] for name in tested_domains(cell, found)]
-            row = cell | {"accuracy": np.mean(own)}
-            row |= {} if cell["test"] else {"sigma_type": np.std(own)}
-            rows.append(row | shares | _mechanism(study, found))
+    for cell, found in kept.rows(cells):
+        shares = {name: found.share(name) for name in sorted(set(found.domain))}
+        own = [shares[cell["test"]]] if cell["test"] else list(shares.values())
+        row = cell | {"accuracy": np.mean(own)}
+        row |= {} if cell["test"] else {"sigma_type": np.std(own)}
+        rows.append(row | shares | _mechanism(kept.study, found))
     return pd.DataFrame(rows)
 
 
@@ -81,19 +98,27 @@ def _purity(groups: pd.DataFrame, found: Outcome) -> float:
 
 
 # ---- two methods --------------------------------------------------------------------
-def groups(name: str, study: Study, folder: Path) -> dict[str, list[dict]]:
-    """The cells of comparisons: at the default rate, and tuned where all is trained."""
-    found = {f"{name}: {study.tests[0] or OWN}, default": study.default()}
+Groups = Mapping[str, tuple[Sequence[dict], str]]
+"""The runs of each comparison, and the domain on which it is made; "" is their own."""
+
+
+def groups(name: str, kept: Kept) -> Groups:
+    """The cells and the test domain of comparisons, by name.
+
+    At the default rate nothing has been chosen on the validation domain, so methods are
+    compared on it, too. Tuned methods are compared where all trials are there.
+    """
+    study, first = kept.study, kept.study.tests[0]
+    domains = study.deal(first, study.seeds[0]).held_out_domains if first else ("",)
+    found = {f"{name}: {d or OWN}, default": (study.default(), d) for d in domains}
     for test in study.tests if study.tuned else ():
-        read = partial(outcome, study, folder=folder, trains=False)
-        if all(read(cell) is not None for cell in study.trials(test)):
-            found[f"{name}: {test or OWN}, tuned"] = reported(study, test, folder)
+        if all(kept(cell) is not None for cell in study.trials(test)):
+            cells = reported(study, test, kept.folder)
+            found[f"{name}: {test or OWN}, tuned"] = cells, test
     return found
 
 
-def comparisons(
-    study: Study, by_group: Mapping[str, Sequence[dict]], folder: Path
-) -> pd.DataFrame:
+def comparisons(kept: Kept, by_group: Groups) -> pd.DataFrame:
     """Method minus reference in points, paired by seed; a row per pair of a group.
 
     Columns group, method, reference, those of ``Paired``, images_low and images_high
@@ -103,36 +128,37 @@ def comparisons(
     import pandas as pd
 
     rows = []
-    for group, cells in by_group.items():
-        kept = _by_method(study, cells, folder)
-        for method, reference in study.against:
-            mine, other = kept.get(method, {}), kept.get(reference, {})
+    for group, (cells, test) in by_group.items():
+        credits = _by_method(kept, cells, test)
+        for method, reference in kept.study.against:
+            mine, other = credits.get(method, {}), credits.get(reference, {})
             if seeds := sorted(set(mine) & set(other)):
                 row = {"group": group, "method": method, "reference": reference}
                 pair = [[of[seed] for seed in seeds] for of in (mine, other)]
                 rows.append(row | _compared(*pair))
-    table = pd.DataFrame(rows)
-    return table.assign(p_holm=holm(table["p"])) if rows else table
+    table = pd.DataFrame(rows, columns=COMPARED[:-1])
+    return table.assign(p_holm=holm(table["p"]))
 
 
 Credit = tuple[np.ndarray, np.ndarray]
 """Images, and what each adds to the accuracy: 0 for a wrong answer."""
 
 
-def _by_method(study, cells, folder: Path) -> dict[str, dict[int, Credit]]:
+def _by_method(
+    kept: Kept, cells: Iterable[dict], test: str
+) -> dict[str, dict[int, Credit]]:
     """Credits by method and seed, of the runs that are kept."""
-    kept: dict[str, dict[int, Credit]] = {}
-    for cell in cells:
-        if (found := outcome(study, cell, folder, trains=False)) is not None:
-            domains = tested_domains(cell, found)
-            credit = np.zeros(len(found.correct))
-            for name in domains:
-                mine = found.domain == name
-                credit[mine] = found.correct[mine] / mine.sum() / len(domains)
-            is_tested = np.isin(found.domain, domains)
-            pair = found.rows[is_tested], credit[is_tested]
-            kept.setdefault(cell["method"], {})[cell["seed"]] = pair
-    return kept
+    credits: dict[str, dict[int, Credit]] = {}
+    for cell, found in kept.rows(cells):
+        domains = [test] if test else sorted(set(found.domain))
+        credit = np.zeros(len(found.correct))
+        for name in domains:
+            mine = found.domain == name
+            credit[mine] = found.correct[mine] / mine.sum() / len(domains)
+        is_tested = np.isin(found.domain, domains)
+        pair = found.rows[is_tested], credit[is_tested]
+        credits.setdefault(cell["method"], {})[cell["seed"]] = pair
+    return credits
 
 
 def _compared(mine: Sequence[Credit], other: Sequence[Credit]) -> dict[str, float]:
@@ -174,9 +200,7 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
     known = claims()
     pair = {"ours": "method", "ours_reference": "reference"}
     ours = known[["group", *pair]].rename(columns=pair)
-    if len(table):
-        ours = ours.merge(table, how="left", on=list(ours.columns), validate="m:1")
-    ours = ours.reindex(columns=[*ours.columns[:3], *MEASURED, "sd", "p"])
+    ours = ours.merge(table, how="left", on=list(ours.columns), validate="m:1")
     ours["p_holm"] = holm(ours["p"])
     known["printed"] = known["value"] - known["reference_value"]
     is_run = ours["mean"].notna()
@@ -200,25 +224,24 @@ def _worded(printed: float, ours: Mapping[str, float]) -> str:
 
 
 # ---- files --------------------------------------------------------------------------
-def tables(studies: Mapping[str, tuple[Study, Path]], to: Path) -> None:
-    """Write ``runs.csv`` and ``comparisons.csv`` of each study, and all verdicts.
+WRITTEN = {"float_format": "%.4g", "index": False, "lineterminator": "\n"}
 
-    studies: name → study and its folder; one without runs is left out.
-    """
+
+def tables(name: str, study: Study, folder: Path) -> None:
+    """Write ``runs.csv`` and ``comparisons.csv`` of a study's kept runs."""
+    kept = Kept(study, folder)
+    by_group = groups(name, kept)
+    tuned = {test for group, (_, test) in by_group.items() if "tuned" in group}
+    cells = chain(*(cells for cells, _ in by_group.values()))
+    cells = chain(cells, *map(study.trials, tuned))
+    runs(kept, cells).to_csv(folder / "runs.csv", **WRITTEN)
+    comparisons(kept, by_group).to_csv(folder / "comparisons.csv", **WRITTEN)
+
+
+def compared(folders: Iterable[Path]) -> pd.DataFrame:
+    """What ``tables`` wrote into folders; without a row where there is nothing."""
     import pandas as pd
 
-    written = {"float_format": "%.4g", "index": False, "lineterminator": "\n"}
-    found = {}
-    for name, (study, folder) in studies.items():
-        by_group = groups(name, study, folder)
-        cells = chain(*by_group.values(), *map(study.trials, study.tests))
-        rows = runs(
-            study, list({str(sorted(c.items())): c for c in cells}.values()), folder
-        )
-        if len(rows):
-            rows.to_csv(folder / "runs.csv", **written)
-            found[folder] = comparisons(study, by_group, folder)
-    for folder, own in found.items():
-        own.to_csv(folder / "comparisons.csv", **written)
-    every = pd.concat(found.values()) if found else pd.DataFrame()
-    verdicts(every).to_csv(to, **written)
+    files = [file for f in folders if (file := f / "comparisons.csv").exists()]
+    found = [table for table in map(pd.read_csv, files) if len(table)]
+    return pd.concat(found) if found else pd.DataFrame(columns=COMPARED)
