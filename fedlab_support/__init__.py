@@ -65,6 +65,7 @@ from .models import report_cnn, small_cnn
 from .run.run import Run
 from .run.study import study
 from .run.tune import tune
+from .training import schedules
 from .training.privacy import Privacy
 from .training.settings import LocalTraining
 
@@ -156,6 +157,7 @@ __all__ = [
     "rotated",
     "save_figure",
     "save_table",
+    "schedules",
     "shards",
     "show_source",
     "small_cnn",

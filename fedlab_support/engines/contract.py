@@ -102,7 +102,7 @@ class Job:
         return ClientContext(
             client=self.federation.client(client_id),
             received=broadcast,
-            training=self.training,
+            training=self.training.at(broadcast.round),
             task=task(self.federation.data.task),
             stream=Stream(self.seed, "method", broadcast.round, client_id),
             memory=copies(memory),

@@ -142,7 +142,8 @@ class StackedEngine(LocalEngine):
         private: dict[int, PrivateState],
     ) -> dict[int, tuple[Tensors, Tensors, dict[str, float]]]:
         """Weights, private state and mean logged values of every client."""
-        job, model, settings = self.job, self.model, self.job.training
+        job, model = self.job, self.model
+        settings = job.training.at(broadcast.round)
         batches = [self._batches(broadcast.round, i) for i in ids]
         plan = BatchPlan(batches, ids, job.federation)
         stream = Stream(job.seed, "method")

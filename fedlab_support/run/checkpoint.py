@@ -110,7 +110,8 @@ def _made_by(run) -> dict:
         )
     made_by = run.describe() | {"evaluate_every": run.evaluate_every, "format": FORMAT}
     for name, value in made_by.items():
-        if " at 0x" in str(value) or (name == "select" and is_nameless(value)):
+        is_function = name in ("select", "schedule")
+        if " at 0x" in str(value) or (is_function and is_nameless(value)):
             raise ValueError(
                 f"checkpoints are identified by the settings of a run, but its {name} "
                 f"is only known as {value!r}, a name that others may share; use a "

@@ -131,9 +131,9 @@ class Run:
         on_failure: str = "leave out",
     ):
         check_pieces(model, select, device, min_clients, len(federation))
-        self.method, self.training = method, training or LocalTraining()
-        if self.training.augment is not None:
-            self.training.augment.check(method)
+        self.method, training = method, training or LocalTraining()
+        if training.augment is not None:
+            training.augment.check(method)
         warn_of_misspelt_hooks(type(method))
         method.check_federation(federation)
         self.federation = federation.on(device)
@@ -141,10 +141,10 @@ class Run:
         self.evaluate_every = int(evaluate_every)
         check_selection(self.select, len(federation))
         self.model_name = name_of(model)
-        parts = method, self.federation, self.training, self.seed
+        parts = method, self.federation, training, self.seed
         self.model = built(model, *parts).to(device)
         self._shown = Learner(self.model)
-        if self.training.batch_size < self._shown.smallest_batch:
+        if training.batch_size < self._shown.smallest_batch:
             raise ValueError(
                 "BatchNorm needs batches of at least two samples, found batch_size=1; "
                 "raise batch_size or use norm='group'"
@@ -152,7 +152,7 @@ class Run:
         self.server, own = initial_state(method, self.model)
         if privacy is not None:
             privacy.check(method, self.model, self.server)
-        parts = method, self.model, self.federation, self.training, self.seed
+        parts = method, self.model, self.federation, training, self.seed
         self.job = Job(*parts, own, deadline, privacy)
         self.min_clients, self.faults = int(min_clients), faults
         self.max_update, self.usual = max_update, {}
@@ -391,6 +391,11 @@ class Run:
         return self.method.evaluation_state(self.server, own, client_id)
 
     # ---- inspection -----------------------------------------------------------------
+    @property
+    def training(self) -> LocalTraining:
+        """The settings of local training; for others, build another run."""
+        return self.job.training
+
     @property
     def wire(self) -> pd.DataFrame:
         """Bytes sent: columns run, round, client, direction, part, bytes."""

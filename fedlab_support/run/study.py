@@ -141,9 +141,9 @@ def fit_once(
     others: folders or archives of other studies; a run found there is copied.
     A run's file appears when it is complete. Until then a hidden folder holds about ten
     checkpoints over the whole run.
-    Raises ValueError when `folder` is given and the model or the selection has no name
-    that tells the run from others. Warns when no upload was accepted in any round: the
-    numbers are then those of the initial weights.
+    Raises ValueError when `folder` is given and the model, the selection or the
+    schedule has no name that tells the run from others. Warns when no upload was
+    accepted in any round: the numbers are then those of the initial weights.
     """
     if folder is None:
         return _warn_if_untrained(run.fit(rounds, progress=False))
@@ -188,8 +188,8 @@ def trained(run: Run, rounds: int, folder: str | Path) -> Run:
 def identity(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
     """The settings of a run as JSON, and the file that is named after them."""
     made_by = run.describe() | {"rounds": rounds, "evaluate_every": run.evaluate_every}
-    for part in ("model", "select"):
-        if is_nameless(made_by[part]):
+    for part in ("model", "select", "schedule"):
+        if is_nameless(made_by.get(part, "")):
             raise ValueError(
                 f"finished runs are identified by their settings, but the {part} is "
                 f"only known as {made_by[part]!r}; use functools.partial, or a "

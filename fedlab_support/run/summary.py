@@ -13,6 +13,7 @@ def describe(run) -> dict:
     training, engine = dict(vars(run.training)), run.engine
     optional = {
         "augment": training.pop("augment"),
+        "schedule": training.pop("schedule"),
         "faults": run.faults,
         "deadline": run.job.deadline,
         "privacy": run.job.privacy,
@@ -21,7 +22,7 @@ def describe(run) -> dict:
         "code": code_of(type(run.method)) or None,
         "min_clients": run.min_clients if run.min_clients != 1 else None,
     }
-    given = {name: repr(v) for name, v in optional.items() if v is not None}
+    given = {name: name_of(v) for name, v in optional.items() if v is not None}
     return given | {
         "method": name_of(run.method),
         "data": run.federation.data.name,

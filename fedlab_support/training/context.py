@@ -40,7 +40,7 @@ class ClientContext:
 
     client:   the client's data.
     received: the broadcast.
-    training: the settings.
+    training: the settings of this round, read-only.
     task:     ``task.loss(output, y)``, ``task.score(output, y)`` and
               ``task.soft(y, num_classes)``.
     stream:   the method's random numbers for this round and client; ``rng`` is its
@@ -63,6 +63,14 @@ class ClientContext:
     deadline: float | None = None
     logged: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
     is_replaying: bool = field(default=False, repr=False)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "training" and name in vars(self):
+            raise AttributeError(
+                "context.training is the same for every method and read-only; override "
+                "the hook `optimiser` for other steps, or pass LocalTraining to the Run"
+            )
+        super().__setattr__(name, value)
 
     @property
     def rng(self) -> torch.Generator:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import nn
 from torch.optim import Adam, AdamW, Optimizer
 
-from ..core.checks import Settings, setting
+from ..core.checks import Range, Settings, setting
 from ..federation.samples import Batch
 from .optimisers import FusedSGD
 
@@ -91,6 +92,23 @@ class LocalTraining(Settings):
         holds=lambda augment: isinstance(augment, Augmentation),
         allowed="an augmentation, as in Mixup()",
     )
+    schedule: Callable[[int], float] | None = setting(  # None: lr in every round
+        None,
+        holds=lambda function: callable(function) and not isinstance(function, type),
+        allowed="a function from the round to a factor of lr, as in Cosine(rounds=100)",
+    )
+
+    def at(self, round: int) -> LocalTraining:
+        """The settings of one round: ``lr`` times what the schedule returns for it."""
+        if self.schedule is None or round < 1:  # 0: the setup
+            return self
+        factor = self.schedule(round)
+        if not Range(at_least=0).contains(factor, "float"):
+            raise ValueError(
+                f"schedule must return a factor of lr ≥ 0 and finite, found {factor!r} "
+                f"for round {round}"
+            )
+        return replace(self, lr=self.lr * float(factor), schedule=None)
 
 
 def build_optimiser(

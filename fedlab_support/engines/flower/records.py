@@ -80,7 +80,7 @@ def identity(job: Job) -> dict[str, str]:
         "method": name_of(job.method),
         "federation": job.federation.fingerprint(),
         "architecture": architecture(job.model),
-        "training": repr(job.training),
+        "training": str({n: name_of(v) for n, v in vars(job.training).items()}),
         "seed": str(job.seed),
         "deadline": repr(job.deadline),
         "privacy": repr(job.privacy),

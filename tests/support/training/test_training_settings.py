@@ -1,6 +1,7 @@
 """Settings are checked, optimisers as asked for, and frozen state does not travel."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -244,8 +245,7 @@ def test_a_last_batch_of_one_is_left_out_where_batch_norm_trains(norms, last):
     model.append(nn.Linear(64, 4))
     data = tiny_data(num=9, test_share=0.0)
     federation = Federation.build(data, [np.arange(9)])
-    context = a_visit(federation)
-    context.training = LocalTraining(batch_size=4)
+    context = replace(a_visit(federation), training=LocalTraining(batch_size=4))
     train_locally(Listens(), Learner(model), context, seed=0)
     assert sizes == [4, 4, *last]
 
