@@ -222,22 +222,22 @@ def test_nothing_draws_from_or_changes_global_state(federation):
 
 @dataclass(frozen=True)
 class Unlucky(Probe):
-    """Fails on purpose on some clients."""
+    """Fails on purpose on some clients, each with a reason of its own."""
 
     fails_at: str = "loss"
     clients: tuple = (1,)
 
     def client_setup(self, model, context):
-        said = super().client_setup(model, context)
-        if self.fails_at == "client_setup" and context.client.id in self.clients:
-            raise OSError("the camera is off")
+        said, number = super().client_setup(model, context), context.client.id
+        if self.fails_at == "client_setup" and number in self.clients:
+            raise OSError(f"client {number}: the camera is off")
         return said
 
     def loss(self, model, batch, context):
         context.memory["touched"] = torch.ones(1)
         if context.client.id in self.clients:
             if self.fails_at == "loss":
-                raise RuntimeError("out of battery")
+                raise RuntimeError(f"client {context.client.id} is out of battery")
             if self.fails_at == "nan":
                 return super().loss(model, batch, context) * float("nan")
         return super().loss(model, batch, context)
