@@ -628,7 +628,9 @@ def test_killed_at_random_moments_a_script_ends_with_the_same_bits(
         usual = time.monotonic() - began
         assert json.loads(result.read_text()) == undisturbed
     rng, kills, moments = random.Random(time.time_ns()), 0, set()
-    for number in range(8):
+    for number in range(80):
+        if number >= 8 and kills >= 8 and len(moments) >= 4:
+            break  # later if the machine was busier when ``usual`` was measured
         folder, result = tmp_path / str(number), tmp_path / f"{number}.json"
         while not result.exists():
             process = start(crash.script, folder, result)
