@@ -14,6 +14,8 @@ from ..federation.samples import Samples
 Row = tuple[str, str, float, str, int]
 """split, metric, value, domain ("" for all), client (-1 for all)."""
 
+SPLITS = ("test", "held_out", "val")
+
 
 def measure(run) -> Iterator[Row]:
     """Yield scores and losses of a run's current weights.

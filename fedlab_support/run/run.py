@@ -54,7 +54,7 @@ from ..training.privacy import Privacy
 from ..training.settings import LocalTraining
 from .building import built, check_pieces, initial_state, warn_of_misspelt_hooks
 from .checkpoint import keeping
-from .evaluation import measure
+from .evaluation import SPLITS, measure
 from .summary import as_text, describe, latest_score
 from .traffic import MEAN_BYTES, record_loss_query, record_node_evaluation
 from .upload_validation import accepted_messages, accepted_setup_uploads
@@ -63,6 +63,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COUNT, WHOLE = Range(at_least=1), Range(at_least=0)
+FUNCTIONS = Range(
+    holds=lambda given: isinstance(given, list | tuple) and all(map(callable, given)),
+    allowed="a list of functions of the run",
+)
 
 
 class Run:
@@ -171,13 +175,14 @@ class Run:
         self.rounds_restored = 0  # from a checkpoint, not yet counted by a fit
 
     # ---- rounds ---------------------------------------------------------------------
-    @checked(rounds=COUNT, every=COUNT)
+    @checked(rounds=COUNT, every=COUNT, callbacks=FUNCTIONS)
     def fit(
         self,
         rounds: int,
         progress: bool = True,
         checkpoint: str | Path | None = None,
         every: int = 1,
+        callbacks: Sequence[Callable[[Run], object]] = (),
     ) -> History:
         """Run ``rounds`` more rounds and measure after the last.
 
@@ -188,6 +193,8 @@ class Run:
                      ``rounds``: a script that was killed can simply be started again.
                      If the checkpoint has more rounds, nothing is trained.
         every:       rounds between checkpoints; the last round is always saved.
+        callbacks:   called with the run after each round, and after a checkpoint was
+                     restored. If one returns True, this round is the last.
 
         A run that was interrupted and continued gives the same numbers as one that was
         not. For checkpoints that are refused see ``checkpoint.keeping``.
@@ -197,12 +204,25 @@ class Run:
             self.rounds_restored -= past
             shown = {"disable": not progress, "desc": self.history.run}
             with tqdm(total=rounds, initial=past, **shown) as bar:
+                is_last = past > 0 and self._call(callbacks)
                 for done in range(past + 1, rounds + 1):
+                    if is_last:
+                        break
                     self.step(evaluate=done == rounds or None)
-                    keep(done == rounds)
+                    is_last = self._call(callbacks) or done == rounds
+                    keep(is_last)
                     bar.set_postfix_str(latest_score(self))
                     bar.update()
         return self.history
+
+    def _call(self, callbacks: Sequence[Callable[[Run], object]]) -> bool:
+        """Call all; whether one returns True. The round is then evaluated."""
+        answers = [call(self) for call in callbacks]
+        stops = any(isinstance(each, bool | np.bool_) and each for each in answers)
+        past = {(round, split) for round, split, *_ in self.history.measured}
+        if stops and not past & {(self.server.round, split) for split in SPLITS}:
+            self.evaluate()
+        return stops
 
     @checked()
     def step(self, evaluate: bool | None = None) -> Run:
