@@ -1,14 +1,26 @@
-"""Chapter 03: FedSR's distance between features and their class reference."""
+"""Chapter 03: FedSR's distance between features and their class reference, its loss."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
+from torch.nn import functional as F
 
-from ..checking.table import Case, Mistakes, table
+from fedlab_support.core.metrics import task
+from fedlab_support.core.rng import Stream
+from fedlab_support.federation.samples import Batch
+from fedlab_support.methods.fedavg import FedAvg
+from fedlab_support.methods.fedsr import FedSR
+from fedlab_support.models import small_cnn
+from fedlab_support.training.context import ClientContext
+from fedlab_support.training.settings import LocalTraining
+
+from ..checking.exercise import Wrong, call, exercise
+from ..checking.table import Case, Mistakes, compare, table
 
 
 @table(
@@ -114,4 +126,106 @@ def _wrong_terms(mu: Tensor, sigma: Tensor, m: Tensor, tau: Tensor) -> Mistakes:
         (log + away**2 / (2 * ref) - 0.5, "sigma is missing from the squares"),
         (log + var / (2 * ref) - 0.5, "where does the distance from mu to m come in?"),
         (log + (var + away**2) / (2 * var) - 0.5, "whose spread sets the scale?"),
+    ]  # fmt: skip
+
+
+WEIGHTS = ((0.01, 0.001), (0.4, 0.05), (0.0, 0.0))
+"""Pairs l2r_weight, cmi_weight: the defaults, larger ones, and both penalties off."""
+
+
+@exercise
+def fedsr(answer: type[FedAvg]) -> str:
+    """Check a class whose `loss(model, batch, context)` is FedSR's objective.
+
+    answer: subclasses FedAvg; has the fields l2r_weight and cmi_weight.
+    Value and gradient are compared with FedSR's, with the same noise.
+    """
+    if not (inspect.isclass(answer) and issubclass(answer, FedAvg)):
+        found = answer.__name__ if inspect.isclass(answer) else type(answer).__name__
+        raise Wrong(f"expected a class that subclasses fl.FedAvg, found {found}")
+    if issubclass(answer, FedSR):
+        raise Wrong("subclass fl.FedAvg: a subclass of fl.FedSR has its loss already")
+    for l2r, cmi in WEIGHTS:
+        method = answer(l2r_weight=l2r, cmi_weight=cmi)
+        model, batch = _network_and_batch()
+        given = f"a batch of {len(batch.y)}, l2r_weight={l2r}, cmi_weight={cmi}"
+        found = call(method.loss, model, batch, _context(), given=given)
+        if not isinstance(found, Tensor) or found.shape != ():
+            what = getattr(found, "shape", type(found).__name__)
+            raise Wrong(f"a loss is one number, a tensor of shape (), found {what}")
+        reference = FedSR(l2r_weight=l2r, cmi_weight=cmi)
+        right = reference.loss(model, batch, _context())
+        mistakes = _loss_mistakes(model, batch, l2r, cmi)
+        compare(found.detach(), right.detach(), mistakes, _advice, rtol=1e-5, atol=1e-5)
+        slopes = [_slopes(loss, model) for loss in (found, right)]
+        if not all(map(torch.allclose, *slopes)):
+            raise Wrong(
+                "the value is right, but its gradient is not: a part of the loss is "
+                "detached from the weights that it depends on"
+            )
+    return "value and gradient are those of fl.FedSR, also without the penalties"
+
+
+def _advice(_found: object) -> str:
+    return (
+        "this is not FedSR's loss. Set both weights to 0 and compare what is left: the "
+        "cross-entropy of the logits of a z that is drawn with context.rng"
+    )
+
+
+def _network_and_batch() -> tuple[nn.Module, Batch]:
+    """A small network whose references have moved, and a batch without class 2."""
+    rng = torch.Generator().manual_seed(0)
+    model = FedSR().adapt(small_cnn((1, 8, 8), 4)).train()
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.copy_(0.3 * torch.randn(weights.shape, generator=rng))
+        model.head.stretch.fill_(1.4)
+    x, y = torch.randn(6, 1, 8, 8, generator=rng), torch.tensor([0, 3, 3, 1, 0, 3])
+    return model, Batch(x, y, torch.arange(6), 0)
+
+
+def _context() -> ClientContext:
+    stream = Stream(0, "method", 1, 2)
+    return ClientContext(None, None, LocalTraining(0.1), task("classification"), stream)
+
+
+def _slopes(loss: Tensor, model: nn.Module) -> Tensor:
+    """The gradient of a loss in all parameters, 0 where it does not depend on one."""
+    if not loss.requires_grad:
+        return torch.zeros(())
+    weights = [w for w in model.parameters() if w.requires_grad]
+    slopes = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+    pairs = zip(slopes, weights, strict=True)
+    return torch.cat(
+        [(torch.zeros_like(w) if g is None else g).ravel() for g, w in pairs]
+    )
+
+
+@torch.no_grad()
+def _loss_mistakes(model: nn.Module, batch: Batch, l2r: float, cmi: float) -> Mistakes:
+    head, y = model.head, batch.y
+    features = model.encode(batch.x)
+    mu, sigma = head.gaussian(features)
+    z = head.sample(mu, sigma, 1, _context().rng)[0]
+    entropy, of_mean = (F.cross_entropy(head.classifier(v), y) for v in (z, mu))
+    length, divergence = z.norm(dim=1), head.cmi(mu, sigma, y)
+    penalties = l2r * length.mean() + cmi * divergence
+    of_plain = l2r * mu.norm(dim=1).mean() + cmi * divergence
+    return [
+        (entropy + length.mean() + divergence, "the penalties have no weights"),
+        (entropy + cmi * length.mean() + l2r * divergence, "the weights are exchanged: "
+         "which one belongs to the norm?"),
+        (of_mean + penalties, "the classifier sees the mean; FedSR classifies the z "
+         "that was drawn"),
+        (of_mean + of_plain, "no noise enters: where is z drawn?"),
+        (entropy + of_plain, "the norm is that of the mean; FedSR takes that of z"),
+        (entropy + l2r * length.sum() + cmi * divergence, "the norms are summed over "
+         "the batch; a larger batch is not a larger loss"),
+        (entropy + l2r * length.square().mean() + cmi * divergence, "the norm is "
+         "squared, as in the paper; here it is not, as in its code"),
+        (entropy + cmi * divergence, "where is the norm of z?"),
+        (entropy + l2r * length.mean(), "where is the distance from the references?"),
+        (entropy - penalties, "the penalties are rewarded: check the sign"),
+        (entropy, "the penalties are missing"),
     ]  # fmt: skip

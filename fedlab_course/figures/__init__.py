@@ -1,5 +1,6 @@
 """Figures that only chapters of this course need: tables in, figures out."""
 
+from .bottleneck import bound_picture, fedsr_network
 from .drift import drift_picture
 from .features import bins_picture, scatter_panels
 from .frequency import gaussian_picture, restyle_picture
@@ -28,12 +29,14 @@ __all__ = [
     "accuracy_by_setting",
     "accuracy_by_type",
     "bins_picture",
+    "bound_picture",
     "brightness_by_site",
     "budget_picture",
     "clients_seen",
     "clusters_picture",
     "cost_curves",
     "drift_picture",
+    "fedsr_network",
     "gaussian_picture",
     "hook_table",
     "leak_curves",
