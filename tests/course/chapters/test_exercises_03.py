@@ -1,4 +1,6 @@
-"""Exercises of chapter 03: the divergence, low frequencies, the virtual step."""
+"""Exercises of chapter 03: the divergence, FedSR, low frequencies, the virtual step."""
+
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -6,7 +8,9 @@ from torch.distributions import Normal, kl_divergence
 from torch.fft import fft2, fftshift, ifft2, ifftshift
 
 from fedlab_course.exercises import check, report_meta_step
+from fedlab_support.methods.fedavg import FedAvg
 from fedlab_support.methods.feddg import FedDG
+from fedlab_support.methods.fedsr import FedSR
 from tests.course.chapters.test_exercises import refuse
 
 
@@ -435,3 +439,88 @@ def test_half_repairs_of_the_virtual_step_are_refused(answer, words):
 def test_different_mistakes_get_different_messages(name, wrong):
     messages = {check(name, answer).message for answer, _ in wrong()}
     assert len(messages) >= len({words for _, words in wrong()})
+
+
+@dataclass(frozen=True)
+class MyFedSR(FedAvg):
+    weighting: str = "equal"
+    l2r_weight: float = 0.01
+    cmi_weight: float = 0.001
+
+    def parts(self, model, batch, context):
+        mu, sigma = model.head.gaussian(model.encode(batch.x))
+        z = mu + sigma * torch.randn(mu.shape, generator=context.rng)
+        task = context.task.loss(model.head.classifier(z), batch.y)
+        return task, z.norm(dim=1), model.head.cmi(mu, sigma, batch.y)
+
+    def loss(self, model, batch, context):
+        task, length, cmi = self.parts(model, batch, context)
+        return task + self.l2r_weight * length.mean() + self.cmi_weight * cmi
+
+
+def test_the_right_loss_of_fedsr_passes():
+    assert check("fedsr", MyFedSR).passed is True
+
+
+def fedsr_with(loss):
+    """MyFedSR with another loss: a function of itself, model, batch and context."""
+    return type("Other", (MyFedSR,), {"loss": loss})
+
+
+def of_parts(combine):
+    """FedSR with another sum of its parts: task, lengths of z, CMI."""
+    return fedsr_with(lambda self, *given: combine(self, *self.parts(*given)))
+
+
+def with_other_noise(self, model, batch, context):
+    context.rng.manual_seed(7)
+    return MyFedSR.loss(self, model, batch, context)
+
+
+def detached(self, model, batch, context):
+    task, length, cmi = self.parts(model, batch, context)
+    return task + self.l2r_weight * length.mean() + self.cmi_weight * cmi.detach()
+
+
+def stumbles(self, model, batch, context):
+    return model.heads
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (of_parts(lambda s, task, length, cmi: task + length.mean() + cmi), "weights"),
+        (
+            of_parts(
+                lambda s, t, length, c: (
+                    t + s.l2r_weight * length.sum() + s.cmi_weight * c
+                )
+            ),
+            "summed over the batch",
+        ),
+        (
+            of_parts(
+                lambda s, t, length, c: (
+                    t + s.l2r_weight * length.square().mean() + s.cmi_weight * c
+                )
+            ),
+            "squared",
+        ),
+        (of_parts(lambda s, t, length, c: t + s.cmi_weight * c), "norm of z"),
+        (of_parts(lambda s, t, *_: t), "penalties are missing"),
+        (of_parts(lambda s, t, length, c: length), "shape ()"),
+        (fedsr_with(with_other_noise), "context.rng"),
+        (fedsr_with(detached), "detached"),
+        (fedsr_with(stumbles), "line 2 of stumbles"),
+        (FedSR, "has its loss already"),
+        (MyFedSR(), "class"),
+        (lambda *_: 0.0, "class"),
+    ],
+)
+def test_a_wrong_loss_of_fedsr_gets_its_own_hint(answer, words):
+    refuse(check("fedsr", answer), words)
+
+
+def test_a_class_without_a_loss_is_not_attempted():
+    assert check("fedsr", fedsr_with(lambda *_: ...)).passed is None
+    assert check("fedsr", ...).passed is None
