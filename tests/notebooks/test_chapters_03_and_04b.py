@@ -54,7 +54,7 @@ FOLDER = ROOT / "figures" / "03_fedsr_feddg"
 def test_the_summary_is_the_mean_of_the_figures_dots(figure, table):
     dots = pd.read_csv(figure).groupby("name")["mean"].mean() * 100
     summary = pd.read_csv(table).set_index("name")
-    column = [name for name in summary if name.startswith("held out")][0]
+    column = next(name for name in summary if name.startswith("held out"))
     assert set(dots.index) == set(summary.index)
     assert (summary[column] - dots).abs().max() < 0.06  # it may be rounded
 
