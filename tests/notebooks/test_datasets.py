@@ -13,6 +13,8 @@ WORKING = {
     "00_tour": ("characters",),
     "01_fedavg": ("characters",),
     "02_client_selection": ("characters",),
+    "03_fedsr_feddg": ("characters",),
+    "04b_fedfa_segmentation": ("prostate_phantoms",),
     "08_scaling_out": ("digits", "characters"),
 }
 """Chapter → the built-in sets with which it runs, its default first."""
