@@ -23,12 +23,13 @@ BUBBLES_UP_TO = 20  # classes; beyond that, a heat map without gaps reads better
 
 @checked()
 def clients_by_classes(
-    counts: np.ndarray, class_names: Sequence[str], title: str = ""
+    counts: np.ndarray, class_names: Sequence[str], title: str = "", kind: str = "class"
 ) -> Picture:
     """Show a partition: one column per client, one row per class.
 
     counts:  (K, M) integers, examples of each class on each client. Few clients and
              classes are drawn as bubbles whose area is the count, many as a heat map.
+    kind:    what the rows are: "class" or "domain".
     The bars above show how many examples each client holds.
     Raises ValueError when the names do not fit the counts.
     """
@@ -44,15 +45,16 @@ def clients_by_classes(
             f"{len(class_names)}"
         )
     data = pd.DataFrame(counts, columns=[str(name) for name in class_names])
-    return draw_classes(data.rename_axis("client").reset_index(), title)
+    return draw_classes(data.rename_axis("client").reset_index(), title, kind)
 
 
 @drawing
-def draw_classes(table: pd.DataFrame, title: str = "") -> Picture:
+def draw_classes(table: pd.DataFrame, title: str = "", kind: str = "class") -> Picture:
     """Draw counts; rows are clients: name in the first column, then one per class."""
     counts, class_names = table.iloc[:, 1:].to_numpy(), list(table.columns[1:])
     num_clients, num_classes = counts.shape
-    note = f"{num_clients} clients, {num_classes} classes, {counts.sum():,} examples."
+    kinds = {"class": "classes", "domain": "domains"}[kind]
+    note = f"{num_clients} clients, {num_classes} {kinds}, {counts.sum():,} examples."
     if not counts.all():
         note += " White: none."
     field = min(4.6, max(1.9, 0.21 * num_classes))
@@ -63,6 +65,7 @@ def draw_classes(table: pd.DataFrame, title: str = "") -> Picture:
         is_small = num_classes <= BUBBLES_UP_TO and num_clients <= 2 * BUBBLES_UP_TO
         (_bubbles if is_small else _heatmap)(main, counts, colours)
         _name_classes(main, class_names, field)
+        main.set_ylabel(kind.capitalize())
         _client_sizes(top, counts.sum(axis=1))
         bar = figure.colorbar(
             colours, ax=[top, main], label="Examples", pad=0.015, aspect=35
@@ -99,7 +102,7 @@ def _name_classes(axis: Axes, names: Sequence[str], inches: float) -> None:
     axis.set_yticks(places, [str(names[i]) for i in places])
     axis.invert_yaxis()
     axis.tick_params(length=0 if every == 1 else 2)
-    axis.set(xlabel="Client", ylabel="Class")
+    axis.set_xlabel("Client")
 
 
 def _client_sizes(axis: Axes, sizes: np.ndarray) -> None:
