@@ -74,7 +74,8 @@ def test_the_example_of_a_method_does_what_it_says(median):
 
 
 @pytest.mark.slow
-def test_the_examples_of_the_readme_run():
+def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     names = {}
     for block in blocks():
         if "class FedMedian" in block or "pacs" in block:  # above; data not shipped

@@ -35,6 +35,7 @@ class Server:
     memory:      stays on the server: momentum, fairness weights, groups.
     parameters:  the names in ``weights`` that an optimiser updates; the others are
                  buffers (running statistics and counters).
+    num_clients: of the run, whether or not they participated in this round.
     """
 
     round: int
@@ -42,6 +43,7 @@ class Server:
     shared: Tensors = field(default_factory=dict)
     memory: Tensors = field(default_factory=dict)
     parameters: frozenset[str] = frozenset()
+    num_clients: int = 0
 
 
 @dataclass(frozen=True)

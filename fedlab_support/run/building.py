@@ -100,7 +100,9 @@ def warn_of_misspelt_hooks(kind: type[FedAvg]) -> None:
             )
 
 
-def initial_state(method: FedAvg, model: nn.Module) -> tuple[Server, Tensors]:
+def initial_state(
+    method: FedAvg, model: nn.Module, num_clients: int
+) -> tuple[Server, Tensors]:
     """The server before round 1, and the initial private weights of every client."""
     names, private = trained_names(model), set(method.private_names(model))
     if unknown := private - set(names):
@@ -111,5 +113,6 @@ def initial_state(method: FedAvg, model: nn.Module) -> tuple[Server, Tensors]:
     state = {name: value.clone() for name, value in model.state_dict().items()}
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     weights = {name: state[name] for name in names if name not in private}
-    server = Server(0, weights, parameters=frozenset(trained - private))
+    parameters = frozenset(trained - private)
+    server = Server(0, weights, parameters=parameters, num_clients=num_clients)
     return server, {name: state[name] for name in names if name in private}

@@ -55,6 +55,7 @@ from ..training.settings import LocalTraining
 from .building import built, check_pieces, initial_state, warn_of_misspelt_hooks
 from .checkpoint import keeping
 from .evaluation import SPLITS, measure
+from .saving import save
 from .summary import as_text, describe, latest_score
 from .traffic import MEAN_BYTES, record_loss_query, record_node_evaluation
 from .upload_validation import accepted_messages, accepted_setup_uploads
@@ -153,7 +154,7 @@ class Run:
                 "BatchNorm needs batches of at least two samples, found batch_size=1; "
                 "raise batch_size or use norm='group'"
             )
-        self.server, own = initial_state(method, self.model)
+        self.server, own = initial_state(method, self.model, len(federation))
         if privacy is not None:
             privacy.check(method, self.model, self.server)
         parts = method, self.model, self.federation, training, self.seed
@@ -324,7 +325,8 @@ class Run:
                 private.setdefault(i, PrivateState()).memory.update(reply)
                 record.add_wire(0, i, "down", setup_reply=nbytes(reply))
         self.clients = np.array(sorted(uploads), dtype=np.int64)
-        self.server = replace(self.server, memory=memory)
+        num = len(self.clients)
+        self.server = replace(self.server, memory=memory, num_clients=num)
         self.private, self.has_started = private, True
         self.history.extend(record)
 
@@ -462,6 +464,17 @@ class Run:
         alike = sorted(Counter(cohorts.values()).items())
         releases = [(size, share, rounds) for size, rounds in alike]
         return privacy.spent(releases, delta, accountant)
+
+    @checked()
+    def save(self, folder: str | Path) -> None:
+        """Write the network, to be used with torch and safetensors alone.
+
+        model.safetensors has the state of ``model``: the weights that a new client
+        would use, with the layers that the method added. model.json has what an input
+        needs (image_shape, mean and std), the classes, the round, and ``describe()``.
+        ``history.save`` writes the numbers. To continue training, use a checkpoint.
+        """
+        save(self, folder)
 
     def describe(self) -> dict:
         """The settings of the run as JSON values; equal runs have equal settings."""

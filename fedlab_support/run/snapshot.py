@@ -137,6 +137,7 @@ def restored(state: dict, tensors: Tensors, rows: dict, device) -> Snapshot:
             trees["shared"],
             trees["memory"],
             frozenset(state["parameters"]),
+            len(state["clients"]),
         ),
         private={
             i: PrivateState(trees[f"private/{i}/weights"], trees[f"private/{i}/memory"])
