@@ -118,6 +118,7 @@ def data() -> Iterator[Bad]:
         "images": (
             images.astype(np.float32),
             images[:, 0],
+            images.repeat(3, axis=1).transpose(0, 2, 3, 1),
             images.tolist(),
             torch.from_numpy(images),
             images[:, :, :0],

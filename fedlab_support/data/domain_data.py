@@ -65,6 +65,13 @@ class DomainData:
                 f"found shape {self.images.shape}"
             )
         self._check_texts()
+        _, depth, height, width = self.images.shape
+        if width in (1, 3, 4) and min(depth, height) > 4:
+            raise ValueError(
+                f"{self.name}: images must be of shape (N, C, H, W), found "
+                f"{self.images.shape}, with channels last; use "
+                "images.transpose(0, 3, 1, 2)"
+            )
         (num_examples, channels), size = self.images.shape[:2], self.images.shape[2:]
         if self.has_masks:
             self._check_masks()

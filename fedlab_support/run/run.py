@@ -64,6 +64,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COUNT, WHOLE = Range(at_least=1), Range(at_least=0)
+FEDERATION = Range(
+    holds=lambda given: isinstance(given, Federation),
+    allowed="a Federation",
+    hint="as in Federation.build(data, iid(data, clients=10))",
+)
 FUNCTIONS = Range(
     holds=lambda given: isinstance(given, list | tuple) and all(map(callable, given)),
     allowed="a list of functions of the run",
@@ -106,6 +111,7 @@ class Run:
     """
 
     @checked(
+        federation=FEDERATION,
         seed=WHOLE,
         workers=COUNT,
         evaluate_every=COUNT,

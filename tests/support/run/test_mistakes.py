@@ -1,8 +1,9 @@
 """Mistakes in somebody's own code are raised, refused or warned of, never swallowed."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ import fedlab_support as fl
 from fedlab_support import FedAvg, Run
 from fedlab_support.methods import catalogue
 from tests.runs import a_run, unequal
+from tests.tiny import tiny_data
 
 
 @dataclass(frozen=True)
@@ -146,3 +148,38 @@ def test_a_helper_is_not(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         a_run(kind(), unequal())
+
+
+# ---- arguments ----------------------------------------------------------------------
+DATA = tiny_data(channels=3)
+GOOD = (FedAvg(), unequal(), fl.small_cnn, fl.LocalTraining())
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((GOOD[0], DATA, *GOOD[2:]), r"a Federation, .*; as in Federation\.build\("),
+        ((GOOD[1], GOOD[0], *GOOD[2:]), "method must be FedAvg"),
+        ((GOOD[0], GOOD[2], GOOD[1]), "federation must be a Federation"),
+        ((*GOOD[:2], GOOD[3], GOOD[2]), "model must be a function"),
+        ((*GOOD[:3], {"lr": 0.1}), "training must be LocalTraining or None"),
+        ((*GOOD[:3], fl.uniform(2)), "training must be LocalTraining or None"),
+        ((*GOOD, 3), "select must be a function or None, found 3"),
+    ],
+)
+def test_swapped_and_raw_arguments_are_refused_by_name(given, words):
+    with pytest.raises(ValueError, match=words):
+        Run(*given)
+
+
+def test_images_with_channels_last_are_refused_with_the_cure():
+    last = DATA.images.transpose(0, 2, 3, 1)
+    with pytest.raises(ValueError, match=r"channels last; use images\.transpose\(0, 3"):
+        replace(DATA, images=last)
+    assert len(replace(DATA, images=last.transpose(0, 3, 1, 2))) == len(DATA)
+
+
+def test_features_of_one_pixel_are_no_images_with_channels_last():
+    wide = np.zeros((len(DATA), 64, 1, 1), np.uint8)
+    found = replace(DATA, images=wide, mean=(0.5,), std=(0.5,))
+    assert found.image_shape == (64, 1, 1)
