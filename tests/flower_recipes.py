@@ -54,6 +54,11 @@ METHODS = {
 }
 
 
+def halved(round: int) -> float:
+    """A schedule."""
+    return 0.5 ** (round - 1)
+
+
 def tiny(
     engine,
     method="probe",
@@ -63,6 +68,7 @@ def tiny(
     drop=0.0,
     asks=False,
     private=False,
+    scheduled=False,
     **settings,
 ) -> Run:
     data = tiny_data(num=150, owners=5)
@@ -71,7 +77,7 @@ def tiny(
         METHODS[method]("equal") if private else METHODS[method](),
         Federation.build(data, parts, val=val),
         small_cnn if private else AwkwardNet,
-        LocalTraining(lr=0.05, batch_size=10),
+        LocalTraining(lr=0.05, batch_size=10, schedule=halved if scheduled else None),
         power_of_choice(2, candidates=4) if asks else uniform(cohort),
         seed,
         engine=engine,

@@ -403,6 +403,13 @@ def test_scores_of_another_length_are_refused():
         Nodes(spoil=spoil, method="fedavg").run().evaluate()
 
 
+def test_nodes_train_with_the_rate_of_the_round():
+    run = fitted(Nodes(scheduled=True).run())
+    assert_same(run, fitted(tiny("local", scheduled=True)))
+    constant = fitted(tiny("local"))
+    assert not equal(run.server.weights, constant.server.weights)
+
+
 def test_nobody_is_asked_where_nobody_was_chosen():
     assert Nodes().run().engine.train({}, {}) == {}
 
