@@ -48,9 +48,10 @@ def test_the_trimmed_mean_is_scipys(clients, share):
 
 
 def test_a_share_that_is_a_whole_number_of_clients_is_not_rounded_down():
-    rows = np.arange(10, dtype=np.float32)[:, None] ** 3
-    found = aggregated(TrimmedMean(share=0.3), rows)  # 0.3 times 10 is below 3
-    assert found == pytest.approx(rows[3:7].mean())
+    assert 0.29 * 100 < 29, "in floating point"
+    rows = np.arange(100, dtype=np.float32)[:, None] ** 3
+    found = aggregated(TrimmedMean(share=0.29), rows)
+    assert found == pytest.approx(rows[29:71].mean())
 
 
 @pytest.mark.filterwarnings("ignore")
