@@ -1,5 +1,6 @@
 """Figures that only chapters of this course need: tables in, figures out."""
 
+from .acting import where_methods_act
 from .bottleneck import bound_picture, fedsr_network
 from .drift import drift_picture
 from .features import bins_picture, scatter_panels
@@ -55,5 +56,6 @@ __all__ = [
     "shares_of_rounds",
     "threshold_picture",
     "weights_picture",
+    "where_methods_act",
     "writers_sheet",
 ]

@@ -1,0 +1,90 @@
+"""Where three methods change a network: its images, its features, or its tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from fedlab_support.core.history import columns_of
+from fedlab_support.plots.drawing import drawing
+from fedlab_support.plots.style import (
+    MARKERS,
+    SMALL,
+    Picture,
+    colours_for,
+    new_picture,
+    style,
+)
+
+PALE = "#B8BEC4"
+
+
+@drawing
+def where_methods_act(
+    statistics: pd.DataFrame,
+    images: np.ndarray,
+    styled: np.ndarray,
+    prompts: np.ndarray,
+    title: str = "",
+) -> Picture:
+    """Draw one batch as FISC, FedFA and FedGCR change it, side by side.
+
+    statistics:  columns mean, deviation, moved_mean, moved_deviation (of one channel of
+                 features, before and after noise) and client, one row per image.
+    images, styled: (N, C, H, W) uint8, the images and their copies in another style.
+    prompts:     (N, D), the shift of the prompts that each image causes.
+    Raises ValueError for other columns, or numbers of images that differ.
+    """
+    columns_of(statistics, ["mean", "deviation", "moved_mean", "moved_deviation"])
+    if len(images) != len(styled) or len(images) != len(prompts):
+        raise ValueError(
+            f"expected as many images as styled copies and prompts, found "
+            f"{len(images)}, {len(styled)} and {len(prompts)}"
+        )
+    with style():
+        figure = new_picture((6.9, 3.6), title)
+        left, middle, right = figure.subplots(1, 3, width_ratios=(0.8, 1.15, 1.15))
+        _pairs(left, images, styled)
+        _arrows(middle, statistics)
+        _shifts(right, prompts)
+        below = {"loc": "outside lower center", "ncols": 5, "handletextpad": 0.1}
+        figure.legend(*middle.get_legend_handles_labels(), **below, fontsize=SMALL)
+    return figure
+
+
+def _pairs(axis: Axes, images: np.ndarray, styled: np.ndarray) -> None:
+    """Each image beside its copy, one row per image."""
+    rows = [np.concatenate(pair, 2) for pair in zip(images, styled, strict=True)]
+    sheet = np.moveaxis(np.concatenate(rows, 1), 0, -1)
+    if sheet.shape[2] == 1:
+        sheet = np.repeat(sheet, 3, axis=2)
+    axis.imshow(sheet, interpolation="nearest")
+    axis.axis("off")
+    axis.set_title("FISC: the images\n(left: own, right: copy)", loc="left")
+
+
+def _arrows(axis: Axes, table: pd.DataFrame) -> None:
+    """The statistics of every image: where they were, and where noise moved them."""
+    names = list(table["client"].unique())
+    colours = colours_for(names)
+    for name, marker in zip(names, MARKERS, strict=False):
+        mine = table[table["client"] == name]
+        for row in mine.itertuples():
+            ends = [row.mean, row.moved_mean], [row.deviation, row.moved_deviation]
+            axis.plot(*ends, color=PALE, linewidth=0.8, zorder=1)
+        dots = {"color": colours[name], "marker": marker, "s": 16, "zorder": 2}
+        axis.scatter(mine["mean"], mine["deviation"], label=name, linewidths=0, **dots)
+    axis.set(xlabel="Mean of a channel", ylabel="Deviation")
+    axis.set_title("FedFA: feature statistics\n(grey: to the noisy ones)", loc="left")
+
+
+def _shifts(axis: Axes, prompts: np.ndarray) -> None:
+    """The shift of the prompts as a row of colours per image."""
+    most = float(np.abs(prompts).max()) or 1.0
+    look = {"cmap": "RdBu_r", "vmin": -most, "vmax": most, "aspect": "auto"}
+    axis.imshow(prompts, interpolation="nearest", **look)
+    axis.set(xlabel="Dimension of the tokens", ylabel="Image")
+    axis.set_yticks(range(len(prompts)), [str(n + 1) for n in range(len(prompts))])
+    axis.grid(visible=False)
+    axis.set_title("FedGCR: tokens\n(shift of the prompts)", loc="left")
