@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -52,6 +51,7 @@ from ..training.context import PrivateState
 from ..training.learner import Learner
 from ..training.privacy import Privacy
 from ..training.settings import LocalTraining
+from .budget import spent
 from .building import built, check_pieces, initial_state, warn_of_misspelt_hooks
 from .checkpoint import keeping
 from .evaluation import SPLITS, measure
@@ -444,32 +444,7 @@ class Run:
         accountant:  "rdp" or "prv", see ``Privacy.epsilon``.
         Raises ValueError for a run without privacy.
         """
-        privacy, traffic = self.job.privacy, self.history.traffic
-        if privacy is None:
-            raise ValueError(
-                "epsilon needs a run with privacy, as in Run(…, privacy=Privacy("
-                "noise=1)), found none: its messages disclose the weights"
-            )
-        sent = {
-            (round, client)
-            for round, client, direction, part, _ in traffic
-            if round and direction == "up" and part == "weights"
-        }
-        if observer == "server":
-            most = max(Counter(client for _, client in sent).values(), default=0)
-            releases = [(1, 1.0, most)] if most else []
-            return privacy.spent(releases, delta, accountant)
-        if not hasattr(self.select, "chance"):
-            raise ValueError(
-                "observer='model' needs a selection in which all clients have one "
-                f"probability, as in poisson(0.1), found {self.select!r}"
-            )
-        refused = {(round, client) for round, client, *_ in self.history.absences}
-        cohorts = Counter(round for round, _ in sent - refused)
-        share = self.select.chance(len(self.federation))
-        alike = sorted(Counter(cohorts.values()).items())
-        releases = [(size, share, rounds) for size, rounds in alike]
-        return privacy.spent(releases, delta, accountant)
+        return spent(self, delta, observer, accountant)
 
     @checked()
     def save(self, folder: str | Path) -> None:

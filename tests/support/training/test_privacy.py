@@ -478,8 +478,8 @@ def test_fedbn_is_welcome_as_long_as_no_batchnorm_travels(federation):
             return {"size": torch.tensor([float(len(context.client.train))])}
 
     run = a_run(federation, Privacy(), TRAINING, Gossips("equal"), model=normed)
-    with pytest.warns(UserWarning, match=r"upload of \['size'\]; correct"):
-        run.step()
+    with pytest.raises(ValueError, match=r"upload of \['size'\]; correct"):
+        run.step()  # every client fails alike
     assert run.messages == []
     assert run.wire.query("part == 'upload'").empty, "nothing has left"
 
