@@ -337,8 +337,8 @@ def test_a_first_round_that_fails_is_made_up_for(federation):
     @dataclass(frozen=True)
     class Unlucky(HarmoFL):
         def after_training(self, model, context):
-            if context.received.round == 1:
-                raise RuntimeError("out of battery")
+            if context.received.round == 1:  # not one mistake of all clients
+                raise RuntimeError(f"client {context.client.id} is out of battery")
             return super().after_training(model, context)
 
     with pytest.warns(UserWarning, match="battery"):
