@@ -181,7 +181,7 @@ EDITS = (
     ("Privacy.protect", "self.noise * self.clip", "self.noise", "privacy"),
     ("Privacy.protect", ", num_examples=1", "", "privacy"),
     ("Privacy.spent", "math.sqrt(m)", "m", "privacy"),
-    ("Run.epsilon", "sent - refused", "sent", "privacy"),
+    ("spent", "sent - refused", "sent", "privacy"),
     ("poisson", "< self.rate", "> self.rate", "selection"),
     ("refuse_unfit", "output.isfinite().all()", "True", "bad_calls"),
     ("refuse_unfit", "not output.requires_grad", "False", "bad_calls"),

@@ -73,8 +73,10 @@ def statements(
 def needed(program: Sequence[Statement], names: Iterable[str]) -> set[int]:
     """The positions of the statements on which some names depend.
 
-    Those that the student wrote are all needed, and what they depend on.
+    Those that the student wrote are all needed, and what they depend on; so are the
+    parameters, the cells with annotated variables, if anything uses ``globals``.
     """
+    annotated = {s.cell for s in program if isinstance(s.node, ast.AnnAssign)}
     wanted, chosen, num_before = set(names), set(), -1
     while len(chosen) > num_before:  # functions may use what is bound after them
         num_before = len(chosen)
@@ -82,7 +84,8 @@ def needed(program: Sequence[Statement], names: Iterable[str]) -> set[int]:
             statement = program[k]
             if statement.checks or k in chosen:
                 continue
-            if statement.is_own or statement.binds & wanted:
+            is_parameter = "globals" in wanted and statement.cell in annotated
+            if statement.is_own or is_parameter or statement.binds & wanted:
                 chosen.add(k)
                 wanted |= statement.uses
     return chosen

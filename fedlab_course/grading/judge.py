@@ -87,13 +87,22 @@ def judge(task: dict, report: Callable[..., None]) -> None:
     chapter, student = Space("chapter"), Space("handed_in")
     for source, cell, k in task["given"]:
         chapter.run(source, cell, ast.parse(source).body[k])
-    given = {name: chapter.value(text) for name, text in task["facts"].items()}
+    given, failed = {}, {}
+    for name, text in task["facts"].items():
+        try:
+            given[name] = chapter.value(text)
+        except Exception as error:
+            own = chapter.errors[:1] or [f"{type(error).__name__}: {error}"]
+            failed[name] = f"the chapter's own cells fail here: {own[0]}"
     grade, before = type(EXERCISES[min(EXERCISES)]).grade, callables()
     for source, cell, k, *check in task["program"]:
         if not check:
             student.run(source, cell, ast.parse(source).body[k])
             continue
         name, answer = check
+        if name in failed:
+            report(name, False, failed[name])
+            continue
         try:
             value = student.value(answer)
         except Exception as error:

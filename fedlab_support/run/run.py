@@ -55,7 +55,7 @@ from .budget import spent
 from .building import built, check_pieces, initial_state, warn_of_misspelt_hooks
 from .checkpoint import keeping
 from .evaluation import SPLITS, measure
-from .saving import save
+from .saving import save_network
 from .summary import as_text, describe, latest_score
 from .traffic import MEAN_BYTES, record_loss_query, record_node_evaluation
 from .upload_validation import accepted_messages, accepted_setup_uploads
@@ -455,7 +455,7 @@ class Run:
         needs (image_shape, mean and std), the classes, the round, and ``describe()``.
         ``history.save`` writes the numbers. To continue training, use a checkpoint.
         """
-        save(self, folder)
+        save_network(self, folder)
 
     def describe(self) -> dict:
         """The settings of the run as JSON values; equal runs have equal settings."""

@@ -12,7 +12,7 @@ from ..core.naming import plain
 from .summary import describe
 
 
-def save(run, folder: str | Path) -> None:
+def save_network(run, folder: str | Path) -> None:
     """Write model.safetensors and model.json; see ``Run.save``."""
     if str(folder) == "" or Path(folder).is_file():
         raise ValueError(f"folder must be the name of a folder, found {str(folder)!r}")

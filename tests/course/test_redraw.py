@@ -153,7 +153,7 @@ def damaged(folder: Path, **changes) -> Path:
 def test_damage_is_named_with_the_cure(tmp_path, capsys):
     folder = tmp_path / "01_fedavg"
     path = damaged(folder, plot="no_such_plot")
-    with pytest.raises(ValueError, match=r"in \['accuracy.*found 'no_such_plot'"):
+    with pytest.raises(ValueError, match=r"in \[.*'accuracy_by.*found 'no_such_plot'"):
         draw_again(path)
     with pytest.raises(ValueError, match=r"TypeError.*'colour'"):
         draw_again(damaged(folder, options={"colour": "red"}))

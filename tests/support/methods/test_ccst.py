@@ -325,8 +325,8 @@ def test_who_failed_and_chooses_again_gets_what_it_chose(federation):
     @dataclass(frozen=True)
     class Fails(CCST):
         def after_training(self, model, context):
-            if context.received.round == 1:
-                raise RuntimeError("out of battery")
+            if context.received.round == 1:  # not one mistake of all clients
+                raise RuntimeError(f"client {context.client.id} is out of battery")
             return {}
 
     kept, lost = (runs.a_run(Fails(form="official"), federation) for _ in range(2))
