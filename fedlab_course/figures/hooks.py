@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pandas as pd
 
-from fedlab_support.methods import FedAvg, catalogue, changed_hooks
+if TYPE_CHECKING:
+    from fedlab_support.methods import FedAvg
 
 COLUMNS = {
     "once": {
@@ -143,6 +146,8 @@ WORDS = {
 
 def changed_columns(method: type[FedAvg]) -> list[tuple[str, str]]:
     """Phase and column of every hook that a class overrides, in order."""
+    from fedlab_support.methods import changed_hooks
+
     changed = set(changed_hooks(method))
     return [
         (phase, column)
@@ -157,6 +162,8 @@ def hook_table() -> pd.DataFrame:
 
     A method that is not in WORDS stands last, with True in the place of words.
     """
+    from fedlab_support.methods import catalogue
+
     rows = {}
     for label, method in catalogue().items():
         name = next((name for name in WORDS if name[3:] == label), f"·· {label}")

@@ -72,7 +72,8 @@ def built(
         if training.augment is not None:
             model = training.augment.adapt(model)
         example = federation.store.inputs(torch.tensor([0, 0])).cpu()
-        refuse_unfit(own_noise(model), example, federation)
+        uses_output = not method.overrides("loss")
+        refuse_unfit(own_noise(model), example, federation, uses_output)
     return model.to(memory_format=torch.channels_last)
 
 

@@ -34,12 +34,16 @@ def trained_names(model: nn.Module) -> list[str]:
     return [name for name, value in state.items() if id(value) not in frozen]
 
 
-def refuse_unfit(model: nn.Module, example: Tensor, federation: Federation) -> None:
+def refuse_unfit(
+    model: nn.Module, example: Tensor, federation: Federation, trains_output: bool
+) -> None:
     """Raise ValueError unless the model can be trained, and evaluated, on the data.
 
     example:  images (B, C, H, W) of the data, B at least 2, for which a copy of the
               model must not fail. If the federation has samples to evaluate on, it has
               to return finite logits (B, M), or (B, M, H, W) where labels are masks.
+    trains_output: whether the loss is computed from the output, which then has to
+              depend on a trained parameter.
     """
     data = federation.data
     if not trained_names(model):
@@ -53,7 +57,7 @@ def refuse_unfit(model: nn.Module, example: Tensor, federation: Federation) -> N
             f"the model fails for images {tuple(example.shape)} of {data.name}: {error}"
         ) from error
     is_float = isinstance(output, Tensor) and output.is_floating_point()
-    if is_float and not output.requires_grad:
+    if trains_output and is_float and not output.requires_grad:
         raise ValueError(
             "the model's output must depend on a trained parameter, found none: remove "
             "detach() or torch.no_grad() from its forward pass"
