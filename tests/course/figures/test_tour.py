@@ -35,7 +35,9 @@ def test_a_new_method_stands_last_with_ticks(monkeypatch):
         def predict(self, model, x):
             return -model(x)
 
-    monkeypatch.setattr(hooks, "catalogue", lambda: {"A": Mine, "FedAvg": fl.FedAvg})
+    monkeypatch.setattr(
+        fl.methods, "catalogue", lambda: {"A": Mine, "FedAvg": fl.FedAvg}
+    )
     table = hooks.hook_table()
     assert table.index.tolist() == ["01 FedAvg", "·· A"]
     assert (table.loc["01 FedAvg"] == "").all()
