@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from IPython.display import Image
     from matplotlib.figure import Figure
 
+WHOLE = {"04_fedfa": "FedFA", "05_fisc": "FISC", "06_fedgcr": "FedGCR"}
+"""Each chapter's own method, the yardstick beside FedAvg."""
+
 
 class Comparison:
     """The settings of a chapter under one protocol.
@@ -115,12 +118,8 @@ class Comparison:
         common = set.intersection(*rows.groupby("name")["seed"].agg(set))
         table = summarise(rows[rows["seed"].isin(common)], ["name"])
         table = table.set_index("name").loc[names].reset_index()
-        lines = [name for name in ("FedAvg", *self._whole()) if name in names]
+        own = WHOLE[self.chapter.name]
+        lines = [name for name in ("FedAvg", own) if name in names]
         figure = accuracy_by_setting(table, yardsticks=lines, title=title)
         self.chapter.save_figure(figure, file, question_seeds=sorted(common))
         return figure
-
-    def _whole(self) -> tuple[str, ...]:
-        """The chapter's own method, the yardstick beside FedAvg."""
-        own = {"04_fedfa": "FedFA", "05_fisc": "FISC", "06_fedgcr": "FedGCR"}
-        return (own[self.chapter.name],)
