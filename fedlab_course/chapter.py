@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.display import Image
 
-from fedlab_support.plots.export import save_figure, save_table
-from fedlab_support.plots.stored import read_records
+from .plots.export import save_figure, save_table
+from .plots.stored import read_records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,7 @@ class Chapter:
         description: str = "",
         **settings: object,
     ) -> Path:
-        """Write a figure with the chapter's parameters; see ``fl.save_figure``.
+        """Write a figure with the chapter's parameters; see ``plots.save_figure``.
 
         settings: what the figure depends on besides the parameters.
         """
@@ -74,7 +74,7 @@ class Chapter:
         )
 
     def save_table(self, table: pd.DataFrame, name: str) -> Path:
-        """Write a table as CSV; see ``fl.save_table``."""
+        """Write a table as CSV; see ``plots.save_table``."""
         return save_table(table, name, self["figures_dir"])
 
     def has_finished(self, name: str, profile: str = "") -> bool:

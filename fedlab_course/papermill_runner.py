@@ -21,10 +21,9 @@ import nbformat
 import papermill
 import yaml
 
-from fedlab_support.plots.export import FORMATS
-from fedlab_support.plots.stored import RECORDS, read_records
-
 from .html_export import WIDGET_STATE
+from .plots.export import FORMATS
+from .plots.stored import RECORDS, read_records
 
 Parameters = dict[str, Any]
 PROGRESS_SECONDS = 15

@@ -25,12 +25,12 @@ from fedlab_support.federation.partition import (
 from fedlab_support.federation.selection import uniform
 from fedlab_support.methods import catalogue
 from fedlab_support.models import small_cnn, small_unet
-from fedlab_support.plots.style import Picture
 from fedlab_support.run.run import Run
 from fedlab_support.training.settings import LocalTraining
-from fedlab_support.widgets import LiveTraining, in_rows, readable, slider
 
 from .figures.progress import Progress, progress_picture
+from .plots.style import Picture
+from .widgets import LiveTraining, in_rows, readable, slider
 
 MOST_CLIENTS = 50
 MOST_PICTURES = 100

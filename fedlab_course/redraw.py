@@ -13,12 +13,11 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from fedlab_support.plots import SIZES, Picture
-from fedlab_support.plots.drawing import DRAWINGS
-from fedlab_support.plots.export import FORMATS, write_pictures
-from fedlab_support.plots.stored import RECORDS, read_records
-
 from . import figures  # noqa: F401 - whose drawings are found by their names
+from .plots import SIZES, Picture
+from .plots.drawing import DRAWINGS
+from .plots.export import FORMATS, write_pictures
+from .plots.stored import RECORDS, read_records
 
 
 def find_figures(folder: Path) -> list[Path]:

@@ -3,8 +3,6 @@
 The names below are all that notebooks use; nothing else is promised.
 """
 
-from importlib import import_module
-
 from . import methods, models
 from .core import history, metrics
 from .core.messages import weighted_mean
@@ -69,30 +67,6 @@ from .training import schedules
 from .training.privacy import Privacy
 from .training.settings import LocalTraining
 
-_WHEN_USED = {
-    "plots": "plots",
-    "save_figure": "plots",
-    "save_table": "plots",
-    "LiveTraining": "widgets",
-    "explore": "widgets",
-    "show_source": "widgets",
-}
-"""Names whose module is imported when they are: training needs no plots."""
-
-
-def __getattr__(name: str):
-    """A public name of a module that draws or shows."""
-    if name not in _WHEN_USED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f".{_WHEN_USED[name]}", __name__)
-    return module if name == _WHEN_USED[name] else getattr(module, name)
-
-
-def __dir__() -> list[str]:
-    """The public names."""
-    return __all__
-
-
 __all__ = [
     "AFL",
     "CCST",
@@ -120,7 +94,6 @@ __all__ = [
     "FedSR",
     "Federation",
     "HarmoFL",
-    "LiveTraining",
     "LocalFlower",
     "LocalTraining",
     "Privacy",
@@ -136,7 +109,6 @@ __all__ = [
     "clustering",
     "dirichlet",
     "everyone",
-    "explore",
     "grouping",
     "heterogeneous",
     "history",
@@ -148,18 +120,14 @@ __all__ = [
     "methods",
     "metrics",
     "models",
-    "plots",
     "poisson",
     "power_of_choice",
     "rehearse",
     "report_cnn",
     "reported",
     "rotated",
-    "save_figure",
-    "save_table",
     "schedules",
     "shards",
-    "show_source",
     "small_cnn",
     "study",
     "styles",

@@ -28,7 +28,8 @@ import torch
 from torch import nn
 
 import fedlab_support as fl
-from fedlab_support import plots, widgets
+from fedlab_course import plots, widgets
+from fedlab_course.figures import grid_heatmap
 from fedlab_support.core.checks import ranges
 from fedlab_support.data import DomainData
 from fedlab_support.run.archive import pack
@@ -503,8 +504,8 @@ def figures() -> Iterator[Bad]:
     """Figures, tables as files, and widgets."""
     run = fl.Run(fl.FedAvg(), federation(), fl.small_cnn, workers=1)
     table = run.fit(1, progress=False).table()
-    for function in (plots.learning_curves, plots.wire_picture, plots.compare_bars,
-                     plots.accuracy_by_domain):  # fmt: skip
+    drawn = (plots.learning_curves, plots.wire_picture, plots.accuracy_by_domain)
+    for function in drawn:
         argument = "wire" if function is plots.wire_picture else "table"
         wrong = (None, 3, [1], pd.DataFrame(), pd.DataFrame({"a": [1]}))
         yield from each(function.__name__, function, argument, *wrong)
@@ -533,30 +534,30 @@ def figures() -> Iterator[Bad]:
         call = partial(plots.contact_sheet, value, 2)
         yield Bad(f"contact_sheet({_short(value)})", "images", call)
     grid = pd.DataFrame({"x": [1, 2], "y": [1, 1], "mean": [0.1, 0.2]})
-    heat = partial(plots.grid_heatmap, grid)
+    heat = partial(grid_heatmap, grid)
     yield Bad("grid_heatmap(x='a')", "a", partial(heat, "a", "y"))
     yield Bad("grid_heatmap(y='a')", "a", partial(heat, "x", "a"))
     yield Bad("grid_heatmap(value='a')", "a", partial(heat, "x", "y", "a"))
     folder, figure = tempfile.mkdtemp(), curves()
     for wrong in ("A figure", "", "a/b", "a.png", 3, None):
-        call = partial(fl.save_figure, figure, wrong, folder)
+        call = partial(plots.save_figure, figure, wrong, folder)
         yield Bad(f"save_figure(name={wrong!r})", "name", call)
-        call = partial(fl.save_table, grid, wrong, folder)
+        call = partial(plots.save_table, grid, wrong, folder)
         yield Bad(f"save_table(name={wrong!r})", "name", call)
-    save = partial(fl.save_figure, name="a", folder=folder)
+    save = partial(plots.save_figure, name="a", folder=folder)
     yield from each("save_figure", save, "figure", None, 3, table)
-    save = partial(fl.save_table, name="a", folder=folder)
+    save = partial(plots.save_table, name="a", folder=folder)
     yield from each("save_table", save, "table", None, 3, figure)
-    save = partial(fl.save_table, grid, "a", folder)
+    save = partial(plots.save_table, grid, "a", folder)
     yield from each("save_table", save, "formats", "csv", [], ["doc"], None, 3)
     yield from each("slider", widgets.slider, "low", 3, "a", high=1)
     yield from each("slider", widgets.slider, "step", 0, -1, "a", low=0, high=1)
     yield from each("slider", widgets.slider, "value", 9, "a", low=0, high=1)
-    yield from each("explore", fl.explore, "view", 3, None, "view")
-    yield from each("explore", fl.explore, "x", object(), {}, view=lambda x: None)
-    live = partial(fl.LiveTraining, print, print)
+    yield from each("explore", widgets.explore, "view", 3, None, "view")
+    yield from each("explore", widgets.explore, "x", object(), {}, view=lambda x: None)
+    live = partial(widgets.LiveTraining, print, print)
     yield from each("LiveTraining", live, "rounds", 0, -1, 1.5, "a", None)
-    yield from each("show_source", fl.show_source, "thing", 3, None, "FedAvg", len)
+    yield from each("show_source", widgets.show_source, "thing", 3, None, "FedAvg", len)
 
 
 # ---- privacy and machines ------------------------------------------------------------

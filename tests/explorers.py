@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import ipywidgets as W
 
-from fedlab_support.widgets import Explorer
+from fedlab_course.widgets import Explorer
 
 REDRAW_SECONDS = 0.5  # what the plan promises, on two quiet cores
 SHARED_CORES = 2  # times as long, where others use the caches and cores as well
@@ -21,7 +21,7 @@ def rehearse() -> None:
     a value out of range is taken.
     """
     explorers = [w for w in W.Widget.widgets.values() if isinstance(w, Explorer)]
-    assert explorers, "expected at least one fl.explore in the chapter, found none"
+    assert explorers, "expected at least one explorer in the chapter, found none"
     for explorer in explorers:
         for name, control in explorer.controls.items():
             _move(explorer, name, control)

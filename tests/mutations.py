@@ -207,7 +207,7 @@ def files_of(mutation: Mutation, root: Path = ROOT) -> list[str]:
 SERVER = f"""
 import os, signal, sys
 import pytest, scipy.sparse.csgraph, sklearn.cluster, sklearn.mixture, torch._dynamo
-import fedlab_support.plots, tests.conftest
+import fedlab_course.plots, tests.conftest
 kept = dict(sys.modules)  # what others wrote stays imported, ours only alive
 for name in kept:
     if name.split(".")[0] in {(*PACKAGES, "tests")}:

@@ -44,7 +44,7 @@ def test_the_layers_hold():
         ("core/messages", "def late():\n    import fedlab_support.training.loop"),
         ("run/study", "from fedlab_course import sweep"),
         ("core/history", "import torch"),
-        ("widgets", "from torch import Tensor"),
+        ("../fedlab_course/widgets", "from torch import Tensor"),
     ],
 )
 def test_an_import_that_points_back_is_found(copy: Path, module: str, line: str):

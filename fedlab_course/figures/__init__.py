@@ -6,6 +6,7 @@ from .drift import drift_picture
 from .features import bins_picture, scatter_panels
 from .frequency import gaussian_picture, restyle_picture
 from .groups import accuracy_by_type, clusters_picture, weights_picture
+from .heatmap import grid_heatmap
 from .hooks import hook_table
 from .landscape import loss_planes
 from .leaks import leak_curves
@@ -39,6 +40,7 @@ __all__ = [
     "drift_picture",
     "fedsr_network",
     "gaussian_picture",
+    "grid_heatmap",
     "hook_table",
     "leak_curves",
     "loss_planes",

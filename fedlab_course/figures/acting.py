@@ -7,8 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from fedlab_support.core.history import columns_of
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
+
+from ..plots.drawing import drawing
+from ..plots.style import (
     MARKERS,
     SMALL,
     Picture,

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
+from ..plots.drawing import drawing
+from ..plots.style import (
     COLOURS,
     DOUBLE,
     SINGLE,

@@ -10,8 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
 
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
+from ..plots.drawing import drawing
+from ..plots.style import (
     COLOURS,
     SMALL,
     Picture,

@@ -11,8 +11,8 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
+from ..plots.drawing import drawing
+from ..plots.style import (
     COLOURS,
     DOUBLE,
     SMALL,

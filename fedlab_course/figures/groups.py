@@ -9,9 +9,10 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
 from fedlab_support.core.history import columns_of
-from fedlab_support.plots.domains import accuracy_by_domain
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
+
+from ..plots.domains import accuracy_by_domain
+from ..plots.drawing import drawing
+from ..plots.style import (
     COLOURS,
     DOUBLE,
     MARKERS,

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from fedlab_support.core.history import columns_of
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import COLOURS, DOUBLE, Picture, new_picture, style
+
+from ..plots.drawing import drawing
+from ..plots.style import COLOURS, DOUBLE, Picture, new_picture, style
 
 MARKS = {"client": ("o", "other 1"), "mean": ("D", "ours"), "start": ("s", "baseline")}
 LEVELS = 14

@@ -9,9 +9,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from fedlab_support.core.history import columns_of
-from fedlab_support.plots.curves import label_ends, seeds_note
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
+
+from ..plots.curves import label_ends, seeds_note
+from ..plots.drawing import drawing
+from ..plots.style import (
     COLOURS,
     DOUBLE,
     MARKERS,

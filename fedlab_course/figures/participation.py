@@ -13,9 +13,10 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from fedlab_support.core.history import columns_of
-from fedlab_support.plots.curves import label_ends, name_axes, panel_title, seeds_note
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
+
+from ..plots.curves import label_ends, name_axes, panel_title, seeds_note
+from ..plots.drawing import drawing
+from ..plots.style import (
     COLOURS,
     DOUBLE,
     MARKERS,

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS
-from fedlab_support.plots.style import (
+
+from ..plots.style import (
     COLOURS,
     Picture,
     label_of,

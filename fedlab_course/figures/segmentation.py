@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.history import columns_of
-from fedlab_support.plots.curves import label_ends, seeds_note
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.federation import contact_sheet
-from fedlab_support.plots.style import (
+
+from ..plots.curves import label_ends, seeds_note
+from ..plots.drawing import drawing
+from ..plots.federation import contact_sheet
+from ..plots.style import (
     COLOURS,
     DOUBLE,
     MARKERS,

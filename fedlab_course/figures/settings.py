@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fedlab_support.core.history import columns_of
-from fedlab_support.plots.curves import seeds_note
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
+
+from ..plots.curves import seeds_note
+from ..plots.drawing import drawing
+from ..plots.style import (
     COLOURS,
     DOUBLE,
     SMALL,

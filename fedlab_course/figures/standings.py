@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import ScalarFormatter
 
 from fedlab_support.core.history import columns_of
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.style import (
+
+from ..plots.drawing import drawing
+from ..plots.style import (
     COLOURS,
     DOUBLE,
     MARKERS,
@@ -23,7 +24,6 @@ from fedlab_support.plots.style import (
     panels_across,
     style,
 )
-
 from .settings import colour_of
 
 

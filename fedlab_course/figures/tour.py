@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from fedlab_support.data.domain_data import DomainData
-from fedlab_support.plots.drawing import drawing
-from fedlab_support.plots.federation import contact_sheet
-from fedlab_support.plots.style import (
+
+from ..plots.drawing import drawing
+from ..plots.federation import contact_sheet
+from ..plots.style import (
     COLOURS,
     DOUBLE,
     SMALL,

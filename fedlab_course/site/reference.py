@@ -15,6 +15,8 @@ from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import catalogue
 from fedlab_support.training.context import ClientContext
 
+from .. import plots, widgets
+
 CONTRACT = (
     ClientContext,
     Client,
@@ -26,6 +28,9 @@ CONTRACT = (
     history.History,
 )
 """What hooks receive and runs return: documented, although without a public name."""
+
+COURSE = {"plots": plots, "widgets": widgets}
+"""Modules of the course that a project of your own may use, too."""
 
 Page = dict[str, list[str]]
 """Heading → full names of the functions and classes below it."""
@@ -81,6 +86,9 @@ def pages() -> dict[str, Page]:
     for name, part in parts.items():
         for value in _offers(part):
             add(name, f"In `fl.{name}`", value)
+    for name, part in COURSE.items():
+        for value in _offers(part):
+            add(name, f"In `{part.__name__}`", value)
     for value in CONTRACT:
         add(_home(value), "What hooks and runs return", value)
     return {
@@ -105,7 +113,7 @@ def _offers(module: ModuleType) -> list[object]:
 
 def _module(name: str) -> str:
     """The full name of a public module, or of one that lies in the package."""
-    public = getattr(fl, name, None)
+    public = COURSE.get(name, getattr(fl, name, None))
     is_module = isinstance(public, ModuleType)
     return public.__name__ if is_module else f"{fl.__name__}.{name}"
 

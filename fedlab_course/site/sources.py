@@ -10,10 +10,9 @@ from pathlib import Path
 import nbformat
 import pandas as pd
 
-from fedlab_support.plots.written import as_markdown
-
 from ..editions import student
 from ..html_export import without_widgets
+from ..plots.written import as_markdown
 from ..runner import ROOT, find_chapters
 from .method_pages import write_method_pages
 from .reference import write_reference

@@ -10,9 +10,9 @@ import pytest
 from fedlab_course import playground as play
 from fedlab_course.figures.progress import Progress, progress_picture
 from fedlab_course.playground import Outcome, Setting, comparison, offered, playground
+from fedlab_course.plots.style import png
 from fedlab_support import methods
 from fedlab_support.methods import FedAvg
-from fedlab_support.plots.style import png
 from tests.tiny import tiny_data, tiny_masks
 
 MASKS = "prostate_phantoms"

@@ -13,7 +13,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from fedlab_course import figures
+from fedlab_course import figures, plots
+from fedlab_course.plots import export
+from fedlab_course.plots.drawing import DRAWINGS
+from fedlab_course.plots.stored import RECORDS, read_records, write_record
 from fedlab_course.redraw import (
     draw_again,
     find_figures,
@@ -22,12 +25,8 @@ from fedlab_course.redraw import (
     redraw,
     why_not,
 )
-from fedlab_support import plots
-from fedlab_support.plots import export
-from fedlab_support.plots.drawing import DRAWINGS
-from fedlab_support.plots.stored import RECORDS, read_records, write_record
+from tests.course.plots.test_plots import PICTURES, assert_readable, history
 from tests.paths import ROOT
-from tests.support.plots.test_plots import PICTURES, assert_readable, history
 
 FIGURES = find_figures(ROOT / "figures")
 CALLS = {path: read_record(path).get("drawn_by") or {} for path in FIGURES}

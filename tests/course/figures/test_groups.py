@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fedlab_course import figures
-from tests.support.plots.test_plots import assert_readable, texts
+from tests.course.plots.test_plots import assert_readable, texts
 
 COUNTS = {"svhn": 1, "mnist": 10, "usps": 3, "mnistm": 6, "synthetic digits": 2}
 METHODS = ("FedAvg", "FedGCR", "AFL", "q-FFL", "TERM")

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fedlab_course import figures
-from tests.support.plots.test_plots import assert_readable, texts
+from tests.course.plots.test_plots import assert_readable, texts
 
 TICKS = np.linspace(-1, 1, 5)
 

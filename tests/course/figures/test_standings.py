@@ -6,9 +6,9 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 
-from fedlab_course.figures import orders_picture, rank_picture
-from fedlab_support.plots import COLOURS, grid_heatmap
-from fedlab_support.plots.style import png
+from fedlab_course.figures import grid_heatmap, orders_picture, rank_picture
+from fedlab_course.plots import COLOURS
+from fedlab_course.plots.style import png
 
 RANKS = pd.DataFrame(
     {

@@ -9,8 +9,9 @@ import pytest
 import fedlab_support as fl
 from fedlab_course import figures
 from fedlab_course.figures import hooks
+from fedlab_course.plots import Picture
 from fedlab_support.methods import HOOKS, catalogue
-from tests.support.plots.test_plots import assert_readable, images
+from tests.course.plots.test_plots import assert_readable, images
 
 
 # ---- the map ------------------------------------------------------------------------
@@ -52,7 +53,7 @@ def luck(clients: int = 100) -> pd.DataFrame:
     return pd.DataFrame({"writer": range(clients), "mean": mean, "luck": mean * 0.9})
 
 
-def seen(rounds: int = 12) -> fl.plots.Picture:
+def seen(rounds: int = 12) -> Picture:
     t = np.arange(1, 61)
     table = pd.DataFrame({"round": t, "seen": t / 60, "expected": 1 - 0.9**t})
     times = np.arange(100) % 5

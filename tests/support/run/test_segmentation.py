@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from fedlab_course.figures import accuracy_by_client
+from fedlab_course.plots import learning_curves
 from fedlab_support import FedAvg, LocalTraining, Run
 from fedlab_support.core.history import by_client, final
 from fedlab_support.core.metrics import task
@@ -22,7 +23,6 @@ from fedlab_support.federation.partition import (
     shards,
 )
 from fedlab_support.federation.protocols import leave_one_domain_out
-from fedlab_support.plots import learning_curves
 from tests.tiny import tiny_data, tiny_masks
 
 TASK = task("segmentation")

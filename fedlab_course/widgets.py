@@ -19,8 +19,9 @@ import ipywidgets as W
 from IPython.display import Code
 from matplotlib.figure import Figure
 
-from .core.cancellation import Stopped, stopping_on
-from .core.checks import Range, checked
+from fedlab_support.core.cancellation import Stopped, stopping_on
+from fedlab_support.core.checks import Range, checked
+
 from .plots.style import SCREEN_DPI, png
 
 ERROR_STYLE = "color:var(--jp-error-color1,#b00020);white-space:pre-wrap"

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..core.history import columns_of
+from fedlab_support.core.history import columns_of
+
 from .curves import seeds_note
 from .drawing import drawing
 from .style import (

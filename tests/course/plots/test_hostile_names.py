@@ -3,12 +3,11 @@
 import pandas as pd
 import pytest
 
+from fedlab_course import plots
+from fedlab_course.plots.style import png
 from fedlab_course.redraw import draw_again
-from fedlab_support import plots
-from fedlab_support.plots.style import png
-from tests.support.plots.test_plots import (
+from tests.course.plots.test_plots import (
     PICTURES,
-    comparison,
     counts,
     history,
     images,
@@ -31,7 +30,6 @@ FIGURES = {
     ),
     "domains": lambda: plots.accuracy_by_domain(renamed(unseen(), "held_out")),
     "methods": lambda: plots.accuracy_by_domain(renamed(unseen(), "name")),
-    "bars": lambda: plots.compare_bars(renamed(comparison(), "method")),
     "curves": lambda: plots.learning_curves(renamed(history(), "method")),
 }
 

@@ -6,8 +6,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 
-from ..core.checks import Range, checked
-from ..core.history import WIRE, columns_of
+from fedlab_support.core.checks import Range, checked
+from fedlab_support.core.history import WIRE, columns_of
+
 from .drawing import drawing
 from .style import COLOURS, DOUBLE, NORMAL, SMALL, Picture, new_picture, style
 

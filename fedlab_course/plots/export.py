@@ -15,7 +15,8 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..core.checks import checked
+from fedlab_support.core.checks import checked
+
 from .stored import portable, write_call, write_record, write_table
 from .style import style
 from .written import as_latex, as_markdown

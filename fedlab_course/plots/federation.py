@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 
-from ..core.checks import Range, checked
+from fedlab_support.core.checks import Range, checked
+
 from .drawing import drawing
 from .style import COLOURS, DOUBLE, NORMAL, SMALL, Picture, new_picture, style
 

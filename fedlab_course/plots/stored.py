@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from ..core.files import replacing
+from fedlab_support.core.files import replacing
+
 from .drawing import Drawing
 
 try:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ..core.checks import checked
+from fedlab_support.core.checks import checked
+
 from .style import Picture
 
 DRAWINGS: dict[str, Callable[..., Picture]] = {}

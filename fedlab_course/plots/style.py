@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..core.checks import Range
+from fedlab_support.core.checks import Range
 
 if TYPE_CHECKING:
     from .drawing import Drawing

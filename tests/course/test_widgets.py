@@ -5,9 +5,9 @@ import threading
 import ipywidgets as W
 import pytest
 
+from fedlab_course.plots.style import new_picture, style
+from fedlab_course.widgets import LiveTraining, explore, show_source, slider
 from fedlab_support.core.history import History
-from fedlab_support.plots.style import new_picture, style
-from fedlab_support.widgets import LiveTraining, explore, show_source, slider
 
 
 def draw(value: float):

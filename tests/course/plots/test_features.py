@@ -6,7 +6,7 @@ import pytest
 from matplotlib.text import Text
 
 from fedlab_course import figures
-from tests.support.plots.test_plots import assert_readable, texts
+from tests.course.plots.test_plots import assert_readable, texts
 
 CLIENTS = ("mnist", "mnistm", "usps", "svhn", "synthetic digits")
 SETTINGS = ("FedAvg", "FedFA", "FedFA+", "FedFA, a setting with a long name")

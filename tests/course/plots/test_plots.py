@@ -14,12 +14,11 @@ from matplotlib.patches import Rectangle, StepPatch
 from matplotlib.text import Text
 from PIL import Image
 
-from fedlab_course import figures
-from fedlab_support import plots
-from fedlab_support.core.history import History, compare, concat, last, summarise
-from fedlab_support.plots.curves import spread
-from fedlab_support.plots.style import colours_for
-from fedlab_support.plots.wire import PARTS, size_text
+from fedlab_course import figures, plots
+from fedlab_course.plots.curves import spread
+from fedlab_course.plots.style import colours_for
+from fedlab_course.plots.wire import PARTS, size_text
+from fedlab_support.core.history import History, concat, last, summarise
 
 METHODS = ("FedAvg", "FedProx", "FedAvgM", "FedSAM", "FedGCR")
 
@@ -136,12 +135,6 @@ def hooks() -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index", columns=names)
 
 
-def comparison() -> pd.DataFrame:
-    ours = pd.DataFrame({"method": METHODS, "mean": 0.8, "sd": 0.02, "num_seeds": 3})
-    paper = pd.DataFrame({"method": METHODS[:4], "value": [77.3, 81.9, 80.0, 79.0]})
-    return compare(ours, paper, on=["method"])
-
-
 def counts(num_clients: int, num_classes: int) -> np.ndarray:
     generator = np.random.default_rng(0)
     share = generator.dirichlet([0.3] * num_clients, num_classes)
@@ -182,8 +175,7 @@ PICTURES = {
     "curves in panels": lambda: plots.learning_curves(
         swept(), by="local_epochs", panels="clients_per_round", title="Panels"
     ),
-    "grid": lambda: plots.grid_heatmap(grid(), "local_epochs", "clients_per_round"),
-    "bars": lambda: plots.compare_bars(comparison(), title="Near the report"),
+    "grid": lambda: figures.grid_heatmap(grid(), "local_epochs", "clients_per_round"),
     "few clients": lambda: partition(10, 10),
     "many clients": lambda: partition(100, 62),
     "sheet": lambda: plots.contact_sheet(
@@ -299,28 +291,23 @@ def test_colours_follow_roles():
     assert len(set(colours_for(list("abcde")).values())) == 5
 
 
-def test_bars_start_at_zero_and_name_a_missing_number():
-    figure = plots.compare_bars(comparison())
-    assert figure.axes[0].get_xlim()[0] == 0
-    assert all(bar.get_x() == 0 for bar in figure.axes[0].patches)
-    assert "paper: no number" in [text.get_text() for text in texts(figure)]
-
-
 def test_a_grid_prints_its_numbers_and_refuses_repeated_cells():
     table = grid()
-    figure = plots.grid_heatmap(table, "local_epochs", "clients_per_round")
+    figure = figures.grid_heatmap(table, "local_epochs", "clients_per_round")
     cells = [text.get_text() for text in figure.axes[0].texts]
     assert len(cells) == 6
     assert cells[0] == "61.3\n± 0.1"
     with pytest.raises(ValueError, match="one row per"):
-        plots.grid_heatmap(concat([table, table]), "local_epochs", "clients_per_round")
+        figures.grid_heatmap(
+            concat([table, table]), "local_epochs", "clients_per_round"
+        )
 
 
 def test_seaborn_draws_into_the_figure_and_leaves_no_state_behind():
     import matplotlib.pyplot  # which seaborn imports, too
 
     before = dict(matplotlib.rcParams)
-    figure = plots.grid_heatmap(grid(), "local_epochs", "clients_per_round")
+    figure = figures.grid_heatmap(grid(), "local_epochs", "clients_per_round")
     assert isinstance(figure, plots.Picture) and len(figure.axes) == 2
     assert matplotlib.pyplot.get_fignums() == []
     assert dict(matplotlib.rcParams) == before

@@ -1,4 +1,4 @@
-"""Heat maps over two settings, and bars that compare our numbers with a paper's."""
+"""Heat maps over two settings, with numbers in the cells."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import CenteredNorm, Normalize
 
-from .drawing import drawing
-from .style import (
+from ..plots.drawing import drawing
+from ..plots.style import (
     COLOURS,
-    DOUBLE,
     SMALL,
     Picture,
     Size,
@@ -26,7 +25,6 @@ from .style import (
     style,
 )
 
-BAR = 0.38  # height of a bar; two stand together in a row of height one
 ROOM = (0.45, 0.2)  # width and height in inches that a cell needs to hold a number
 
 
@@ -129,69 +127,3 @@ def _seeds_note(table: pd.DataFrame) -> str:
         return "One seed per cell: no spread is known."
     seeds = f"{fewest} seeds" if fewest == most else f"{fewest} to {most} seeds"
     return f"Mean ± s.d., {seeds}." if "sd" in table else f"Mean of {seeds}."
-
-
-@drawing
-def compare_bars(
-    table: pd.DataFrame,
-    label: str = "method",
-    *,
-    unit: str = "Accuracy (%)",
-    title: str = "",
-    size: Size = None,
-) -> Picture:
-    """Draw bars with our number and the paper's for each row.
-
-    table:  from ``history.compare``, in the unit of the axis: columns ``label``, ours,
-            sd, num_seeds, paper, and paper_sd if known. Missing numbers are labelled.
-    size:   "single", "double", "slide" or inches.
-    """
-    rows = np.arange(len(table))
-    size = inches(size, (DOUBLE[0], 1.2 + 0.55 * len(table)))
-    with style():
-        figure = new_picture(size, title, _bars_note(table))
-        axis = figure.subplots()
-        _bars(axis, rows - BAR / 2, table["ours"], table["sd"], "ours")
-        spread = table.get("paper_sd", pd.Series(math.nan, table.index))
-        _bars(axis, rows + BAR / 2, table["paper"], spread, "paper")
-        axis.set_yticks(rows, table[label].astype(str))
-        axis.invert_yaxis()
-        axis.tick_params(axis="y", length=0)
-        axis.spines["left"].set_visible(False)
-        axis.set(xlabel=unit, xlim=(0, None))
-        axis.grid(axis="x")
-    return figure
-
-
-def _bars_note(table: pd.DataFrame) -> str:
-    note = _seeds_note(table)
-    return f"Ours: {note[0].lower()}{note[1:]}" if note else ""
-
-
-def _bars(
-    axis: Axes, places: np.ndarray, values: pd.Series, spread: pd.Series, source: str
-) -> None:
-    """Draw one bar per row, with its number and source at the end."""
-    is_ours = source == "ours"
-    colour = COLOURS["ours"] if is_ours else "#B8BEC4"
-    axis.barh(places, values.fillna(0.0), height=BAR, color=colour)
-    whiskers = spread.fillna(0.0)
-    error = {"fmt": "none", "ecolor": "black", "elinewidth": 0.9, "capsize": 2.5}
-    has_spread = (whiskers > 0).to_numpy()
-    axis.errorbar(
-        values[has_spread], places[has_spread], xerr=whiskers[has_spread], **error
-    )
-    for place, value, width in zip(places, values, whiskers, strict=True):
-        text = f"{source}: no number" if math.isnan(value) else f"{value:.1f} {source}"
-        if width > 0:
-            text = f"{value:.1f} ± {width:.1f} {source}"
-        end = 0.0 if math.isnan(value) else value + width
-        axis.annotate(
-            text,
-            (end, place),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=SMALL,
-            color=COLOURS["ours"] if is_ours else COLOURS["quiet"],
-        )

@@ -1,6 +1,5 @@
 """Tables in, figures out: one style for every chapter."""
 
-from .charts import compare_bars, grid_heatmap
 from .curves import learning_curves
 from .domains import accuracy_by_domain
 from .export import save_figure, save_table
@@ -17,9 +16,7 @@ __all__ = [
     "Picture",
     "accuracy_by_domain",
     "clients_by_classes",
-    "compare_bars",
     "contact_sheet",
-    "grid_heatmap",
     "learning_curves",
     "png",
     "save_figure",

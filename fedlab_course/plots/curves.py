@@ -9,8 +9,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ..core.checks import checked
-from ..core.history import ALL_CLIENTS, ALL_DOMAINS, MEASURED, columns_of, summarise
+from fedlab_support.core.checks import checked
+from fedlab_support.core.history import (
+    ALL_CLIENTS,
+    ALL_DOMAINS,
+    MEASURED,
+    columns_of,
+    summarise,
+)
+
 from .drawing import drawing
 from .style import (
     COLOURS,

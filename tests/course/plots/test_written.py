@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlab_support.plots.written import as_latex, as_markdown
+from fedlab_course.plots.written import as_latex, as_markdown
 
 NASTY = pd.DataFrame(
     {
