@@ -433,7 +433,7 @@ def networks() -> Iterator[Bad]:
     m = fl.models
     # fmt: off
     small = (m.small_cnn, m.report_cnn, m.small_alexnet, m.alexnet, m.densenet100,
-             m.resnet18, m.mobilenet, m.squeezenet, m.small_unet, m.tiny_vit)
+             m.resnet18, m.mobilenet, m.small_unet, m.tiny_vit)
     # fmt: on
     for network in small:
         name, fits = network.__name__, {"image_shape": (3, 64, 64), "num_classes": 4}
@@ -441,7 +441,7 @@ def networks() -> Iterator[Bad]:
         yield from each(name, network, "image_shape", *shapes, num_classes=4)
         wrong = (0, -1, 2.5, "4", None)
         yield from each(name, network, "num_classes", *wrong, image_shape=(3, 64, 64))
-        if network not in (m.tiny_vit, m.mobilenet, m.squeezenet):
+        if network not in (m.tiny_vit, m.mobilenet):
             yield from each(name, network, "norm", "bach", None, 3, **fits)
     for network in (m.resnet18, m.mobilenet, m.deit_tiny):
         fits = {"image_shape": (3, 64, 64), "num_classes": 4}

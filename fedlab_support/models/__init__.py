@@ -12,7 +12,6 @@ from .published import (
     mobilenet,
     resnet18,
     resnet50,
-    squeezenet,
     swin_tiny,
 )
 from .unet import UNet, small_unet, unet
@@ -38,7 +37,6 @@ __all__ = [
     "small_unet",
     "soft_bins",
     "soft_histogram",
-    "squeezenet",
     "swin_tiny",
     "symmetric_kl",
     "tiny_vit",

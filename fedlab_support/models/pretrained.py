@@ -77,21 +77,6 @@ def weights_file(weights: str | Path) -> Path:
     )
 
 
-def read_into(net: nn.Module, name: str, weights: str | Path) -> None:
-    """Load the file ``weights`` into a network called ``name``; all keys must match.
-
-    Raises ValueError and FileNotFoundError as ``timm_network``.
-    """
-    path = weights_file(weights)
-    import_torchvision()
-    from timm.models import load_checkpoint
-
-    try:
-        load_checkpoint(net, str(path))
-    except _UNFIT as error:
-        raise _unfit(name, error) from error
-
-
 def timm_network(
     name: str, image_shape, num_classes: int, weights: str | Path | None, **settings
 ) -> nn.Module:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from ..core.torchvision_compat import import_torchvision
-from .pretrained import before_network, read_into, timm_network
+from .pretrained import before_network, timm_network
 from .stages import Staged, for_images, is_small, norm2d, refuse_small
 
 
@@ -151,46 +150,6 @@ def mobilenet(
         neck.append(nn.Linear(head.in_features, embedding))
         head = nn.Linear(embedding, num_classes)
     return MobileNet(stages, _widths(net), neck, head)
-
-
-@for_images
-def squeezenet(
-    image_shape,
-    num_classes: int,
-    weights: str | Path | None = None,
-    units: str = "imagenet",
-) -> Staged:
-    """SqueezeNet 1.1: D = 512; 1,235,496 parameters for a thousand classes; no norms.
-
-    image_shape:  (C, H, W), H and W at least 17.
-    weights:      None, or the path of a file, such as "squeezenet1_1.fp16.safetensors"
-                  in the folder $FEDLAB_WEIGHTS; the head is new unless M is 1000.
-    units:        as for ``mobilenet``.
-
-    The four stages have one resolution each; without weights, the first keeps the full
-    resolution of images of up to 64 pixels. No dropout. The published network applies
-    its head and a ReLU at every position and then averages; averaging first gives the
-    features that methods need. Raises ValueError and FileNotFoundError as
-    ``pretrained.timm_network``.
-    Source: Iandola et al., arXiv:1602.07360, 2016, and its version 1.1.
-    """
-    refuse_small(image_shape, 17)
-    first, (channels, *_) = before_network(image_shape, units, weights)
-    net = import_torchvision().models.squeezenet1_1(num_classes=1000)
-    head, layers = nn.Linear(512, num_classes), net.features
-    if weights is not None:
-        read_into(net, "squeezenet1_1", weights)
-    if weights is not None and num_classes == 1000:
-        with torch.no_grad():
-            head.weight.copy_(net.classifier[1].weight.flatten(1))
-            head.bias.copy_(net.classifier[1].bias)
-    if channels != 3:
-        layers[0] = nn.Conv2d(channels, 64, 3, stride=2)
-    if weights is None and is_small(image_shape):
-        layers[0].stride = (1, 1)
-    stem = nn.Sequential(*first or [nn.Identity()], *layers[:2])
-    stages = nn.Sequential(stem, layers[2:5], layers[5:8], layers[8:13])
-    return Staged(stages, (64, 128, 256, 512), _pooled(), head)
 
 
 @for_images

@@ -17,7 +17,6 @@ from torch import nn
 
 from ...core.messages import Tensors
 from ..pretrained import weights_file
-from .microast import MicroAST
 from .network import POOL, StyleNetwork, mirrored
 from .statistics import adain, per_image, pooled, style_of_each
 
@@ -54,8 +53,7 @@ class Family:
         """The network, before its weights are loaded."""
         encoder, decoder = mirrored(self.widths, self.has_stem)
         stride = 2 ** self.widths.count(POOL)
-        parts = {"encoder": encoder, "decoder": decoder}
-        return StyleNetwork(parts, self.widths[-1], stride)
+        return StyleNetwork(encoder, decoder, self.widths[-1], stride)
 
     def keys(self, network: nn.Module) -> dict[str, str]:
         """The file's key for each name in the network's state."""
@@ -72,22 +70,6 @@ class Family:
         return names
 
 
-@dataclass(frozen=True)
-class MicroASTFamily:
-    """The files of MicroAST, whose keys are the names in the network's state."""
-
-    mark: str = "content_encoder.enc1.0.conv_layer.weight"
-    prefixes: tuple[str, ...] = ("",)
-
-    def build(self) -> StyleNetwork:
-        """The network, before its weights are loaded."""
-        return MicroAST()
-
-    def keys(self, network: nn.Module) -> dict[str, str]:
-        """The file's key for each name in the network's state."""
-        return {name: name for name in network.state_dict()}
-
-
 VGG = (64, 64, POOL, 128, 128, POOL, 256, 256, 256, 256, POOL, 512)
 OWN = Family("enc.1.weight", (24, POOL, 48, 64), has_stem=False)
 FAMILIES = (
@@ -100,7 +82,6 @@ FAMILIES = (
         levels=tuple(f"conv{n}" for n in (0, 11, 12, 21, 22, 31, 32, 33, 34, 41)),
         prefixes=("e4.", "d4."),
     ),
-    MicroASTFamily(),
 )
 
 
@@ -109,8 +90,8 @@ def style_network(source: str | Path = "small") -> StyleNetwork:
 
     source:  "small", 64 channels, trained by ``fedlab_course.making.style``; or a file,
              as given or in the folder $FEDLAB_WEIGHTS, with the keys of the normalised
-             VGG-19 and its decoder (up to relu3_1 or relu4_1), of its 16 times smaller
-             copy (level 4), or of MicroAST.
+             VGG-19 and its decoder (up to relu3_1 or relu4_1), or of its 16 times
+             smaller copy (level 4).
     Raises FileNotFoundError when there is no file, and ValueError, naming the first key
     that does not fit, for another file.
     """

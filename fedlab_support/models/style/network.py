@@ -22,10 +22,11 @@ class StyleNetwork(nn.Module):
     Images may require gradients.
     """
 
-    def __init__(self, parts: dict[str, nn.Module], channels: int, stride: int):
+    def __init__(
+        self, encoder: nn.Module, decoder: nn.Module, channels: int, stride: int
+    ):
         super().__init__()
-        for name, part in parts.items():
-            self.add_module(name, part)
+        self.encoder, self.decoder = encoder, decoder
         self.channels, self.stride = channels, stride
         self.requires_grad_(False).train(False)
 
@@ -43,18 +44,24 @@ class StyleNetwork(nn.Module):
 
     def decode(self, features: Tensor, size: Sequence[int]) -> Tensor:
         """Colours in 0…1, (B, 3, H, W), of features; ``size`` is (H, W)."""
-        return fitted(self.decoder(features), size)
+        colours = self.decoder(features)
+        if colours.shape[-2:] != tuple(size):
+            colours = F.interpolate(colours, tuple(size), mode="bilinear")
+        return colours.clamp(0, 1)
 
     def transfer(self, colours: Tensor, style: Tensor, strength: float = 1.0) -> Tensor:
         """Colours in another style, of the same shape; grey ones stay grey.
 
         style:     (2, C), or (B, 2, C) with one for each image.
-        strength:  from 0, encoded and decoded only, to 1.
+        strength:  from 0, encoded and decoded only, to 1; ValueError for another.
         """
+        if not 0 <= strength <= 1:
+            raise ValueError(f"strength must lie in 0…1, found {strength}")
         features = self.encode(colours)
         # t = α AdaIN(F, S) + (1 - α) F
-        mixed = features.lerp(adain(features, style), checked_share(strength))
-        return fitted_like(colours, self.decoder(mixed))
+        mixed = features.lerp(adain(features, style), strength)
+        styled = self.decode(mixed, colours.shape[-2:])
+        return styled.mean(1, keepdim=True) if colours.shape[1] == 1 else styled
 
     def checked(self, colours: Tensor) -> Tensor:
         """The colours expanded to three channels, after checking them."""
@@ -74,26 +81,6 @@ class StyleNetwork(nn.Module):
                 "batch becomes colours by store.shown(x)"
             )
         return colours.expand(-1, 3, -1, -1)
-
-
-def checked_share(strength: float) -> float:
-    """A strength of transfer; ValueError outside 0…1."""
-    if not 0 <= strength <= 1:
-        raise ValueError(f"strength must lie in 0…1, found {strength}")
-    return strength
-
-
-def fitted(colours: Tensor, size: Sequence[int]) -> Tensor:
-    """Colours (B, 3, H, W) resized to (H, W) and clipped to 0…1."""
-    if colours.shape[-2:] != tuple(size):
-        colours = F.interpolate(colours, tuple(size), mode="bilinear")
-    return colours.clamp(0, 1)
-
-
-def fitted_like(colours: Tensor, styled: Tensor) -> Tensor:
-    """Styled colours of the size of ``colours``, grey if ``colours`` are."""
-    styled = fitted(styled, colours.shape[-2:])
-    return styled.mean(1, keepdim=True) if colours.shape[1] == 1 else styled
 
 
 def mirrored(

@@ -6,10 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.nn import functional as F
 
 from fedlab_support import FedAvg, LocalTraining, Run, small_cnn
-from fedlab_support.models.style import network as style_networks
 from fedlab_support.models.style.adain import (
     FAMILIES,
     SMALL,
@@ -18,7 +16,6 @@ from fedlab_support.models.style.adain import (
     pooled,
     style_network,
 )
-from fedlab_support.models.style.microast import MicroAST
 from fedlab_support.models.style.network import POOL, StyleNetwork, mirrored
 from fedlab_support.models.style.statistics import EPSILON
 from fedlab_support.training.learner import trained_names
@@ -30,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 STORED = {
     "style_vgg19norm_relu3_1": (256, 4),
     "style_cd16x_relu1to4": (128, 8),
-    "style_microast": (128, 4),
 }
 
 
@@ -95,10 +91,9 @@ def test_transfer_of_statistics_is_that_of_the_official_code():
 @pytest.mark.parametrize(("name", "strength"), [("0", 0.0), ("05", 0.5), ("1", 1.0)])
 def test_strength_mixes_features_as_the_official_code(monkeypatch, name, strength):
     """With nothing to encode or decode, and colours that may lie anywhere."""
-    parts = {"encoder": nn.Identity(), "decoder": nn.Identity()}
-    net = StyleNetwork(parts, channels=6, stride=1)
+    net = StyleNetwork(nn.Identity(), nn.Identity(), channels=6, stride=1)
     monkeypatch.setattr(net, "checked", lambda x: x)
-    monkeypatch.setattr(style_networks, "fitted", lambda x, size: x)
+    monkeypatch.setattr(net, "decode", lambda x, size: x)
     given = torch.cat([reference("style_mean_given"), reference("style_std_given")])
     content = reference("content")
     near(net.transfer(content, given.flatten(1), strength), f"blend_alpha_{name}")
@@ -230,8 +225,7 @@ def tiny(widths=(4, POOL, 6), has_stem=True) -> StyleNetwork:
     for parameter in [*encoder.parameters(), *decoder.parameters()]:
         draw = torch.randn(parameter.shape, generator=stream)
         parameter.data = draw / max(1, parameter[0].numel()) ** 0.5
-    parts = {"encoder": encoder, "decoder": decoder}
-    return StyleNetwork(parts, widths[-1], 2 ** widths.count(POOL))
+    return StyleNetwork(encoder, decoder, widths[-1], 2 ** widths.count(POOL))
 
 
 @pytest.mark.parametrize("size", [(12, 12), (13, 10), (7, 5), (9, 17)], ids=str)
@@ -401,26 +395,6 @@ def test_stored_networks_restyle_pictures(name):
     y = net.transfer(x, style)
     assert y.shape == x.shape and y.isfinite().all()
     assert abs(y.mean() - 0.1) < abs(y.mean() - 0.5), "dark, as the style"
-
-
-def test_microast_follows_a_style_by_its_means():
-    """The filters of the authors' code, from a whole map, up to its border."""
-    net = stored("style_microast")
-    modulator = net.modulator
-    maps = net.style_encoder(F.interpolate(colours(1, 3, 16, 16), scale_factor=16))
-    for depth, x in enumerate(maps, start=1):
-        exact = [
-            getattr(modulator, f"{kind}{depth}")(x).mean((2, 3), keepdim=True)
-            for kind in ("weight", "bias")
-        ]
-        for e, found in zip(exact, modulator(depth, x.mean((2, 3))), strict=True):
-            assert found.shape == e.shape
-            assert (found - e).abs().max() < 0.05 * e.abs().max()
-
-
-def test_microast_refuses_features_without_a_picture():
-    with pytest.raises(ValueError, match="without their image"):
-        MicroAST().decode(torch.zeros(1, 128, 4, 4), (16, 16))
 
 
 def test_the_small_pair_keeps_a_picture_and_takes_on_a_style(small):

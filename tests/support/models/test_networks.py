@@ -33,7 +33,6 @@ from fedlab_support.models import (
     resnet50,
     small_alexnet,
     small_unet,
-    squeezenet,
     swin_tiny,
     unet,
 )
@@ -56,11 +55,6 @@ QUICK = {
 }
 
 
-def squeeze(image_shape, num_classes, norm="none"):
-    """SqueezeNet has no norms."""
-    return squeezenet(image_shape, num_classes)
-
-
 HEAVY = {
     "densenet": (densenet100, (3, 9, 8)),
     "densenet, 65": (densenet100, (1, 65, 40)),
@@ -68,12 +62,10 @@ HEAVY = {
     "resnet50": (resnet50, (1, 72, 72)),
     "mobilenet": (mobilenet, (3, 72, 66)),
     "mobilenet, 32": (mobilenet, (1, 32, 32)),
-    "squeezenet": (squeeze, (3, 72, 66)),
-    "squeezenet, 32": (squeeze, (2, 32, 32)),
     "swin": (partial(swin_tiny, drop_path=0.5), (3, 36, 32)),
 }
 NETWORKS = QUICK | HEAVY
-ONLY = {"swin": "layer", "mobilenet": "batch", "squeezenet": "none"}
+ONLY = {"swin": "layer", "mobilenet": "batch"}
 CASES = [(name, norm) for name in QUICK for norm in NORMS] + [
     pytest.param(name, norm, marks=SLOW)
     for name in HEAVY
@@ -253,7 +245,6 @@ def test_nothing_slow_is_imported_before_a_factory_needs_it():
         pytest.param(resnet50, (3, 224, 224), 1000, 25_557_032, marks=SLOW),
         pytest.param(swin_tiny, (3, 224, 224), 1000, 28_288_354, marks=SLOW),
         pytest.param(mobilenet, (3, 224, 224), 1000, 3_504_872, marks=SLOW),
-        pytest.param(squeezenet, (3, 224, 224), 1000, 1_235_496, marks=SLOW),
     ],
 )
 def test_the_number_of_parameters_is_the_published_one(make, shape, classes, count):
@@ -303,7 +294,6 @@ def test_alexnet_works_from_63_to_256_pixels(size, last):
             r"expected 'layer', found 'batch'",
         ),
         (partial(alexnet, norm="instance"), (3, 64, 64), r"found 'instance'"),
-        (squeezenet, (3, 16, 40), r"at least 17x17 pixels, found 16x40"),
         (partial(mobilenet, norm="group"), (3, 64, 64), r"'frozen'\).*found 'group'"),
         (partial(mobilenet, units="byte"), (3, 64, 64), r"'imagenet'.*found 'byte'"),
     ],
@@ -644,12 +634,6 @@ def test_weights_of_another_network_or_norm_are_refused(trained, tmp_path):
 
 
 # ---- pretrained weights whose norms are folded --------------------------------------
-STORED = {
-    "mobilenet": (mobilenet, "mobilenetv2_100.fp16.safetensors"),
-    "squeezenet": (squeezenet, "squeezenet1_1.fp16.safetensors"),
-}
-
-
 @pytest.fixture
 def stored(monkeypatch):
     """The folder with the stored weights, named as a reader would; or a skip."""
@@ -658,7 +642,7 @@ def stored(monkeypatch):
     return folder
 
 
-def made_up(name: str, path: Path) -> dict[str, torch.Tensor]:
+def made_up(path: Path, name: str = "mobilenetv2_100") -> dict[str, torch.Tensor]:
     """A file of random weights, half precision, with moved statistics."""
     from safetensors.torch import save_file
 
@@ -667,10 +651,7 @@ def made_up(name: str, path: Path) -> dict[str, torch.Tensor]:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        if name == "mobilenet":
-            net = timm.create_model("mobilenetv2_100", pad_type="same")
-        else:
-            net = import_torchvision().models.squeezenet1_1()
+        net = timm.create_model(name)
         state = net.state_dict()
         for key in state:
             if key.endswith("running_var"):
@@ -681,12 +662,11 @@ def made_up(name: str, path: Path) -> dict[str, torch.Tensor]:
 
 
 @SLOW
-@pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize("classes", [1000, 6])
-def test_half_precise_weights_are_read_in_the_networks_order(tmp_path, name, classes):
-    make, path = STORED[name][0], tmp_path / "made_up.safetensors"
-    state = made_up(name, path)
-    model = make((3, 96, 96), classes, weights=path)
+def test_half_precise_weights_are_read_in_the_networks_order(tmp_path, classes):
+    path = tmp_path / "made_up.safetensors"
+    state = made_up(path)
+    model = mobilenet((3, 96, 96), classes, weights=path)
     bodies = [v for k, v in state.items() if not k.startswith("classifier")]
     ours = [v for k, v in model.state_dict().items() if not k.startswith("head")]
     ours = [value for value in ours if value.is_floating_point()]
@@ -702,52 +682,38 @@ def test_half_precise_weights_are_read_in_the_networks_order(tmp_path, name, cla
 
 
 @SLOW
-@pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize(
     ("units", "mean", "std"),
     [("half", 0.5, 0.5), ("imagenet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))],
 )
 def test_pretrained_weights_see_the_pictures_they_were_trained_on(
-    tmp_path, name, units, mean, std
+    tmp_path, units, mean, std
 ):
-    from fedlab_support.models.pretrained import read_into
+    import timm
 
-    path, make = tmp_path / "made_up.safetensors", STORED[name][0]
-    made_up(name, path)
-    if name == "mobilenet":
-        import timm
-
-        theirs = timm.create_model("mobilenetv2_100", pad_type="same").eval()
-    else:
-        theirs = import_torchvision().models.squeezenet1_1().eval()
-    read_into(theirs, name, path)
+    path = tmp_path / "made_up.safetensors"
+    made_up(path)
+    theirs = timm.create_model("mobilenetv2_100", pad_type="same").eval()
+    timm.models.load_checkpoint(theirs, str(path))
     data = tiny_data(channels=3, size=40)
     store = Store(replace(data, mean=(0.5,) * 3, std=(0.5,) * 3))
     x = store.inputs(torch.tensor([0, 7]))
     colours = torch.from_numpy(data.images[[0, 7]]) / 255
     mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (mean, std))
-    model = make((3, 40, 40), 1000, weights=path, units=units).eval()
-    given = (colours - mean) / std
-    if name == "mobilenet":
-        expected = theirs(given)
-        assert torch.allclose(model(x), expected, rtol=1e-3, atol=1e-4)
-    else:  # the published head comes before averaging
-        maps = theirs.features(given)
-        features = maps.mean((2, 3))
-        assert torch.allclose(model.encode(x), features, rtol=1e-3, atol=1e-4)
-        last = theirs.classifier[1]
-        logits = F.linear(features, last.weight.flatten(1), last.bias)
-        assert torch.allclose(model(x), logits, rtol=1e-3, atol=1e-4)
-    grey = make((1, 40, 40), 1000, weights=path, units=units).eval()
+    make = partial(mobilenet, weights=path, units=units)
+    model = make((3, 40, 40), 1000).eval()
+    expected = theirs((colours - mean) / std)
+    assert torch.allclose(model(x), expected, rtol=1e-3, atol=1e-4)
+    grey = make((1, 40, 40), 1000).eval()
     assert torch.allclose(grey(x[:, :1]), model(x[:, :1].expand(-1, 3, -1, -1)))
     with pytest.raises(ValueError, match="1 or 3 channels, found 2"):
-        make((2, 40, 40), 5, weights=path)
+        make((2, 40, 40), 5)
 
 
 @SLOW
 def test_frozen_norms_stay_as_loaded_and_do_not_travel(tmp_path):
     path = tmp_path / "made_up.safetensors"
-    made_up("mobilenet", path)
+    made_up(path)
     factory = partial(mobilenet, weights=path)
     data = tiny_data(24, owners=2, channels=3, size=24)
     run = fitted(factory, Federation.build(data, by_owner(data)))
@@ -782,7 +748,7 @@ def test_an_added_embedding_is_linear_and_the_head_reads_it():
 @SLOW
 def test_norms_are_frozen_with_weights_only_unless_asked_for(tmp_path):
     path = tmp_path / "made_up.safetensors"
-    made_up("mobilenet", path)
+    made_up(path)
     for settings, is_frozen in (
         ({}, False),
         ({"weights": path}, True),
@@ -795,25 +761,22 @@ def test_norms_are_frozen_with_weights_only_unless_asked_for(tmp_path):
 
 
 @SLOW
-@pytest.mark.parametrize("name", STORED)
-def test_weights_that_are_absent_or_anothers_are_refused(tmp_path, name, monkeypatch):
+def test_weights_that_are_absent_or_anothers_are_refused(tmp_path, monkeypatch):
     monkeypatch.delenv("FEDLAB_WEIGHTS", raising=False)
-    make, other = STORED[name][0], next(n for n in STORED if n != name)
     with pytest.raises(FileNotFoundError, match=r"nothing at none\.pth .*FEDLAB_WEI"):
-        make((3, 40, 40), 3, weights="none.pth")
-    made_up(other, tmp_path / "other.safetensors")
+        mobilenet((3, 40, 40), 3, weights="none.pth")
+    made_up(tmp_path / "other.safetensors", "resnet18")
     with pytest.raises(ValueError, match=r"expected weights of .*(Missing|no attr)"):
-        make((3, 40, 40), 3, weights=tmp_path / "other.safetensors")
+        mobilenet((3, 40, 40), 3, weights=tmp_path / "other.safetensors")
 
 
 @SLOW
-@pytest.mark.parametrize("name", STORED)
-def test_stored_weights_know_dogs_from_guitars(stored, shared_data, name):
+def test_stored_weights_know_dogs_from_guitars(stored, shared_data):
     """Two dozen real photographs of PACS each; chance is 0.12 for dogs."""
     from PIL import Image
 
-    make, file = STORED[name]
-    model = make((3, 96, 96), 1000, weights=file).eval()
+    file = "mobilenetv2_100.fp16.safetensors"
+    model = mobilenet((3, 96, 96), 1000, weights=file).eval()
     kinds = {"dog": range(151, 269), "elephant": (101, 385, 386)}
     with zipfile.ZipFile(shared_data / "PACS.zip") as archive:
         for kind, classes in kinds.items():
