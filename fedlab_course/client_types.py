@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from fedlab_support.core.history import last, summarise
-from fedlab_support.core.metrics import cluster_accuracy, fairness
 from fedlab_support.federation.federation import Federation
+
+from .measures import cluster_accuracy, fairness
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -35,7 +36,7 @@ def ends_by_domain(table: pd.DataFrame, evaluations: int = 1) -> pd.DataFrame:
 def evenness(
     comparison: Comparison, table: pd.DataFrame, evaluations: int = 1
 ) -> pd.DataFrame:
-    """``metrics.fairness`` of every run, in per cent; see ``MEASURES``.
+    """``measures.fairness`` of every run, in per cent; see ``MEASURES``.
 
     table: histories with the columns name, seed and imbalance.
     Every client is tested on all test images of its domain, as in FedGCR's code.
@@ -66,7 +67,7 @@ def by_type(comparison: Comparison, table: pd.DataFrame) -> pd.DataFrame:
 def cluster_accuracies(comparison: Comparison, table: pd.DataFrame) -> pd.DataFrame:
     """The share of clients in the right group in the last round, in per cent.
 
-    Returns one row per run that has groups; see ``metrics.cluster_accuracy``.
+    Returns one row per run that has groups; see ``measures.cluster_accuracy``.
     """
     rows = []
     logged = table.query("split == 'server' and metric == 'group'")

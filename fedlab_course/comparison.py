@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from IPython.display import Markdown
 
-from fedlab_support.core.history import as_participants, summarise
+from fedlab_support.core.history import summarise
 from fedlab_support.federation.federation import Federation
 from fedlab_support.run.run import Run
 from fedlab_support.run.study import study
 
 from .chapter import Chapter
 from .figures import accuracy_by_setting
+from .measures import as_participants
 from .protocols import protocol
 from .settings import CHAPTERS, run_of
 

@@ -200,15 +200,15 @@ EDITS = (
     ("Segmentation.losses", "both + SMOOTH", "both", "metrics segmentation"),
     ("macro_f1", "2 * hits", "hits", "fairness"),
     ("fairness", "np.std", "np.var", "fairness"),
-    ("cluster_accuracy", "[1].max()", "[1].min()", "fairness metrics"),
-    ("drift", ".norm(dim=1).mean()", ".norm(dim=1).amax()", "metrics"),
-    ("alignment", "pow(power)", "pow(1)", "metrics"),
-    ("uniformity", "-t * squared", "-squared", "metrics"),
+    ("cluster_accuracy", "[1].max()", "[1].min()", "fairness"),
+    ("drift", ".norm(dim=1).mean()", ".norm(dim=1).amax()", "measures"),
+    ("alignment", "pow(power)", "pow(1)", "measures"),
+    ("uniformity", "-t * squared", "-squared", "measures"),
     ("of_another_class", "y[:, None] != y", "y[:, None] == y", "metrics fisc"),
     ("per_class", "area > 0", "area > 1", "metrics"),
     ("last", "tail(rounds)", "head(rounds)", "history"),
-    ("across_clients", "ddof=0", "ddof=1", "history fairness"),
-    ("_tenth", "// 10", "// 5", "history fairness"),
+    ("across_clients", "ddof=0", "ddof=1", "measures"),
+    ("_tenth", "// 10", "// 5", "measures"),
 )  # fmt: skip
 
 PUBLISHED = "published_constants"

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedlab_support.core.metrics import cluster_accuracy
-
 from ..leaderboard.paired import Paired, holm, over_images, paired, verdict
+from ..measures import cluster_accuracy
 from .runs import Outcome, outcome, reported
 from .studies import Study
 

@@ -53,7 +53,7 @@ def participation_picture(
 ) -> Picture:
     """Draw in how many rounds clients take part: one panel per value of `by`.
 
-    table: from `history.participation`: columns `by`, client, share (of the rounds)
+    table: from `measures.participation`: columns `by`, client, share (of the rounds)
            and seed, if there are several. Within each seed clients are sorted from most
            to least chosen; then the n-th clients of all seeds are averaged.
     group: column that parts the clients of a run, such as "often" and "rarely" there.
@@ -186,7 +186,7 @@ def accuracy_by_client(
 ) -> Picture:
     """Draw all clients' accuracies in order, one line per value of `by`.
 
-    table:  from `history.by_client`: columns `by`, client, mean, num_seeds.
+    table:  from `measures.by_client`: columns `by`, client, mean, num_seeds.
     metric: what `mean` is, such as "dice"; shares become per cent.
     size:   "single", "double", "slide" or inches.
     A line starts at the client that is served worst; at x % it is the accuracy that x %
@@ -194,7 +194,7 @@ def accuracy_by_client(
     Raises ValueError for repeated clients or more than five lines.
     """
     columns_of(table, [by, "client", "mean", "num_seeds"])
-    one_row_per(table, [by, "client"], "average first, with history.by_client")
+    one_row_per(table, [by, "client"], "average first, with measures.by_client")
     scaled = table["mean"] * scale_of(metric)
     lines = table.assign(mean=scaled).sort_values("mean", kind="stable")
     ranks = lines.groupby(by)["mean"]

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedlab_support.core.history import History, as_participants, last
-from fedlab_support.core.metrics import TASKS, fairness, task
+from fedlab_support.core.history import History, last
+from fedlab_support.core.metrics import TASKS, task
 from fedlab_support.federation.federation import Federation
+
+from ..measures import as_participants, fairness
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from fedlab_course.figures import accuracy_by_client
+from fedlab_course.measures import by_client
 from fedlab_course.plots import learning_curves
 from fedlab_support import FedAvg, LocalTraining, Run
-from fedlab_support.core.history import by_client, final
+from fedlab_support.core.history import final
 from fedlab_support.core.metrics import task
 from fedlab_support.data import DomainData, load, rotated
 from fedlab_support.federation.federation import Federation

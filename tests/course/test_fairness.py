@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from fedlab_support.core.metrics import cluster_accuracy, fairness, macro_f1
+from fedlab_course.measures import cluster_accuracy, fairness, macro_f1
 from tests.support.methods.test_reference import vectors
 
 FILE = "fairness_metrics"

@@ -1,0 +1,338 @@
+"""Measures that chapters compare: over clients and types, of drift and of features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedlab_support.core.checks import Range, checked
+from fedlab_support.core.history import (
+    ALL_CLIENTS,
+    ALL_DOMAINS,
+    GROUPS,
+    MEASURED,
+    PERSONAL,
+    columns_of,
+    concat,
+    last,
+)
+
+COUNT = Range(at_least=1)
+
+
+# ---- of tables ----------------------------------------------------------------------
+def as_participants(table: pd.DataFrame) -> pd.DataFrame:
+    """The same table, with the test scores of participating clients.
+
+    Where a run has ``personal_…`` rows on test samples, because clients predict with
+    personal layers, they replace the rows of a client that never participated.
+    """
+    is_own = (table["split"] == "test") & table["metric"].str.startswith(PERSONAL)
+    own = table[is_own]
+    own = own.assign(metric=own["metric"].str.removeprefix(PERSONAL))
+    keys = [name for name in table.columns if name != "value"]
+    both = concat([table[~is_own].reset_index(), own.reset_index()])
+    both = both.drop_duplicates(keys, keep="last").set_index("index")
+    return both.sort_index().rename_axis(table.index.name)
+
+
+@checked(num_clients=COUNT)
+def participation(
+    table: pd.DataFrame, num_clients: int, by: str | Sequence[str] = ("name", "seed")
+) -> pd.DataFrame:
+    """How often each client participated in each run.
+
+    table:        tidy and complete: the number of rounds is that of the last one, and
+                  there is one training row (split "train", metric "loss") per round and
+                  client whose message was accepted.
+    num_clients:  of the federation; clients that were never chosen get a row too.
+    by:           columns that identify a run.
+    Returns ``by``, client (0…num_clients - 1), times_chosen and share (of the rounds).
+    Raises ValueError when a run has no training rows, a client number is too large, or
+    ``by`` does not separate the runs.
+    """
+    by = columns_of(table, by)
+    trained = (table["split"] == "train") & (table["metric"] == "loss")
+    visits = table[trained & (table["client"] != ALL_CLIENTS)]
+    runs = table.groupby(by, **GROUPS)["round"].max().rename("rounds").reset_index()
+    merged = runs.merge(visits[by].drop_duplicates(), how="left", indicator=True)
+    untrained = merged[merged["_merge"] != "both"]
+    if len(untrained) or visits.empty:
+        raise ValueError(
+            "expected rows with split 'train' and metric 'loss' in every run, found "
+            f"none in {untrained[by].values.tolist()[:3]}; keep them when filtering"
+        )
+    if (largest := visits["client"].max()) >= num_clients:
+        raise ValueError(
+            f"expected clients 0…{num_clients - 1}, found client {largest}; "
+            "num_clients counts all clients: len(federation)"
+        )
+    _refuse_several_runs(visits, [*by, "round", "client"], by)
+    times = visits.groupby([*by, "client"], **GROUPS).size().reset_index(name="times")
+    clients = pd.DataFrame({"client": range(num_clients)}, dtype="int64")
+    everyone = runs.merge(clients, how="cross")
+    counted = everyone.merge(times, on=[*by, "client"], how="left")
+    counted["times_chosen"] = counted["times"].fillna(0).astype("int64")
+    counted["share"] = counted["times_chosen"] / counted["rounds"]
+    return counted[[*by, "client", "times_chosen", "share"]]
+
+
+@checked(rounds=COUNT)
+def across_clients(
+    table: pd.DataFrame,
+    by: str | Sequence[str] = ("name", "seed"),
+    metric: str = "accuracy",
+    split: str = "val",
+    rounds: int = 5,
+) -> pd.DataFrame:
+    """Spread over clients of the mean of each client's last ``rounds`` evaluations.
+
+    Every client counts once, whatever its size.
+    Returns per run: ``by``, num_clients (those measured), mean, sd (n in the
+    denominator), worst_tenth and best_tenth (mean over the lowest and highest tenth of
+    the clients, rounded down, at least one client).
+    Source: Li et al., ICLR 2020 (q-FFL), table 1.
+    """
+    by = columns_of(table, by)
+    each = _each_client(table, by, metric, split, rounds)
+    clients = each.groupby(by, **GROUPS)["value"]
+    return clients.agg(
+        num_clients="count",
+        mean="mean",
+        sd=lambda values: values.std(ddof=0),
+        worst_tenth=lambda values: values.nsmallest(_tenth(values)).mean(),
+        best_tenth=lambda values: values.nlargest(_tenth(values)).mean(),
+    ).reset_index()
+
+
+@checked(rounds=COUNT)
+def by_client(
+    table: pd.DataFrame,
+    by: str | Sequence[str] = ("name",),
+    metric: str = "accuracy",
+    split: str = "val",
+    rounds: int = 5,
+) -> pd.DataFrame:
+    """Final score of each client: its last ``rounds`` evaluations, mean over seeds.
+
+    Returns ``by``, client, mean and num_seeds. Raises ValueError as ``across_clients``.
+    """
+    by = columns_of(table, by)
+    each = _each_client(table, [*by, "seed"], metric, split, rounds)
+    values = each.groupby([*by, "client"], **GROUPS)["value"]
+    return values.agg(mean="mean", num_seeds="count").reset_index()
+
+
+@checked()
+def compare(
+    ours: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str], scale: float = 100.0
+) -> pd.DataFrame:
+    """Put a paper's numbers next to ours.
+
+    ours:   from ``summarise``: columns ``on``, mean, sd, num_seeds.
+    paper:  columns ``on``, value and, where the paper prints it, std.
+    scale:  multiplies ours; 100 turns shares into the papers' per cent.
+    Returns ``on``, ours, sd, num_seeds, paper, paper_sd and difference, NaN where the
+    paper has no number. Raises ValueError when no row of ours matches one of theirs.
+    """
+    on = list(on)
+    mine = ours.rename(columns={"mean": "ours"})
+    mine = mine.assign(ours=mine["ours"] * scale, sd=mine["sd"] * scale)
+    printed = paper.rename(columns={"value": "paper", "std": "paper_sd"})
+    printed = printed.reindex(columns=[*on, "paper", "paper_sd"])
+    both = mine.merge(printed, on=on, how="left", validate="many_to_one")
+    if both["paper"].isna().all():
+        raise ValueError(
+            f"no row of ours matches the paper's table on {on}; ours: "
+            f"{ours[on].values.tolist()}, paper: {paper[on].values.tolist()}"
+        )
+    both["difference"] = both["ours"] - both["paper"]
+    columns = ["ours", "sd", "num_seeds", "paper", "paper_sd", "difference"]
+    return both[[*on, *columns]]
+
+
+def _each_client(
+    table: pd.DataFrame, runs: list[str], metric: str, split: str, rounds: int
+) -> pd.DataFrame:
+    """One row per run and client: the mean of its last ``rounds`` evaluations."""
+    runs = columns_of(table, dict.fromkeys(runs))
+    single = (table["client"] != ALL_CLIENTS) & (table["domain"] == ALL_DOMAINS)
+    chosen = table[single & (table["split"] == split)]
+    if metric not in (found := set(chosen["metric"])):
+        raise ValueError(
+            f"expected rows of single clients with metric {metric!r} and split "
+            f"{split!r}, found metrics {sorted(found)}; Federation.build(…, val=0.2) "
+            "sets validation samples aside to measure on"
+        )
+    chosen = chosen[chosen["metric"] == metric]
+    each = last(chosen, rounds).sort_values("client", kind="stable")
+    _refuse_several_runs(each, [*runs, "client"], runs)
+    return chosen[runs].drop_duplicates().merge(each, on=runs)  # in the table's order
+
+
+def _tenth(values: pd.Series) -> int:
+    return max(1, len(values) // 10)
+
+
+def _refuse_several_runs(table: pd.DataFrame, keys: list[str], by: list[str]) -> None:
+    if table.duplicated(keys).any():
+        rest = [n for n in table.columns if n not in (*keys, *MEASURED, "run")]
+        varied = [name for name in rest if table[name].nunique() > 1]
+        raise ValueError(
+            f"expected one row per {', '.join(keys)}, found several; {by} does not "
+            f"separate the runs: add one of {varied or ['run']}"
+        )
+
+
+# ---- of clients and types ------------------------------------------------------------
+def macro_f1(predicted: np.ndarray, true: np.ndarray) -> float:
+    """Mean F1 over the classes that occur in ``true``, each with equal weight.
+
+    predicted, true:  classes, int (N,).
+
+    F1 is 2 hits / (predicted + true), 0 without a hit. It is not a mean over samples,
+    so a run does not record it: compute it from the predictions of ``run.model``.
+    Source: Koh et al., ICML 2021 (WILDS), for iWildCam.
+    """
+    predicted, true = np.asarray(predicted), np.asarray(true)
+    if predicted.shape != true.shape or predicted.size == 0:
+        raise ValueError(
+            "expected one predicted class for each true one, found shapes "
+            f"{predicted.shape} and {true.shape}"
+        )
+    classes, num = np.unique(true, return_counts=True)
+    hits = np.array([(predicted[true == c] == c).sum() for c in classes])
+    num_predicted = np.array([(predicted == c).sum() for c in classes])
+    return float(np.mean(2 * hits / (num_predicted + num)))
+
+
+def fairness(scores: np.ndarray, types: np.ndarray) -> dict[str, float]:
+    """Mean, spread and minimum of scores over clients and over types of clients.
+
+    scores:  one per client, (K,), shares or per cent.
+    types:   (K,), any values; in one of the paper's tables, the domain of each client.
+
+    A client may be tested on the whole test set of its domain, as in the paper, or on
+    samples of its own. Returns:
+
+    avg_type, avg_client:  means over types, each the mean of its clients, and over
+        clients. The paper's tables print ``avg_type`` and call it the average over
+        clients.
+    sigma_type, sigma_client:  population standard deviations. A low one with a low
+        average is not fairness.
+    worst_type, worst_client:  the lowest.
+
+    Raises ValueError for different lengths or a score that is not finite.
+    Source: Cheng et al., AAAI 2024 (FedGCR), "Evaluation Metrics", and their code.
+    """
+    scores, types = np.asarray(scores, dtype=np.float64), np.asarray(types)
+    _refuse_unpaired(scores, types, "a score")
+    if not np.isfinite(scores).all():
+        raise ValueError(
+            f"expected a finite score for every client, found "
+            f"{scores[~np.isfinite(scores)][:3]}; leave out clients without samples"
+        )
+    each = np.array([scores[types == one].mean() for one in np.unique(types)])
+    return {
+        f"{what}_{name}": float(measure(values))
+        for name, values in (("type", each), ("client", scores))
+        for what, measure in (("avg", np.mean), ("sigma", np.std), ("worst", np.min))
+    }
+
+
+def cluster_accuracy(clusters: np.ndarray, types: np.ndarray) -> float:
+    """Share of clients whose type is the most common one in their cluster, in (0, 1].
+
+    clusters, types:  (K,). Splitting a type is not penalised: with K clusters it is 1.
+    Raises ValueError for different lengths.
+    Source: Cheng et al., AAAI 2024 (FedGCR), Table 3.
+    """
+    clusters, types = np.asarray(clusters), np.asarray(types)
+    _refuse_unpaired(clusters, types, "a cluster")
+    matching = [
+        np.unique(types[clusters == one], return_counts=True)[1].max()
+        for one in np.unique(clusters)
+    ]
+    return sum(matching) / len(types)
+
+
+def _refuse_unpaired(values: np.ndarray, types: np.ndarray, what: str) -> None:
+    if values.ndim != 1 or values.shape != types.shape or len(values) == 0:
+        raise ValueError(
+            f"expected {what} and a type for every client, found shapes {values.shape} "
+            f"and {types.shape}"
+        )
+
+
+def drift(local: list[dict[str, Tensor]], start: dict[str, Tensor]) -> dict[str, float]:
+    """How far clients moved in one round, and how well their steps agree.
+
+    local:  K dictionaries of weights after local training.
+    start:  the weights they received. Only floating tensors count.
+
+    Returns ``distance`` (mean Euclidean length of a client's step) and ``agreement``
+    (mean cosine between a client's step and the mean step, in [-1, 1]).
+    """
+    names = [name for name, value in start.items() if value.is_floating_point()]
+    steps = torch.stack(
+        [torch.cat([(w[n] - start[n]).flatten() for n in names]) for w in local]
+    )
+    mean = steps.mean(0, keepdim=True)
+    return {
+        "distance": steps.norm(dim=1).mean().item(),
+        "agreement": F.cosine_similarity(steps, mean).mean().item(),
+    }
+
+
+def alignment(u: Tensor, v: Tensor, power: float = 2) -> float:
+    """Mean distance to the ``power`` between paired unit vectors (N, D).
+
+    Raises ValueError when a row does not have length 1 or has no partner.
+    Source: Wang and Isola, ICML 2020.
+    """
+    if u.shape != v.shape:
+        raise ValueError(
+            f"alignment needs pairs, found {tuple(u.shape)} and {tuple(v.shape)}"
+        )
+    _refuse_unnormalised(u, v)
+    # mean_i ||u_i - v_i||^a
+    return (u - v).norm(dim=1).pow(power).mean().item()
+
+
+MOST_VECTORS = 2_000
+"""Limit of ``uniformity``, which then compares two million pairs."""
+
+
+def uniformity(u: Tensor, t: float = 2) -> float:
+    """How far unit vectors (N, D) are from covering the sphere; 0: all at one point.
+
+    Raises ValueError when a row does not have length 1, and for fewer than two or more
+    than MOST_VECTORS vectors.
+    Source: Wang and Isola, ICML 2020, over unordered pairs as in their code.
+    """
+    _refuse_unnormalised(u)
+    if not 2 <= len(u) <= MOST_VECTORS:
+        raise ValueError(
+            f"uniformity compares all pairs of 2…{MOST_VECTORS:,} vectors, found "
+            f"{len(u):,}; take a seeded subset"
+        )
+    # log mean_{i<j} exp(-t ||u_i - u_j||²)
+    squared = torch.pdist(u).square()
+    return (torch.logsumexp(-t * squared, 0) - np.log(len(squared))).item()
+
+
+def _refuse_unnormalised(*rows: Tensor) -> None:
+    for vectors in rows:
+        if not len(vectors):
+            raise ValueError("expected at least one vector, found none")
+        off = (vectors.norm(dim=1) - 1).abs().max()
+        if not off < 1e-3:
+            raise ValueError(
+                f"expected vectors of length 1, found one that differs by {off:.3g}; "
+                "use torch.nn.functional.normalize(features) first"
+            )

@@ -1,0 +1,310 @@
+"""Measures of the course: over clients, of drift and of features."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fedlab_course.measures import (
+    across_clients,
+    alignment,
+    as_participants,
+    by_client,
+    compare,
+    drift,
+    participation,
+    uniformity,
+)
+from fedlab_support.core.history import History, concat
+from tests.support.core.test_history import small_history
+from tests.support.methods.test_reference import vectors
+
+
+# ---- clients, and a paper's numbers -------------------------------------------------
+def visits(chosen: list[list[int]], seed: int = 0, name: str = "uniform"):
+    """A run in which round r + 1 trains the clients chosen[r]; the last adds nobody."""
+    history = History(f"{name}-{seed}", "FedAvg", seed)
+    for round, clients in enumerate(chosen, start=1):
+        for client in clients:
+            history.add(round, "train", "loss", 0.5, client=client)
+            history.add(round, "train", "task_loss", 0.5, client=client)
+        history.add(round, "test", "accuracy", 0.5)
+        history.add(round, "cost", "seconds", 1.0)
+    return history.table().assign(name=name)
+
+
+def clients_after(rounds: int, num_clients: int, seed: int = 0, name: str = "uniform"):
+    """Accuracies (rounds + 1, num_clients), and the table of a run that has them."""
+    values = np.random.default_rng(seed).random((rounds + 1, num_clients))
+    history = History(f"{name}-{seed}", "FedAvg", seed)
+    for round, client in np.ndindex(*values.shape):
+        value = values[round, client]
+        history.add(round, "val", "accuracy", value, client=client)
+        history.add(round, "val", "loss", -value, client=client)
+        history.add(round, "test", "accuracy", 0.0)
+    return values, history.table().assign(name=name)
+
+
+def test_paper_values_stand_beside_ours():
+    ours = pd.DataFrame(
+        {"setting": ["iid", "writers"], "mean": [0.8, 0.7], "sd": 0.01, "num_seeds": 3}
+    )
+    paper = pd.DataFrame({"setting": ["iid"], "value": [77.31]})
+    both = compare(ours, paper, on=["setting"])
+    assert both["ours"].tolist() == pytest.approx([80.0, 70.0])
+    assert both["difference"].iloc[0] == pytest.approx(2.69)
+    assert math.isnan(both["paper"].iloc[1])
+    with pytest.raises(ValueError, match="no row of ours"):
+        compare(ours, paper.assign(setting="i.i.d."), on=["setting"])
+
+
+def test_participation_counts_every_client_also_those_never_chosen():
+    first, second = [[0, 2], [2], [], [2, 3]], [[4], [4], [1], []]
+    runs = concat([visits(first, seed=0), visits(second, seed=1)])
+    table = participation(runs.sample(frac=1.0, random_state=0), num_clients=6)
+    assert list(table.columns) == ["name", "seed", "client", "times_chosen", "share"]
+    for seed, chosen in enumerate((first, second)):
+        rows = table[table["seed"] == seed]
+        assert rows["client"].tolist() == [0, 1, 2, 3, 4, 5]
+        expected = [sum(client in round for round in chosen) for client in range(6)]
+        assert rows["times_chosen"].tolist() == expected
+        assert rows["share"].tolist() == [times / 4 for times in expected]
+
+
+def test_participation_refuses_what_would_count_wrongly():
+    runs = concat([visits([[0, 2], [1]], seed=seed) for seed in range(2)])
+    with pytest.raises(ValueError, match=r"clients 0…1, found client 2;.*len\(fed"):
+        participation(runs, num_clients=2)
+    with pytest.raises(ValueError, match=r"none in.*'uniform', 0.*keep them"):
+        participation(runs[runs["split"] == "test"], num_clients=3)
+    silent = concat([runs, visits([[], []], seed=7)])
+    with pytest.raises(ValueError, match=r"none in \[\['uniform', 7\]\]"):
+        participation(silent, num_clients=3)
+    with pytest.raises(ValueError, match=r"several.*add one of \['seed'\]"):
+        participation(runs, num_clients=3, by=["name"])
+    with pytest.raises(ValueError, match=r"no 'name'.*table\.assign\(name=…\)"):
+        participation(runs.drop(columns="name"), num_clients=3)
+
+
+def test_personal_scores_take_the_place_of_those_of_a_client_never_seen():
+    own, plain = small_history(method="FedBN"), small_history()
+    own.add(4, "test", "personal_accuracy", 0.9, domain="mnist")
+    own.add(4, "val", "personal_accuracy", 0.7, client=2)
+    both = concat([own, plain]).assign(setting=None)
+    found = as_participants(both)
+    assert len(found) == len(both) - 1
+    last_round = found.query("round == 4 and split == 'test' and domain == 'mnist'")
+    values = last_round.set_index(["method", "metric"]).value
+    assert values.to_dict() == {
+        ("FedBN", "accuracy"): 0.9,
+        ("FedAvg", "accuracy"): pytest.approx(0.4 / 3),
+    }
+    assert "personal_accuracy" in set(found.query("split == 'val'").metric)
+    assert found.dtypes.equals(both.dtypes)
+    assert found["method"].tolist() == sorted(found["method"])[::-1], "in their order"
+    rows = plain.table()
+    pd.testing.assert_frame_equal(as_participants(rows), rows)
+
+
+@pytest.mark.parametrize(("num_clients", "tenth"), [(3, 1), (10, 1), (87, 8)])
+def test_evenness_across_clients_is_measured_per_run(num_clients, tenth):
+    names, seeds = ("uniform", "by_size"), (2, 0, 1)
+    runs = [
+        clients_after(7, num_clients, seed, name) for name in names for seed in seeds
+    ]
+    table = across_clients(concat(table for _, table in runs), rounds=5)
+    cells = table[["name", "seed"]].values.tolist()
+    assert cells == [[name, seed] for name in names for seed in seeds]
+    assert (table["num_clients"] == num_clients).all()
+    for (values, _), row in zip(runs, table.to_dict("records"), strict=True):
+        each = np.sort(values[-5:].mean(axis=0))
+        assert row["mean"] == pytest.approx(each.mean())
+        assert row["sd"] == pytest.approx(np.sqrt(((each - each.mean()) ** 2).mean()))
+        assert row["worst_tenth"] == pytest.approx(each[:tenth].mean())
+        assert row["best_tenth"] == pytest.approx(each[-tenth:].mean())
+
+
+def test_each_client_is_averaged_over_its_last_rounds_and_seeds():
+    runs = [clients_after(4, 3, seed) for seed in range(3)]
+    late = runs[2][1]  # the third seed measures client 1 in rounds 0 and 1 only
+    late = late[(late["client"] != 1) | (late["round"] < 2)]
+    table = by_client(concat([runs[0][1], runs[1][1], late]), rounds=3)
+    assert list(table.columns) == ["name", "client", "mean", "num_seeds"]
+    ends = [values[-3:].mean(axis=0) for values, _ in runs]
+    ends[2][1] = runs[2][0][:2, 1].mean()
+    assert table["mean"].tolist() == pytest.approx(np.mean(ends, axis=0).tolist())
+    assert table["num_seeds"].tolist() == [3, 3, 3]
+    assert table["client"].tolist() == [0, 1, 2]
+    losses = by_client(runs[0][1], by=["name", "seed"], metric="loss", rounds=1)
+    assert losses["mean"].tolist() == pytest.approx((-runs[0][0][-1]).tolist())
+
+
+def test_clients_are_not_averaged_over_unlike_runs_or_without_measurements():
+    _, table = clients_after(2, 3)
+    two = concat([table.assign(d=5), table.assign(d=10, run="other")])
+    for measure in (across_clients, by_client):
+        with pytest.raises(ValueError, match=r"several.*add one of \['d'\]"):
+            measure(two)
+        with pytest.raises(ValueError, match=r"'dice'.*\['accuracy', 'loss'\]"):
+            measure(table, metric="dice")
+        with pytest.raises(ValueError, match=r"'val', found metrics \[\].*val=0\.2"):
+            measure(table[table["split"] == "test"])
+
+
+# ---- drift --------------------------------------------------------------------------
+def weights(*values: float) -> dict[str, torch.Tensor]:
+    return {"a": torch.tensor(values[:2]), "b": torch.tensor([[values[2]]])}
+
+
+def test_drift_is_mean_length_and_mean_cosine_of_the_steps():
+    start = weights(1.0, 1.0, 1.0)
+    local = [weights(4.0, 5.0, 1.0), weights(4.0, -3.0, 1.0), weights(1.0, 1.0, 7.0)]
+    # steps (3, 4, 0), (3, -4, 0), (0, 0, 6); their mean is (2, 0, 2)
+    found = drift(local, start)
+    assert found["distance"] == pytest.approx((5 + 5 + 6) / 3)
+    cosines = [3 / (5 * math.sqrt(2)), 3 / (5 * math.sqrt(2)), 1 / math.sqrt(2)]
+    assert found["agreement"] == pytest.approx(np.mean(cosines))
+
+
+def test_clients_that_step_alike_agree_fully():
+    found = drift([weights(2.0, 1.0, 1.0)] * 3, weights(1.0, 1.0, 1.0))
+    assert found == {"distance": pytest.approx(1), "agreement": pytest.approx(1)}
+
+
+def test_opposed_steps_do_not_agree():
+    local = [weights(3.0, 0.0, 0.0), weights(-3.0, 0.0, 0.0)]
+    assert drift(local, weights(0.0, 0.0, 0.0))["agreement"] == pytest.approx(0)
+
+
+def test_counters_do_not_count_as_drift():
+    start = {**weights(0.0, 0.0, 0.0), "seen": torch.tensor(0)}
+    local = [{**weights(1.0, 0.0, 0.0), "seen": torch.tensor(1_000)}]
+    assert drift(local, start)["distance"] == pytest.approx(1)
+
+
+def test_clients_that_did_not_move_have_no_distance():
+    found = drift([weights(1.0, 2.0, 3.0)] * 2, weights(1.0, 2.0, 3.0))
+    assert found["distance"] == 0
+    assert math.isfinite(found["agreement"])
+
+
+# ---- alignment and uniformity -------------------------------------------------------
+def on_the_sphere(num: int = 12, width: int = 5, seed: int = 0) -> torch.Tensor:
+    """Unit vectors (N, D), float64."""
+    stream = torch.Generator().manual_seed(seed)
+    rows = torch.randn(num, width, generator=stream, dtype=torch.float64)
+    return F.normalize(rows)
+
+
+def test_alignment_and_uniformity_are_those_of_the_authors_code():
+    arrays = vectors("align_uniform")
+    x, y = (torch.from_numpy(arrays[name]) for name in "xy")
+    found = {
+        "align_a2": alignment(x, y),
+        "align_a1": alignment(x, y, power=1),
+        "uniform_t2_x": uniformity(x),
+        "uniform_t2_y": uniformity(y),
+        "uniform_t3_x": uniformity(x, t=3),
+    }
+    for name, value in found.items():
+        assert value == pytest.approx(float(arrays[name]), rel=1e-5), name
+
+
+@pytest.mark.parametrize("power", [1, 2, 3.5])
+def test_alignment_is_the_mean_distance_of_pairs(power):
+    u, v = on_the_sphere(seed=0), on_the_sphere(seed=1)
+    slow = [
+        sum((a - b) ** 2 for a, b in zip(p, q, strict=True)) ** (power / 2)
+        for p, q in zip(u.tolist(), v.tolist(), strict=True)
+    ]
+    assert alignment(u, v, power) == pytest.approx(np.mean(slow), rel=1e-12)
+    assert alignment(u, v, power) == alignment(v, u, power), "symmetric"
+    assert alignment(u, u, power) == 0
+    assert alignment(u, -u, power) == pytest.approx(2**power)
+
+
+def test_squared_alignment_is_two_minus_twice_the_mean_cosine():
+    u, v = on_the_sphere(seed=0), on_the_sphere(seed=1)
+    cosine = F.cosine_similarity(u, v).mean().item()
+    assert alignment(u, v) == pytest.approx(2 - 2 * cosine, rel=1e-12)
+
+
+@pytest.mark.parametrize("t", [0.5, 2, 3])
+def test_uniformity_is_over_distinct_unordered_pairs(t):
+    u = on_the_sphere().tolist()
+    slow = [
+        math.exp(-t * sum((a - b) ** 2 for a, b in zip(u[i], u[j], strict=True)))
+        for i in range(12)
+        for j in range(i)
+    ]
+    found = uniformity(on_the_sphere(), t)
+    assert found == pytest.approx(math.log(np.mean(slow)), rel=1e-12)
+
+
+def test_a_common_rotation_changes_neither():
+    u, v = on_the_sphere(seed=0), on_the_sphere(seed=1)
+    stream = torch.Generator().manual_seed(2)
+    turn = torch.linalg.qr(torch.randn(5, 5, generator=stream, dtype=u.dtype)).Q
+    assert alignment(u @ turn, v @ turn) == pytest.approx(alignment(u, v), rel=1e-10)
+    assert uniformity(u @ turn) == pytest.approx(uniformity(u), rel=1e-10)
+    assert alignment(u @ turn, v) != pytest.approx(alignment(u, v), rel=1e-3)
+
+
+def test_collapse_is_perfectly_aligned_and_not_uniform_at_all():
+    point = on_the_sphere(1).expand(6, 5)
+    assert alignment(point, point) == 0
+    assert uniformity(point) == pytest.approx(0, abs=1e-12)
+    assert uniformity(on_the_sphere(6)) < -1
+
+
+@pytest.mark.parametrize("t", [2, 3])
+def test_antipodes_are_as_far_as_can_be(t):
+    point = on_the_sphere(1)
+    assert uniformity(torch.cat([point, -point]), t) == pytest.approx(-4 * t)
+
+
+def test_a_point_twice_is_less_uniform_and_wider_spread_more():
+    u = on_the_sphere()
+    assert uniformity(torch.cat([u, u[:1]])) > uniformity(u)
+    angles = [torch.linspace(0, wide, 7, dtype=u.dtype) for wide in (0.5, 1.5, 3.0)]
+    arcs = [uniformity(torch.stack([a.cos(), a.sin()], 1)) for a in angles]
+    assert arcs == sorted(arcs, reverse=True) and arcs[0] > arcs[2] + 1
+
+
+@pytest.mark.parametrize("spoil", [2.0, 0.99, 0.0, float("nan")])
+def test_vectors_of_another_length_are_refused_with_a_cure(spoil):
+    u, v = on_the_sphere(seed=0), on_the_sphere(seed=1)
+    off = v.clone()
+    off[3] *= spoil
+    for measure in (
+        lambda: alignment(u, off),
+        lambda: alignment(off, u),
+        lambda: uniformity(off),
+    ):
+        with pytest.raises(
+            ValueError, match=r"length 1, found .* differs by.*normalize"
+        ):
+            measure()
+    assert alignment(u.float(), F.normalize(3 * v.float())) == pytest.approx(
+        alignment(u, v), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2_001])
+def test_uniformity_of_one_vector_or_of_very_many_is_refused(count):
+    with pytest.raises(ValueError, match=f"pairs of 2…2,000 vectors, found {count:,}"):
+        uniformity(on_the_sphere(count))
+
+
+@pytest.mark.parametrize("measure", [uniformity, lambda u: alignment(u, u)])
+def test_no_vectors_at_all_are_refused(measure):
+    with pytest.raises(ValueError, match="at least one vector"):
+        measure(torch.zeros(0, 3))
+
+
+def test_alignment_needs_a_partner_for_every_vector():
+    with pytest.raises(ValueError, match=r"pairs.*\(12, 5\).*\(1, 5\)"):
+        alignment(on_the_sphere(), on_the_sphere(1))
