@@ -27,7 +27,6 @@ from .federation.selection import (
     everyone,
     poisson,
     power_of_choice,
-    rehearse,
     uniform,
 )
 from .methods import (
@@ -122,7 +121,6 @@ __all__ = [
     "models",
     "poisson",
     "power_of_choice",
-    "rehearse",
     "report_cnn",
     "reported",
     "rotated",

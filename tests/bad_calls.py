@@ -28,7 +28,7 @@ import torch
 from torch import nn
 
 import fedlab_support as fl
-from fedlab_course import plots, widgets
+from fedlab_course import measures, plots, widgets
 from fedlab_course.figures import grid_heatmap
 from fedlab_support.core.checks import ranges
 from fedlab_support.data import DomainData
@@ -373,7 +373,7 @@ def runs() -> Iterator[Bad]:
         "candidates",
         lambda: trained(select=fl.power_of_choice(3, candidates=2)),
     )
-    rehearse = partial(fl.rehearse, fl.uniform(2))
+    rehearse = partial(measures.rehearse, fl.uniform(2))
     yield from each("rehearse", rehearse, "sizes", [], [0, 0, 0], [-1, 2], "abc", 3)
     sizes = {"sizes": [3, 4, 5]}
     yield from each("rehearse", rehearse, "losses", [1], [1, 2, "a"], 3, **sizes)

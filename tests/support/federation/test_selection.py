@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.stats import binom, binomtest, chisquare
 
+from fedlab_course.measures import rehearse
 from fedlab_support import FedAvg, Federation, LocalTraining, Run
 from fedlab_support.core.rng import numpy_stream
 from fedlab_support.federation import selection
@@ -22,7 +23,6 @@ from fedlab_support.federation.selection import (
     everyone,
     poisson,
     power_of_choice,
-    rehearse,
     uniform,
 )
 from tests.probe import AwkwardNet

@@ -1,14 +1,10 @@
-"""Measures that chapters compare: over clients and types, of drift and of features."""
+"""Tables by client: who participated, how evenly they score, and a paper's numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
-from torch.nn import functional as F
 
 from fedlab_support.core.checks import Range, checked
 from fedlab_support.core.history import (
@@ -25,7 +21,6 @@ from fedlab_support.core.history import (
 COUNT = Range(at_least=1)
 
 
-# ---- of tables ----------------------------------------------------------------------
 def as_participants(table: pd.DataFrame) -> pd.DataFrame:
     """The same table, with the test scores of participating clients.
 
@@ -187,152 +182,3 @@ def _refuse_several_runs(table: pd.DataFrame, keys: list[str], by: list[str]) ->
             f"expected one row per {', '.join(keys)}, found several; {by} does not "
             f"separate the runs: add one of {varied or ['run']}"
         )
-
-
-# ---- of clients and types ------------------------------------------------------------
-def macro_f1(predicted: np.ndarray, true: np.ndarray) -> float:
-    """Mean F1 over the classes that occur in ``true``, each with equal weight.
-
-    predicted, true:  classes, int (N,).
-
-    F1 is 2 hits / (predicted + true), 0 without a hit. It is not a mean over samples,
-    so a run does not record it: compute it from the predictions of ``run.model``.
-    Source: Koh et al., ICML 2021 (WILDS), for iWildCam.
-    """
-    predicted, true = np.asarray(predicted), np.asarray(true)
-    if predicted.shape != true.shape or predicted.size == 0:
-        raise ValueError(
-            "expected one predicted class for each true one, found shapes "
-            f"{predicted.shape} and {true.shape}"
-        )
-    classes, num = np.unique(true, return_counts=True)
-    hits = np.array([(predicted[true == c] == c).sum() for c in classes])
-    num_predicted = np.array([(predicted == c).sum() for c in classes])
-    return float(np.mean(2 * hits / (num_predicted + num)))
-
-
-def fairness(scores: np.ndarray, types: np.ndarray) -> dict[str, float]:
-    """Mean, spread and minimum of scores over clients and over types of clients.
-
-    scores:  one per client, (K,), shares or per cent.
-    types:   (K,), any values; in one of the paper's tables, the domain of each client.
-
-    A client may be tested on the whole test set of its domain, as in the paper, or on
-    samples of its own. Returns:
-
-    avg_type, avg_client:  means over types, each the mean of its clients, and over
-        clients. The paper's tables print ``avg_type`` and call it the average over
-        clients.
-    sigma_type, sigma_client:  population standard deviations. A low one with a low
-        average is not fairness.
-    worst_type, worst_client:  the lowest.
-
-    Raises ValueError for different lengths or a score that is not finite.
-    Source: Cheng et al., AAAI 2024 (FedGCR), "Evaluation Metrics", and their code.
-    """
-    scores, types = np.asarray(scores, dtype=np.float64), np.asarray(types)
-    _refuse_unpaired(scores, types, "a score")
-    if not np.isfinite(scores).all():
-        raise ValueError(
-            f"expected a finite score for every client, found "
-            f"{scores[~np.isfinite(scores)][:3]}; leave out clients without samples"
-        )
-    each = np.array([scores[types == one].mean() for one in np.unique(types)])
-    return {
-        f"{what}_{name}": float(measure(values))
-        for name, values in (("type", each), ("client", scores))
-        for what, measure in (("avg", np.mean), ("sigma", np.std), ("worst", np.min))
-    }
-
-
-def cluster_accuracy(clusters: np.ndarray, types: np.ndarray) -> float:
-    """Share of clients whose type is the most common one in their cluster, in (0, 1].
-
-    clusters, types:  (K,). Splitting a type is not penalised: with K clusters it is 1.
-    Raises ValueError for different lengths.
-    Source: Cheng et al., AAAI 2024 (FedGCR), Table 3.
-    """
-    clusters, types = np.asarray(clusters), np.asarray(types)
-    _refuse_unpaired(clusters, types, "a cluster")
-    matching = [
-        np.unique(types[clusters == one], return_counts=True)[1].max()
-        for one in np.unique(clusters)
-    ]
-    return sum(matching) / len(types)
-
-
-def _refuse_unpaired(values: np.ndarray, types: np.ndarray, what: str) -> None:
-    if values.ndim != 1 or values.shape != types.shape or len(values) == 0:
-        raise ValueError(
-            f"expected {what} and a type for every client, found shapes {values.shape} "
-            f"and {types.shape}"
-        )
-
-
-def drift(local: list[dict[str, Tensor]], start: dict[str, Tensor]) -> dict[str, float]:
-    """How far clients moved in one round, and how well their steps agree.
-
-    local:  K dictionaries of weights after local training.
-    start:  the weights they received. Only floating tensors count.
-
-    Returns ``distance`` (mean Euclidean length of a client's step) and ``agreement``
-    (mean cosine between a client's step and the mean step, in [-1, 1]).
-    """
-    names = [name for name, value in start.items() if value.is_floating_point()]
-    steps = torch.stack(
-        [torch.cat([(w[n] - start[n]).flatten() for n in names]) for w in local]
-    )
-    mean = steps.mean(0, keepdim=True)
-    return {
-        "distance": steps.norm(dim=1).mean().item(),
-        "agreement": F.cosine_similarity(steps, mean).mean().item(),
-    }
-
-
-def alignment(u: Tensor, v: Tensor, power: float = 2) -> float:
-    """Mean distance to the ``power`` between paired unit vectors (N, D).
-
-    Raises ValueError when a row does not have length 1 or has no partner.
-    Source: Wang and Isola, ICML 2020.
-    """
-    if u.shape != v.shape:
-        raise ValueError(
-            f"alignment needs pairs, found {tuple(u.shape)} and {tuple(v.shape)}"
-        )
-    _refuse_unnormalised(u, v)
-    # mean_i ||u_i - v_i||^a
-    return (u - v).norm(dim=1).pow(power).mean().item()
-
-
-MOST_VECTORS = 2_000
-"""Limit of ``uniformity``, which then compares two million pairs."""
-
-
-def uniformity(u: Tensor, t: float = 2) -> float:
-    """How far unit vectors (N, D) are from covering the sphere; 0: all at one point.
-
-    Raises ValueError when a row does not have length 1, and for fewer than two or more
-    than MOST_VECTORS vectors.
-    Source: Wang and Isola, ICML 2020, over unordered pairs as in their code.
-    """
-    _refuse_unnormalised(u)
-    if not 2 <= len(u) <= MOST_VECTORS:
-        raise ValueError(
-            f"uniformity compares all pairs of 2…{MOST_VECTORS:,} vectors, found "
-            f"{len(u):,}; take a seeded subset"
-        )
-    # log mean_{i<j} exp(-t ||u_i - u_j||²)
-    squared = torch.pdist(u).square()
-    return (torch.logsumexp(-t * squared, 0) - np.log(len(squared))).item()
-
-
-def _refuse_unnormalised(*rows: Tensor) -> None:
-    for vectors in rows:
-        if not len(vectors):
-            raise ValueError("expected at least one vector, found none")
-        off = (vectors.norm(dim=1) - 1).abs().max()
-        if not off < 1e-3:
-            raise ValueError(
-                f"expected vectors of length 1, found one that differs by {off:.3g}; "
-                "use torch.nn.functional.normalize(features) first"
-            )

@@ -1,0 +1,27 @@
+"""Measures that chapters compare, beside those that every run records."""
+
+from .clients import (
+    across_clients,
+    as_participants,
+    by_client,
+    compare,
+    participation,
+)
+from .features import alignment, drift, uniformity
+from .groups import cluster_accuracy, fairness, macro_f1
+from .selections import rehearse
+
+__all__ = [
+    "across_clients",
+    "alignment",
+    "as_participants",
+    "by_client",
+    "cluster_accuracy",
+    "compare",
+    "drift",
+    "fairness",
+    "macro_f1",
+    "participation",
+    "rehearse",
+    "uniformity",
+]

@@ -1,0 +1,84 @@
+"""Fairness between clients and types of clients, and quality of clusters and classes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def fairness(scores: np.ndarray, types: np.ndarray) -> dict[str, float]:
+    """Mean, spread and minimum of scores over clients and over types of clients.
+
+    scores:  one per client, (K,), shares or per cent.
+    types:   (K,), any values; in one of the paper's tables, the domain of each client.
+
+    A client may be tested on the whole test set of its domain, as in the paper, or on
+    samples of its own. Returns:
+
+    avg_type, avg_client:  means over types, each the mean of its clients, and over
+        clients. The paper's tables print ``avg_type`` and call it the average over
+        clients.
+    sigma_type, sigma_client:  population standard deviations. A low one with a low
+        average is not fairness.
+    worst_type, worst_client:  the lowest.
+
+    Raises ValueError for different lengths or a score that is not finite.
+    Source: Cheng et al., AAAI 2024 (FedGCR), "Evaluation Metrics", and their code.
+    """
+    scores, types = np.asarray(scores, dtype=np.float64), np.asarray(types)
+    _refuse_unpaired(scores, types, "a score")
+    if not np.isfinite(scores).all():
+        raise ValueError(
+            f"expected a finite score for every client, found "
+            f"{scores[~np.isfinite(scores)][:3]}; leave out clients without samples"
+        )
+    each = np.array([scores[types == one].mean() for one in np.unique(types)])
+    return {
+        f"{what}_{name}": float(measure(values))
+        for name, values in (("type", each), ("client", scores))
+        for what, measure in (("avg", np.mean), ("sigma", np.std), ("worst", np.min))
+    }
+
+
+def cluster_accuracy(clusters: np.ndarray, types: np.ndarray) -> float:
+    """Share of clients whose type is the most common one in their cluster, in (0, 1].
+
+    clusters, types:  (K,). Splitting a type is not penalised: with K clusters it is 1.
+    Raises ValueError for different lengths.
+    Source: Cheng et al., AAAI 2024 (FedGCR), Table 3.
+    """
+    clusters, types = np.asarray(clusters), np.asarray(types)
+    _refuse_unpaired(clusters, types, "a cluster")
+    matching = [
+        np.unique(types[clusters == one], return_counts=True)[1].max()
+        for one in np.unique(clusters)
+    ]
+    return sum(matching) / len(types)
+
+
+def _refuse_unpaired(values: np.ndarray, types: np.ndarray, what: str) -> None:
+    if values.ndim != 1 or values.shape != types.shape or len(values) == 0:
+        raise ValueError(
+            f"expected {what} and a type for every client, found shapes {values.shape} "
+            f"and {types.shape}"
+        )
+
+
+def macro_f1(predicted: np.ndarray, true: np.ndarray) -> float:
+    """Mean F1 over the classes that occur in ``true``, each with equal weight.
+
+    predicted, true:  classes, int (N,).
+
+    F1 is 2 hits / (predicted + true), 0 without a hit. It is not a mean over samples,
+    so a run does not record it: compute it from the predictions of ``run.model``.
+    Source: Koh et al., ICML 2021 (WILDS), for iWildCam.
+    """
+    predicted, true = np.asarray(predicted), np.asarray(true)
+    if predicted.shape != true.shape or predicted.size == 0:
+        raise ValueError(
+            "expected one predicted class for each true one, found shapes "
+            f"{predicted.shape} and {true.shape}"
+        )
+    classes, num = np.unique(true, return_counts=True)
+    hits = np.array([(predicted[true == c] == c).sum() for c in classes])
+    num_predicted = np.array([(predicted == c).sum() for c in classes])
+    return float(np.mean(2 * hits / (num_predicted + num)))
