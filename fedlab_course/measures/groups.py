@@ -1,4 +1,4 @@
-"""Fairness between clients and types of clients, and quality of clusters and classes."""
+"""Fairness between clients and between types of clients, and quality of clusters."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,6 @@ from ..core.messages import (
     Message,
     Server,
     Tensors,
-    copies,
-    nbytes,
     refuse_nan,
     unwritten,
 )
@@ -45,7 +42,7 @@ from ..engines import (
 from ..engines.local import one_intra_op_thread
 from ..federation.federation import Federation
 from ..federation.samples import Samples
-from ..federation.selection import Roster, check_selection, cohort_of, everyone
+from ..federation.selection import check_selection, cohort_of, everyone
 from ..methods import FedAvg
 from ..training.context import PrivateState
 from ..training.learner import Learner
@@ -55,10 +52,12 @@ from .budget import spent
 from .building import built, check_pieces, initial_state, warn_of_misspelt_hooks
 from .checkpoint import keeping
 from .evaluation import SPLITS, measure
+from .roster import roster_of
 from .saving import save_network
+from .set_up import set_up
 from .summary import as_text, describe, latest_score
-from .traffic import MEAN_BYTES, record_loss_query, record_node_evaluation
-from .upload_validation import accepted_messages, accepted_setup_uploads
+from .traffic import MEAN_BYTES, record_node_evaluation
+from .upload_validation import accepted_messages
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -260,7 +259,7 @@ class Run:
         began, record = time.perf_counter(), self.history.empty()
         round = self.server.round + 1
         rng = numpy_stream(self.seed, "select", round)
-        cohort = cohort_of(self.select(self._roster(record), rng), self.clients)
+        cohort = cohort_of(self.select(roster_of(self, record), rng), self.clients)
         broadcasts = self._broadcasts(round, cohort)
         self.messages = []
         parts = self.engine, self.faults, broadcasts, self.private
@@ -308,63 +307,10 @@ class Run:
 
     def _start(self) -> None:
         """Exchange the setup uploads and replies, once before round 1."""
-        method, record = self.method, self.history.empty()
-        uploads: dict[int, Tensors] = {int(i): {} for i in self.clients}
-        private: dict[int, PrivateState] = {}
-        if method.overrides("client_setup"):
-            broadcast = Broadcast(0, self.server.weights)
-            results = self.engine.client_setup(list(uploads), broadcast)
-            raise_mistakes(results, len(uploads), self.raises_at_once)
-            uploads = accepted_setup_uploads(self, results, record)
-            private = {i: results[i][1] for i in uploads}
-        if not uploads:
-            raise RuntimeError(
-                "expected at least one client in the run, every setup upload was "
-                f"refused; the last: {record.absences[-1][-1]}"
-            )
-        with unwritten("set-up uploads", uploads.values()):
-            memory = method.server_setup(uploads)
-        if method.overrides("setup_reply"):
-            with unwritten("the server's memory", [memory]):
-                replies = {i: copies(method.setup_reply(memory, i)) for i in uploads}
-            for i, reply in replies.items():
-                private.setdefault(i, PrivateState()).memory.update(reply)
-                record.add_wire(0, i, "down", setup_reply=nbytes(reply))
-        self.clients = np.array(sorted(uploads), dtype=np.int64)
-        num = len(self.clients)
-        self.server = replace(self.server, memory=memory, num_clients=num)
-        self.private, self.has_started = private, True
+        record = self.history.empty()
+        self.server, self.clients, self.private = set_up(self, record)
+        self.has_started = True
         self.history.extend(record)
-
-    def _roster(self, record: History) -> Roster:
-        def query_losses(ids: Sequence[int]) -> dict[int, float]:
-            """Mean training loss of the current weights, per client."""
-            if self.job.privacy is not None:
-                raise ValueError(
-                    f"a loss is not protected by {self.job.privacy}; choose a "
-                    "selection that needs no losses, as in uniform(10)"
-                )
-            ids, client = [int(i) for i in ids], self.federation.client
-            weights = self.state_of(None)
-            requests = [Evaluation(weights, client(i).train, i, "train") for i in ids]
-            scores = self.engine.evaluate(requests, self.server.round)
-            # each client sends one float32
-            means = [float(np.float32(s.loss.mean(dtype=np.float64))) for s in scores]
-            losses = dict(zip(ids, means, strict=True))
-            record_loss_query(record, self.server, losses)
-            return losses
-
-        sizes = self._of_clients(self.federation.sizes)
-        chosen = self._of_clients(self.times_chosen)
-        stream = partial(numpy_stream, self.seed, "select", 0)
-        return Roster(self.clients, sizes, chosen, self.reports, query_losses, stream)
-
-    def _of_clients(self, column: np.ndarray) -> np.ndarray:
-        """The entries of the run's clients, read-only."""
-        is_whole = len(self.clients) == len(column)
-        entries = column.view() if is_whole else column[self.clients]
-        entries.flags.writeable = False
-        return entries
 
     def _aggregate(self, messages: list[Message], record: History) -> Server:
         """The next server; with too few accepted messages its weights stay."""
