@@ -81,12 +81,15 @@ class Source:
 
     @cached_property
     def places(self) -> dict[str, list[tuple[Path, ast.AST]]]:
-        """Every definition in the support package, "Class.method" included."""
+        """Every definition, "Class.method" included: in the package, else the course."""
         found: dict[str, list[tuple[Path, ast.AST]]] = {}
-        for file in sorted((self.root / PACKAGES[0]).rglob("*.py")):
-            tree = ast.parse(file.read_text(encoding="utf-8"))
-            for name, node in _definitions(tree.body):
-                found.setdefault(name, []).append((file, node))
+        for package in reversed(PACKAGES):
+            own: dict[str, list[tuple[Path, ast.AST]]] = {}
+            for file in sorted((self.root / package).rglob("*.py")):
+                tree = ast.parse(file.read_text(encoding="utf-8"))
+                for name, node in _definitions(tree.body):
+                    own.setdefault(name, []).append((file, node))
+            found |= own
         return found
 
     def mutated(self, mutation: Mutation) -> tuple[Path, str]:
