@@ -81,7 +81,7 @@ class Source:
 
     @cached_property
     def places(self) -> dict[str, list[tuple[Path, ast.AST]]]:
-        """Every definition, "Class.method" included: in the package, else the course."""
+        """Every definition by name, methods too: the package's, else the course's."""
         found: dict[str, list[tuple[Path, ast.AST]]] = {}
         for package in reversed(PACKAGES):
             own: dict[str, list[tuple[Path, ast.AST]]] = {}

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .run import Run
 
 
-def spent(run: Run, delta: float, observer: str, accountant: str) -> float:
+def spent(run: Run, delta: float, observer: str) -> float:
     """See ``Run.epsilon``."""
     privacy, traffic = run.job.privacy, run.history.traffic
     if privacy is None:
@@ -25,7 +25,7 @@ def spent(run: Run, delta: float, observer: str, accountant: str) -> float:
     if observer == "server":
         most = max(Counter(client for _, client in sent).values(), default=0)
         releases = [(1, 1.0, most)] if most else []
-        return privacy.spent(releases, delta, accountant)
+        return privacy.spent(releases, delta)
     if not hasattr(run.select, "chance"):
         raise ValueError(
             "observer='model' needs a selection in which all clients have one "
@@ -36,4 +36,4 @@ def spent(run: Run, delta: float, observer: str, accountant: str) -> float:
     share = run.select.chance(len(run.federation))
     alike = sorted(Counter(cohorts.values()).items())
     releases = [(size, share, rounds) for size, rounds in alike]
-    return privacy.spent(releases, delta, accountant)
+    return privacy.spent(releases, delta)

@@ -376,9 +376,7 @@ class Run:
         return self.history.wire()
 
     @checked(observer=Range(one_of=("server", "model")))
-    def epsilon(
-        self, delta: float, observer: str = "server", accountant: str = "rdp"
-    ) -> float:
+    def epsilon(self, delta: float, observer: str = "server") -> float:
         """The epsilon of (epsilon, delta)-differential privacy spent so far.
 
         observer:    "server": reads every message; the client that sent the most.
@@ -387,10 +385,9 @@ class Run:
                      clients alike: ``poisson``, as the accountant assumes, or
                      ``uniform``. The result is an estimate: noise that grows with
                      the number of messages reveals a little about that number.
-        accountant:  "rdp" or "prv", see ``Privacy.epsilon``.
         Raises ValueError for a run without privacy.
         """
-        return spent(self, delta, observer, accountant)
+        return spent(self, delta, observer)
 
     @checked()
     def save(self, folder: str | Path) -> None:

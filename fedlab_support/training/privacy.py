@@ -17,8 +17,6 @@ REVEALING = ("client_setup", "before_training", "after_training", "aggregation_w
 
 COUNT = Range(at_least=1)
 DELTA = Range(above=0, below=1, hint="it should be well below 1 / clients")
-ACCOUNTANT = Range(one_of=("rdp", "prv"))
-PRV_ERROR = 0.01  # of epsilon; the result is the upper end
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,6 @@ class Privacy(Settings):
         delta=DELTA,
         clients_per_round=COUNT,
         num_clients=COUNT,
-        accountant=ACCOUNTANT,
     )
     def epsilon(
         self,
@@ -123,7 +120,6 @@ class Privacy(Settings):
         delta: float,
         clients_per_round: int = 1,
         num_clients: int = 1,
-        accountant: str = "rdp",
     ) -> float:
         """The epsilon of (epsilon, delta)-differential privacy spent in ``rounds``.
 
@@ -146,13 +142,10 @@ class Privacy(Settings):
         ``uniform(m)`` draws exactly m without replacement: for m < K the result is then
         the customary estimate without a proof.
 
-        accountant:  "rdp", or "prv", whose bound is tighter by up to a few per cent and
-                     takes seconds.
         For the server the result is an upper bound; it is inf without noise. Raises
         ValueError for arguments out of range, and ImportError without Opacus.
         Source: Mironov, Talwar, Zhang, arXiv:1908.10530, 2019; the conversion to
-        epsilon is Theorem 21 of Balle et al., AISTATS 2020. PRV: Gopi, Lee, Wutschitz,
-        NeurIPS 2021.
+        epsilon is Theorem 21 of Balle et al., AISTATS 2020.
         """
         if clients_per_round > num_clients:
             raise ValueError(
@@ -160,10 +153,10 @@ class Privacy(Settings):
                 f"{clients_per_round} of {num_clients}"
             )
         sampled = clients_per_round / num_clients
-        return self.spent([(clients_per_round, sampled, rounds)], delta, accountant)
+        return self.spent([(clients_per_round, sampled, rounds)], delta)
 
-    @checked(delta=DELTA, accountant=ACCOUNTANT)
-    def spent(self, releases: list, delta: float, accountant: str = "rdp") -> float:
+    @checked(delta=DELTA)
+    def spent(self, releases: list, delta: float) -> float:
         """As ``epsilon``, for rounds that differ.
 
         releases:  (messages in the average, probability that a client is among them,
@@ -174,25 +167,16 @@ class Privacy(Settings):
             return 0.0
         if self.noise == 0:
             return math.inf
-        if accountant == "prv":
-            prv = _opacus().PRVAccountant()
-            prv.history = history
-            return float(prv.get_epsilon(delta, eps_error=PRV_ERROR))
-        rdp = _opacus().RDPAccountant()
+        try:
+            from opacus.accountants import RDPAccountant  # takes seconds
+        except ImportError as error:
+            raise ImportError(
+                "computing a privacy budget needs Opacus: "
+                "pip install 'fedlab_support[privacy]'"
+            ) from error
+        rdp = RDPAccountant()
         rdp.history = history
         orders = [*rdp.DEFAULT_ALPHAS, 128, 256, 512]  # higher ones for small budgets
         with warnings.catch_warnings():  # that even more orders would be tighter
             warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
             return max(0.0, float(rdp.get_epsilon(delta, alphas=orders)))
-
-
-def _opacus():
-    """Opacus' accountants, imported on demand since that takes seconds."""
-    try:
-        import opacus.accountants
-    except ImportError as error:
-        raise ImportError(
-            "computing a privacy budget needs Opacus: "
-            "pip install 'fedlab_support[privacy]'"
-        ) from error
-    return opacus.accountants

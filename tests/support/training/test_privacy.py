@@ -297,23 +297,6 @@ def test_who_sees_averages_only_learns_what_a_sampled_mechanism_tells(clients, n
     assert 0.95 * best < epsilon <= best * (1 + 1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (2.0, 20), (8.0, 300)])
-def test_prv_is_tight_where_the_answer_is_known(noise, rounds):
-    exact = gaussian_exactly(rounds, noise)
-    prv = Privacy(1.0, noise).epsilon(rounds, DELTA, accountant="prv")
-    assert exact <= prv <= exact + 0.03
-    assert prv < Privacy(1.0, noise).epsilon(rounds, DELTA)
-
-
-@pytest.mark.slow
-def test_prv_is_below_rdp_under_sampling():
-    privacy = Privacy(1.0, 1.0)
-    among = (10, 100)
-    prv = privacy.epsilon(50, DELTA, *among, accountant="prv")
-    assert 0.5 < prv / privacy.epsilon(50, DELTA, *among) < 1
-
-
 # ---- the budget of a run ------------------------------------------------------------
 def test_a_run_knows_what_it_has_spent(federation):
     privacy = Privacy(1.0, 2.0)
