@@ -15,7 +15,7 @@ from fedlab_course.editions import student
 from fedlab_course.papermill_runner import execute
 from fedlab_course.runner import profile
 from fedlab_support import styles
-from fedlab_support.engines.local import one_intra_op_thread
+from fedlab_support.engines.process import one_intra_op_thread
 from tests.paths import ROOT, shared
 from tests.styler import TinyStyles
 

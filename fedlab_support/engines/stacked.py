@@ -21,7 +21,8 @@ from ..training.learner import Learner
 from ..training.loop import refuse_divergence, take_step
 from .batch_plan import BatchPlan
 from .contract import Failure, Job, TrainingResult
-from .local import LocalEngine, intra_op_threads, received, tf32
+from .local import LocalEngine, received
+from .process import intra_op_threads, tf32
 from .stackable import refusal
 from .vectorised import (
     StackedLoss,

@@ -39,7 +39,7 @@ from ..engines import (
     raise_mistakes,
     train_with_faults,
 )
-from ..engines.local import one_intra_op_thread
+from ..engines.process import one_intra_op_thread
 from ..federation.federation import Federation
 from ..federation.samples import Samples
 from ..federation.selection import check_selection, cohort_of, everyone

@@ -28,7 +28,7 @@ from fedlab_support.core.metrics import task
 from fedlab_support.core.rng import numpy_stream
 from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.data import DomainData
-from fedlab_support.engines.local import one_intra_op_thread_here
+from fedlab_support.engines.process import one_intra_op_thread_here
 from fedlab_support.federation.samples import Store
 
 

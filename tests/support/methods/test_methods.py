@@ -18,7 +18,7 @@ from fedlab_support import (
 from fedlab_support.core.messages import Broadcast, Message, Server
 from fedlab_support.core.metrics import task
 from fedlab_support.core.rng import Stream
-from fedlab_support.engines.local import one_intra_op_thread
+from fedlab_support.engines.process import one_intra_op_thread
 from fedlab_support.federation.federation import Client
 from fedlab_support.methods import FPL, FedMix, FedRobust, FedSAM, HarmoFL
 from fedlab_support.training.context import ClientContext

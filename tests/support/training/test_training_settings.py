@@ -12,7 +12,7 @@ from torch.optim import Adam
 
 from fedlab_support.core.messages import Broadcast
 from fedlab_support.core.metrics import task
-from fedlab_support.engines.local import intra_op_threads
+from fedlab_support.engines.process import intra_op_threads
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_owner
 from fedlab_support.methods import FedAvg
