@@ -117,7 +117,8 @@ def data() -> Iterator[Bad]:
     images, labels = DATA.images, DATA.labels
     wrong = {
         "images": (
-            images.astype(np.float32),
+            images.astype(np.float64),
+            np.where(images, np.nan, images).astype(np.float32),
             images[:, 0],
             images.repeat(3, axis=1).transpose(0, 2, 3, 1),
             images.tolist(),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedlab_support.core.history import History, last
-from fedlab_support.core.metrics import TASKS, task
+from fedlab_support.core.metrics import TASKS
 from fedlab_support.federation.federation import Federation
 
 from ..measures import as_participants, fairness
@@ -50,7 +50,7 @@ def measured(
     Every score is the mean of the last ``last_rounds`` evaluations.
     """
     table = as_participants(history.table())
-    metric = task(federation.data.task).metric
+    metric = federation.store.task.metric
     ends = last(table[table["metric"].str.endswith(metric)], last_rounds)
     whole = ends[ends["client"] == -1]
     domains = whole[whole["domain"] != ""].groupby("split")["value"]

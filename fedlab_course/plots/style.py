@@ -43,6 +43,7 @@ MARKERS = ("o", "s", "^", "D", "v")
 NAMES = {
     "accuracy": "Accuracy (%)",
     "dice": "Dice (%)",
+    "r2": "R²",
     "loss": "Loss",
     "bytes": "Bytes",
     "kilobytes": "Size (kB)",

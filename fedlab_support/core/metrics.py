@@ -17,7 +17,7 @@ class Task(ABC):
     """The loss and the score of each sample.
 
     ``metric`` is the name of the score. Targets are int64, or float probabilities of
-    the M classes, whose second dimension has length M.
+    the M classes, whose second dimension has length M; in a regression any floats.
     """
 
     metric: str
@@ -28,7 +28,7 @@ class Task(ABC):
 
     @abstractmethod
     def score(self, output: Tensor, y: Tensor) -> Tensor:
-        """The score of each sample, float (B,) in [0, 1]; 1 is best."""
+        """The score of each sample, float (B,); 1 is best, and 0 the worst share."""
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """Mean loss, a scalar."""
@@ -114,9 +114,33 @@ class Segmentation(Task):
         return dice(output.argmax(1) == 1, _hard(y) == 1)
 
 
+@dataclass(frozen=True)
+class Regression(Task):
+    """M numbers per sample: squared error, and the share of variance explained.
+
+    The mean score of samples is R²: 1 is perfect, 0 as good as always predicting the
+    mean, and worse is negative. The variance is that of the whole data set, so that
+    clients and domains are on one scale.
+
+    variance:  of each target, (M,).
+    """
+
+    metric: str = "r2"
+    variance: tuple[float, ...] = (1.0,)
+
+    def losses(self, output: Tensor, y: Tensor) -> Tensor:
+        """Squared error of each sample, mean over targets: (B,), from (B, M) each."""
+        return (output - y).square().mean(1)
+
+    def score(self, output: Tensor, y: Tensor) -> Tensor:
+        """1 - (o - y)² / variance, mean over targets, (B,)."""
+        return 1 - ((output - y).square() / y.new_tensor(self.variance)).mean(1)
+
+
 TASKS: dict[str, Task] = {
     "classification": Classification(),
     "segmentation": Segmentation(),
+    "regression": Regression(),
 }
 
 

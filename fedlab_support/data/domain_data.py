@@ -1,4 +1,4 @@
-"""A data set: images with their classes or masks, domains and owners."""
+"""A data set: images or other inputs with their labels, domains and owners."""
 
 from __future__ import annotations
 
@@ -9,27 +9,33 @@ import numpy as np
 
 from ..core.checks import Range
 
+TASKS = ("classification", "segmentation", "regression")
+
 
 @dataclass(frozen=True, eq=False)
 class DomainData:
-    """Images, each with a class or mask, a domain and an owner.
+    """Images or other inputs, each with a label, a domain and an owner.
 
     A client of a federation is an array of positions into this table; images are never
     copied per client.
 
-    images:     uint8 (N, C, H, W); handwritten characters are light on dark.
+    images:     uint8 (N, C, H, W); handwritten characters are light on dark. Or inputs
+                of any other kind and shape, float32 or int64 (N, …): features, series,
+                volumes, numbers of words.
     labels:     int (N,), position in ``class_names``; for the task "segmentation" one
-                mask per image, uint8 (N, H, W), 0 background and 1 foreground.
+                mask per image, uint8 (N, H, W), 0 background and 1 foreground; for the
+                task "regression" float32 (N, M), with the M targets' ``class_names``.
     domain:     int (N,), position in ``domain_names``: the style of the image.
     owner:      int (N,), position in ``owner_names``: writer, site or camera.
     is_test:    bool (N,), True for samples that no client may train on.
     mean, std:  per channel, or one for all, for values in [0, 1]; a batch is normalised
-                to ``(images / 255 - mean) / std``.
+                to ``(images / 255 - mean) / std``, 0.5 by default. Floats of any scale
+                are normalised to ``(images - mean) / std``; not at all by default.
     task:       determines the loss and the metric; see ``core.metrics.task``.
     source:     one sentence on the origin of the images.
 
     Raises ``ValueError`` when types or shapes disagree, a label, domain or owner has no
-    name, or images cannot be normalised.
+    name, a number is NaN or infinite, or images cannot be normalised.
     """
 
     name: str
@@ -42,8 +48,8 @@ class DomainData:
     domain_names: tuple[str, ...]
     owner_names: tuple[str, ...]
     task: str = "classification"
-    mean: tuple[float, ...] = (0.5,)
-    std: tuple[float, ...] = (0.5,)
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -53,46 +59,80 @@ class DomainData:
                     f"{self.name}: {field} must be a NumPy array, found "
                     f"{type(found).__name__}"
                 )
-        if self.images.ndim != 4 or self.images.dtype != np.uint8:
-            raise ValueError(
-                f"{self.name}: images must be uint8 of shape (N, C, H, W), found "
-                f"{self.images.dtype} of shape {self.images.shape}; grey images need "
-                "a channel axis of length 1"
-            )
-        if not all(self.image_shape):
-            raise ValueError(
-                f"{self.name}: images need at least one pixel and one channel, "
-                f"found shape {self.images.shape}"
-            )
+        self._check_inputs()
         self._check_texts()
-        _, depth, height, width = self.images.shape
-        if width in (1, 3, 4) and min(depth, height) > 4:
-            raise ValueError(
-                f"{self.name}: images must be of shape (N, C, H, W), found "
-                f"{self.images.shape}, with channels last; use "
-                "images.transpose(0, 3, 1, 2)"
-            )
-        (num_examples, channels), size = self.images.shape[:2], self.images.shape[2:]
+        num_examples, size = len(self.images), self.images.shape[2:]
         if self.has_masks:
             self._check_masks()
+        if self.task == "regression":
+            self._check_targets()
         for field, names, each in (
             ("labels", self.class_names, size if self.has_masks else ()),
             ("domain", self.domain_names, ()),
             ("owner", self.owner_names, ()),
             ("is_test", (False, True), ()),
         ):
-            self._check_column(field, (num_examples, *each), len(names))
+            if field != "labels" or self.task != "regression":
+                self._check_column(field, (num_examples, *each), len(names))
+        self._check_normalisation()
+
+    def _check_inputs(self) -> None:
+        images, kinds = self.images, (np.uint8, np.float32, np.int64)
+        if images.dtype not in kinds or (self.has_images and images.ndim != 4):
+            raise ValueError(
+                f"{self.name}: images must be uint8 of shape (N, C, H, W), and other "
+                f"inputs float32 or int64 (N, …), found {images.dtype} of shape "
+                f"{images.shape}; grey images need a channel axis of length 1"
+            )
+        if images.ndim < 2 or not all(self.image_shape):
+            raise ValueError(
+                f"{self.name}: images need at least one pixel and one channel, and "
+                f"other inputs at least one value, found shape {images.shape}"
+            )
+        if self.has_images:
+            _, depth, height, width = images.shape
+            if width in (1, 3, 4) and min(depth, height) > 4:
+                raise ValueError(
+                    f"{self.name}: images must be of shape (N, C, H, W), found "
+                    f"{images.shape}, with channels last; use "
+                    "images.transpose(0, 3, 1, 2)"
+                )
+        elif images.dtype == np.float32:
+            self._refuse_nan("images")
+
+    def _refuse_nan(self, field: str) -> None:
+        is_bad = ~np.isfinite(values := getattr(self, field))
+        if is_bad.any():
+            first = tuple(np.argwhere(is_bad)[0].tolist())
+            raise ValueError(
+                f"{self.name}: {field} must be finite, found {values[first]} at "
+                f"{first} and {is_bad.sum():,} such values; fill or drop them"
+            )
+
+    def _check_normalisation(self) -> None:
+        channels = self.images.shape[1]
         for field, limits in (("mean", Range()), ("std", Range(above=0))):
             values = getattr(self, field)
+            if values is None and self.has_images:
+                values = (0.5,)
             if isinstance(values, tuple) and len(values) == 1:
                 values *= channels
-                object.__setattr__(self, field, values)
+            object.__setattr__(self, field, values)
             is_row = isinstance(values, tuple | list) and len(values) == channels
-            if not is_row or not all(limits.contains(v, "float") for v in values):
+            if values is not None and not (
+                is_row and all(limits.contains(v, "float") for v in values)
+            ):
                 raise ValueError(
                     f"{self.name}: {field} needs {limits.words('float')} for each "
                     f"channel ({channels}), found {values}"
                 )
+        is_whole = self.images.dtype == np.int64
+        if (self.mean is None) != (self.std is None) or (is_whole and self.std):
+            raise ValueError(
+                f"{self.name}: mean and std belong together, for uint8 images and "
+                f"float32 inputs, found {self.mean} and {self.std} for "
+                f"{self.images.dtype}"
+            )
 
     def _check_texts(self) -> None:
         for field in ("class_names", "domain_names", "owner_names"):
@@ -106,10 +146,10 @@ class DomainData:
                 raise ValueError(
                     f"{self.name}: {field} must differ from one another, found {names}"
                 )
-        if self.task not in ("classification", "segmentation"):
+        if self.task not in TASKS:
             raise ValueError(
-                f"{self.name}: task must be 'classification' or 'segmentation', found "
-                f"{self.task!r}"
+                f"{self.name}: task must be one of {', '.join(map(repr, TASKS))}, "
+                f"found {self.task!r}"
             )
 
     def _check_masks(self) -> None:
@@ -126,11 +166,26 @@ class DomainData:
                 f"class names, found {self.class_names}; merge the classes"
             )
 
+    def _check_targets(self) -> None:
+        shape = (len(self.images), self.num_classes)
+        if self.labels.shape != shape or self.labels.dtype != np.float32:
+            raise ValueError(
+                f"{self.name}: the task 'regression' needs float32 labels {shape}, a "
+                f"column for each of {self.class_names}, found {self.labels.dtype} of "
+                f"shape {self.labels.shape}; use labels.astype('float32')[:, None]"
+            )
+        self._refuse_nan("labels")
+        if len(self) and not (self.labels.std(0) > 0).all():
+            raise ValueError(
+                f"{self.name}: targets must vary, found one value only in a column of "
+                f"{self.class_names}; leave it out"
+            )
+
     def _check_column(self, field: str, shape: tuple, num_names: int) -> None:
         values = getattr(self, field)
         if values.shape != shape:
             raise ValueError(
-                f"{self.name}: {field} must have one entry per image ({shape[0]}), "
+                f"{self.name}: {field} must have one entry per sample ({shape[0]}), "
                 f"found shape {values.shape}"
             )
         kind = np.bool_ if field == "is_test" else np.integer
@@ -150,24 +205,31 @@ class DomainData:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        c, h, w = self.image_shape
+        shape = "x".join(map(str, self.image_shape))
+        what = "images" if self.has_images else "inputs"
+        labels = "targets" if self.task == "regression" else "classes"
         domains, owners = len(self.domain_names), len(self.owner_names)
         return (
-            f"DomainData({self.name!r}: {len(self):,} images {c}x{h}x{w}, "
-            f"{self.num_classes} classes, {domains} domain{'s' * (domains != 1)}, "
+            f"DomainData({self.name!r}: {len(self):,} {what} {shape}, "
+            f"{self.num_classes} {labels}, {domains} domain{'s' * (domains != 1)}, "
             f"{owners} owner{'s' * (owners != 1)}, "
             f"{int(self.is_test.sum()):,} for testing)"
         )
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Shape of an image, (C, H, W)."""
+    def image_shape(self) -> tuple[int, ...]:
+        """Shape of an image, (C, H, W), or of another input."""
         return tuple(self.images.shape[1:])
 
     @property
     def num_classes(self) -> int:
-        """Number of classes, M."""
+        """Number of classes, or of targets of a regression, M."""
         return len(self.class_names)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether inputs are images, uint8 (N, C, H, W)."""
+        return self.images.dtype == np.uint8
 
     @property
     def has_masks(self) -> bool:
@@ -181,16 +243,18 @@ class DomainData:
         names = zip(self.domain_names, num_train, strict=True)
         return tuple(name for name, num in names if num == 0)
 
-    def classes_for(self, purpose: str) -> np.ndarray:
-        """The class of each image, int (N,).
+    def classes_for(self, purpose: str, masks: bool = False) -> np.ndarray:
+        """The class of each sample, int (N,).
 
         purpose:  what needs the classes, for the error message.
-        Raises ValueError when the labels are masks.
+        masks:    whether masks, a class for each pixel, are accepted, too.
+        Raises ValueError when the labels are masks or targets of a regression.
         """
-        if self.has_masks:
+        if self.task != "classification" and not (masks and self.has_masks):
+            found = "masks" if self.has_masks else "targets of a regression"
             raise ValueError(
-                f"{purpose} needs one class per image, found masks in {self.name}; "
-                "partition images with masks by iid, by_owner or by_domain"
+                f"{purpose} needs one class per image, found {found} in {self.name!r}; "
+                "use what does not need them, such as FedAvg(), iid or by_owner"
             )
         return self.labels
 

@@ -20,6 +20,9 @@ SIDE = 64
 SEED = 20240
 TEST_SHARE = 0.2
 DRAWN = "a fifth of each class for testing, drawn with a seed"
+SPLITS = ("test", "testing", "val", "valid", "validation", "train", "training")
+"""Folders that are not domains; the first that there is has the test images."""
+
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
 
 Row = tuple[str, str, str]
@@ -63,8 +66,10 @@ def from_folders(
 
     A folder level ``images`` and folders above the domains are ignored. Each domain is
     one owner. A fifth of the images of each domain and class is set aside for testing,
-    drawn with a fixed seed; identical files are on the same side. Raises ValueError for
-    a name that does not exist and for a file that is not a complete image.
+    drawn with a fixed seed; identical files are on the same side. A tree without
+    domains, ``<class>/<image>``, is one domain; so are ``train/<class>/<image>`` and
+    ``test/<class>/<image>`` (or ``val``), which are then the split. Raises ValueError
+    for a name that does not exist and for a file that is not a complete image.
     """
     path = Path(path)
     with Tree(path) as tree:
@@ -86,7 +91,24 @@ def from_folders(
             tuple(domains or sorted({row[0] for row in rows})),
             tuple(classes or sorted({row[1] for row in rows})),
         )
-        return _assemble(tree, rows, names, size, {})
+        data = _assemble(tree, rows, names, size, {})
+    is_split = len(names[0]) > 1 and {name.lower() for name in names[0]} <= {*SPLITS}
+    return _as_split(data) if is_split and domains is None else data
+
+
+def _as_split(data: DomainData) -> DomainData:
+    """The data whose domains are not domains but splits."""
+    lower, only = [name.lower() for name in data.domain_names], (data.name,)
+    test = lower.index(next(name for name in SPLITS if name in lower))
+    return replace(
+        data,
+        is_test=data.domain == test,
+        domain=np.zeros_like(data.domain),
+        owner=np.zeros_like(data.owner),
+        domain_names=only,
+        owner_names=only,
+        source=f"{data.source.partition(';')[0]}; {lower[test]} for testing",
+    )
 
 
 def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainData:
@@ -118,12 +140,17 @@ def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainDat
 
 
 def _placed(tree: Tree) -> Iterator[Row]:
-    """Every image in a folder ``<domain>/<class>``."""
-    for name in tree:
-        path = PurePosixPath(name)
-        folders = [part for part in path.parts[:-1] if part.lower() != "images"]
-        if path.suffix.lower() in SUFFIXES and len(folders) >= 2:
-            yield folders[-2], folders[-1], name
+    """Every image in a folder ``<domain>/<class>``, or ``<class>`` if all are such."""
+    folders = {
+        name: [part for part in path.parts[:-1] if part.lower() != "images"]
+        for name, path in ((name, PurePosixPath(name)) for name in tree)
+        if path.suffix.lower() in SUFFIXES
+    }
+    has_domains = any(len(parts) > 1 for parts in folders.values())
+    for name, parts in folders.items():
+        parts = parts if has_domains else [tree.path.stem, *parts]
+        if len(parts) >= 2:
+            yield parts[-2], parts[-1], name
 
 
 def plain(name: str) -> str:
@@ -242,12 +269,14 @@ def _assemble(
     )
 
 
-def drawn_split(cells: Sequence[str], digests: np.ndarray) -> np.ndarray:
-    """Mark test images, bool (N,): at most a fifth of each cell.
+def drawn_split(
+    cells: Sequence[str], digests: np.ndarray, share: float = TEST_SHARE
+) -> np.ndarray:
+    """Mark test samples, bool (N,): at most this share of each cell.
 
-    cells:    (N,) the name of each image's cell. It seeds the draw, so that a cell is
+    cells:    (N,) the name of each sample's cell. It seeds the draw, so that a cell is
               split in the same way in a set and in a part of it.
-    digests:  (N,) images with equal digests are on the same side, that of the first.
+    digests:  (N,) samples with equal digests are on the same side, that of the first.
     """
     cells = np.asarray(cells)
     _, first, group, sizes = np.unique(
@@ -259,6 +288,6 @@ def drawn_split(cells: Sequence[str], digests: np.ndarray) -> np.ndarray:
         mine = np.random.default_rng([SEED, zlib.crc32(cell.encode())]).permutation(
             mine
         )
-        most = round(TEST_SHARE * sizes[mine].sum())
+        most = round(share * sizes[mine].sum())
         is_test[mine[np.cumsum(sizes[mine]) <= most]] = True
     return is_test[group]

@@ -43,7 +43,8 @@ class BatchPlan:
         position[is_real] = np.concatenate(
             [index for client in batches for index in client]
         )
-        first = federation.starts[ids] + federation.num_val[ids]
+        aside = federation.num_val[ids] + federation.num_test[ids]
+        first = federation.starts[ids] + aside
         rows = federation.rows[position + first[:, None, None]].swapaxes(0, 1)
         device = federation.store.device
         share = (is_real / np.maximum(counts, 1)).astype(np.float32)

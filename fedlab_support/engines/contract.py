@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from ..core.messages import Broadcast, Message, Tensors, copies
-from ..core.metrics import Scores, task
+from ..core.metrics import Scores
 from ..core.rng import Stream, torch_stream
 from ..federation.federation import Federation
 from ..federation.samples import Samples
@@ -69,7 +69,7 @@ class Evaluation:
     weights:      with the client's private weights, where the server has these.
     samples:      the samples to evaluate on.
     client:       owner of the samples; None for test and held-out samples.
-    part:         the client's "train" or "val" samples; an engine without its data
+    part:         the client's "train", "val" or "test"; an engine without its data
                   sends the request to the node that has them.
     is_personal:  use the client's private weights.
     """
@@ -103,7 +103,7 @@ class Job:
             client=self.federation.client(client_id),
             received=broadcast,
             training=self.training.at(broadcast.round),
-            task=task(self.federation.data.task),
+            task=self.federation.store.task,
             stream=Stream(self.seed, "method", broadcast.round, client_id),
             memory=copies(memory),
             cache=cache,

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core.cancellation import stop_check
 from ..core.messages import Broadcast, Tensors, copies, nbytes, unwritten
-from ..core.metrics import Scores, task
+from ..core.metrics import Scores
 from ..core.rng import Stream, layer_noise, numpy_stream
 from ..federation.federation import Federation
 from ..federation.samples import Samples
@@ -189,7 +189,7 @@ class LocalEngine:
 
     @torch.inference_mode()
     def _scores(self, model, samples: Samples, size, round, first_batch) -> Scores:
-        measured, method = task(samples.store.data.task), self.job.method
+        measured, method = samples.store.task, self.job.method
         batches, index, losses, scores = samples.batches(size), [], [], []
         if not method.predicts_per_image:
             batches = samples.mixed(numpy_stream(self.job.seed, "evaluate"))

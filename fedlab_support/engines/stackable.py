@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..core.messages import Broadcast, Tensors
-from ..core.metrics import task
 from ..core.rng import Stream
 from ..models import Dropout
 from ..training.context import ClientContext
@@ -98,14 +97,15 @@ def _gradient_mismatch(job: Job) -> str:
         return "the network has no trainable parameters"
     rows = torch.from_numpy(np.resize(job.federation.rows, 5)).to(store.device)
     shares = torch.tensor(TRIAL_SHARES, device=store.device)
-    measured = task(store.data.task)
     expected = []
     for k, client_rows in enumerate((rows[:3], rows[3:])):
         model = Learner(copy.deepcopy(job.model)).train()
         own = {n: nn.Parameter(v[k].detach()) for n, v in stack.items()}
         set_parameters(model, own)
         before = copy.deepcopy(dict(model.named_buffers()))
-        expected.append(_gradients(job, job.method, model, own, client_rows, measured))
+        expected.append(
+            _gradients(job, job.method, model, own, client_rows, store.task)
+        )
         for name, buffer in model.named_buffers():
             if not buffer.equal(before[name]):
                 return (
@@ -114,7 +114,7 @@ def _gradient_mismatch(job: Job) -> str:
     model, loss = training_copy(job.model), StackedLoss(job.method, stack)
     stacked_rows = rows[torch.tensor(TRIAL_SAMPLES)]
     found = _gradients(
-        job, loss, model, stack, stacked_rows, WeightedTask(measured, shares)
+        job, loss, model, stack, stacked_rows, WeightedTask(store.task, shares)
     )
     for k, gradients in enumerate(expected):
         largest = max(gradient.norm() for gradient in gradients.values())

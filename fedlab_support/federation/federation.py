@@ -21,20 +21,24 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+SHARE = Range(at_least=0, below=1)
+
+
 @dataclass(frozen=True, eq=False)
 class Client:
-    """A client with its training and validation samples."""
+    """A client with its training, validation and test samples."""
 
     id: int
     train: Samples
     val: Samples
+    test: Samples
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
     """Clients that share a task, plus test samples that no client has.
 
-    test:      test samples of the domains that clients train on.
+    test:      these test samples, of the domains that clients train on.
     held_out:  all samples of the held-out domains.
 
     Created by ``build``. A client takes the memory of three numbers, so 100,000 clients
@@ -42,15 +46,16 @@ class Federation:
     """
 
     store: Store
-    rows: np.ndarray  # all clients' samples, client after client, validation first
+    rows: np.ndarray  # of client after client: for validation, testing and training
     starts: np.ndarray  # (K + 1,): client k owns rows[starts[k]:starts[k + 1]]
     num_val: np.ndarray  # (K,)
+    num_test: np.ndarray  # (K,)
     test: Samples
     held_out: Samples
     held_out_domains: tuple[str, ...] = ()
 
     @classmethod
-    @checked(val=Range(at_least=0, below=1), seed=SEED)
+    @checked(val=SHARE, test=SHARE, seed=SEED)
     def build(
         cls,
         data: DomainData,
@@ -58,14 +63,16 @@ class Federation:
         held_out: str | Iterable[str] = (),
         val: float = 0.0,
         seed: int = 0,
+        test: float = 0.0,
     ) -> Federation:
         """Turn a partition into a federation.
 
         parts:     one array of positions per client (see ``partition``).
         held_out:  names of domains that must not appear in any client.
-        val:       validation share of each client's samples, in [0, 1); each client has
-                   at least one training sample.
-        seed:      of the draw of validation samples.
+        val, test: shares of each client's samples, in [0, 1), on which it validates and
+                   is tested itself (the splits "val" and "client_test" of the history);
+                   each client has at least one training sample.
+        seed:      of the draw of validation and test samples.
 
         Raises ValueError for an empty client, a sample in two clients, a client with a
         test sample or a sample of a held-out domain, and an unknown domain.
@@ -75,14 +82,16 @@ class Federation:
         parts = [np.asarray(part) for part in parts]
         sizes = _checked_sizes(data, parts, is_held_out, names)
         num_val = np.minimum((sizes * val).astype(np.int64), sizes - 1)
+        num_test = np.minimum((sizes * test).astype(np.int64), sizes - 1 - num_val)
         rng = np.random.default_rng(seed)
-        rows = [rng.permutation(p) if val else p for p in parts]
+        rows = [rng.permutation(p) if val or test else p for p in parts]
         store = Store(data)
         return cls(
             store,
             np.concatenate(rows).astype(np.int64),
             np.concatenate([[0], np.cumsum(sizes)]),
             num_val,
+            num_test,
             Samples(store, np.flatnonzero(data.is_test & ~is_held_out)),
             Samples(store, np.flatnonzero(is_held_out)),
             names,
@@ -111,12 +120,17 @@ class Federation:
     @cached_property
     def sizes(self) -> np.ndarray:
         """Training samples per client, int (K,)."""
-        return np.diff(self.starts) - self.num_val
+        return np.diff(self.starts) - self.num_val - self.num_test
 
     @cached_property
     def with_val(self) -> np.ndarray:
         """Numbers of the clients with validation samples, ascending, int."""
         return np.flatnonzero(self.num_val)
+
+    @cached_property
+    def with_test(self) -> np.ndarray:
+        """Numbers of the clients with test samples of their own, ascending, int."""
+        return np.flatnonzero(self.num_test)
 
     @cached_property
     def homes(self) -> dict[int, int]:
@@ -130,9 +144,9 @@ class Federation:
         """Client ``id``, a view created on demand."""
         if not isinstance(id, int | np.integer) or not 0 <= id < len(self):
             raise ValueError(f"clients are numbered 0…{len(self) - 1}, found {id}")
-        own, cut = self.rows[self.starts[id] : self.starts[id + 1]], self.num_val[id]
-        train, val = (Samples(self.store, part) for part in (own[cut:], own[:cut]))
-        return Client(int(id), train, val)
+        own, first = self.rows[self.starts[id] : self.starts[id + 1]], self.num_val[id]
+        val, test, train = np.split(own, [first, first + self.num_test[id]])
+        return Client(int(id), *(Samples(self.store, p) for p in (train, val, test)))
 
     def table(self) -> pd.DataFrame:
         """Training samples, clients × domains."""
@@ -150,7 +164,7 @@ class Federation:
     def _counts(self, column: np.ndarray, num_values: int) -> np.ndarray:
         owner = np.repeat(np.arange(len(self)), np.diff(self.starts))
         position = np.arange(len(self.rows)) - self.starts[owner]
-        trained = position >= self.num_val[owner]
+        trained = position >= (self.num_val + self.num_test)[owner]
         cell = owner[trained] * num_values + column[self.rows[trained]]
         counts = np.bincount(cell, minlength=len(self) * num_values)
         return counts.reshape(len(self), num_values)
@@ -158,7 +172,8 @@ class Federation:
     def fingerprint(self) -> str:
         """A short hash of the data and its partition."""
         digest = hashlib.sha256(self.data.fingerprint().encode())
-        for part in (self.rows, self.starts, self.num_val, self.held_out.rows):
+        parts = [self.rows, self.starts, self.num_val, self.held_out.rows]
+        for part in parts + [self.num_test] * bool(len(self.with_test)):
             digest.update(np.ascontiguousarray(part, dtype=np.int64))
         return digest.hexdigest()[:16]
 
@@ -168,7 +183,8 @@ class Federation:
             f"Federation of {len(self):,} clients on {self.data.name!r}: "
             f"{sizes.sum():,} training samples, {sizes.min()} to {sizes.max()} per "
             f"client (median {int(np.median(sizes))}); "
-            f"{self.num_val.sum():,} for validation, {len(self.test):,} for testing; "
+            f"{self.num_val.sum():,} for validation, "
+            f"{len(self.test) + self.num_test.sum():,} for testing; "
             f"held-out domains: {', '.join(self.held_out_domains) or 'none'}"
         )
         return summary if len(self) > 30 else f"{summary}\n{self.table().to_string()}"

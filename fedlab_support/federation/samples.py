@@ -13,15 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.metrics import Regression, task
 from ..data import DomainData
 
 
 class Batch(NamedTuple):
     """A batch of samples for the model.
 
-    x:      float (B, C, H, W), normalised, on the device.
+    x:      float (B, C, H, W), normalised, on the device; other inputs float or int64
+            (B, …).
     y:      int64 (B,), or masks (B, H, W); after mixing labels, probabilities of the M
-            classes, float (B, M) or (B, M, H, W).
+            classes, float (B, M) or (B, M, H, W); of a regression, float (B, M).
     index:  int64 (B,), positions in the client's own data: the key for caches.
     epoch:  number of the epoch, from 0.
     """
@@ -40,37 +42,52 @@ READY_VALUES = 4_000_000
 
 
 class Store:
-    """The images and labels of a data set on a device, as uint8, shared by clients."""
+    """The inputs and labels of a data set on a device, shared by clients.
+
+    task:  the loss and the score of the data set.
+    """
 
     def __init__(self, data: DomainData, device: str | torch.device = "cpu"):
         self.data, self.device = data, torch.device(device)
         self.images = torch.from_numpy(data.images).to(self.device)
         labels = torch.from_numpy(data.labels).to(self.device)
-        self.labels = labels if data.has_masks else labels.long()
-        std = torch.tensor(data.std, device=self.device).view(1, -1, 1, 1)
-        mean = torch.tensor(data.mean, device=self.device).view(1, -1, 1, 1)
-        self.scale, self.shift = 1 / (255 * std), mean / std
+        self.labels = labels.long() if data.task == "classification" else labels
+        self.task = task(data.task)
+        if isinstance(self.task, Regression):
+            self.task = Regression(variance=tuple(data.labels.var(0).tolist()))
+        if data.mean is not None:
+            axes = (1, -1) + (1,) * (self.images.ndim - 2)
+            std = torch.tensor(data.std, device=self.device).view(axes)
+            mean = torch.tensor(data.mean, device=self.device).view(axes)
+            largest = 255 if data.has_images else 1
+            self.scale, self.shift = 1 / (largest * std), mean / std
 
     @cached_property
     def _ready(self) -> Tensor | None:
-        """All images normalised, (N, H, W, C); None for a large data set."""
+        """All inputs normalised, images as (N, H, W, C); None for a large data set."""
         if self.images.numel() > READY_VALUES:
             return None
-        return self._normalised(self.images).permute(0, 2, 3, 1)
+        x = self._normalised(self.images)
+        return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
 
     def inputs(self, rows: Tensor) -> Tensor:
-        """Normalised images, float32 (B, C, H, W), channels last."""
+        """Normalised inputs (B, …); images as float32 (B, C, H, W), channels last."""
         if self._ready is None:
             return self._normalised(self.images.index_select(0, rows))
-        return self._ready.index_select(0, rows).permute(0, 3, 1, 2)
+        x = self._ready.index_select(0, rows)
+        return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
 
     def _normalised(self, images: Tensor) -> Tensor:
-        x = images.to(torch.float32, memory_format=torch.channels_last)
+        form = torch.channels_last if images.ndim == 4 else torch.preserve_format
+        if self.data.mean is None:
+            return images.to(memory_format=form)
+        x = images.to(torch.float32, memory_format=form, copy=True)
         return x.mul_(self.scale).sub_(self.shift)
 
     def targets(self, rows: Tensor) -> Tensor:
-        """Classes (B,) or masks (B, H, W), int64."""
-        return self.labels.index_select(0, rows).long()
+        """Classes (B,) or masks (B, H, W), int64, or float targets (B, M)."""
+        y = self.labels.index_select(0, rows)
+        return y if y.is_floating_point() else y.long()
 
     def clip(self, x: Tensor) -> Tensor:
         """Normalised images (B, C, H, W) clipped to the range of uint8 images."""
@@ -100,12 +117,12 @@ class Samples:
 
     @property
     def labels(self) -> np.ndarray:
-        """Classes, int (N,), or masks, uint8 (N, H, W)."""
+        """Classes, int (N,), masks, uint8 (N, H, W), or float targets (N, M)."""
         return self.store.data.labels[self.rows]
 
     @property
     def targets(self) -> Tensor:
-        """Classes (N,) or masks (N, H, W), int64, on the device."""
+        """Classes (N,) or masks (N, H, W), int64, or float targets, on the device."""
         return self.store.targets(torch.from_numpy(self.rows).to(self.store.device))
 
     @property

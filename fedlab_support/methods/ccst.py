@@ -53,6 +53,7 @@ class CCST(FedAvg):
     )
 
     stackable: ClassVar[bool] = False
+    needs_images: ClassVar[bool] = True
 
     @property
     def is_official(self) -> bool:

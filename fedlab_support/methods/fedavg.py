@@ -36,7 +36,8 @@ class FedAvg(Settings):
     weighting: str = setting("examples", one_of=WEIGHTINGS)  # "equal": all count alike
 
     stackable: ClassVar[bool] = True  # whether the stacked engine can train it
-    needs_classes: ClassVar[bool] = False  # needs one class per image, not masks
+    needs_classes: ClassVar[bool] = False  # needs one class per sample, not masks
+    needs_images: ClassVar[bool] = False  # uint8 (N, C, H, W), not features
     predicts_personally: ClassVar[bool] = True  # with private weights, if there are any
     predicts_per_image: ClassVar[bool] = True  # not depending on the rest of a batch
     val_share: ClassVar[float] = 0.0  # validation share that each client needs
@@ -55,15 +56,18 @@ class FedAvg(Settings):
     # ---- once, before round 1 -------------------------------------------------------
     def check_federation(self, federation: Federation) -> None:
         """Raise ValueError if the method cannot train on this federation."""
-        if self.needs_classes and federation.data.has_masks:
+        data = federation.data
+        if self.needs_classes:
+            data.classes_for(repr(self))
+        if self.needs_images and not data.has_images:
             raise ValueError(
-                f"{self!r} needs one class per image, found masks in "
-                f"{federation.data.name!r}; use images with classes, or a method that "
-                "does not need them, such as FedAvg()"
+                f"{self!r} needs images, uint8 (N, C, H, W), found {data.images.dtype} "
+                f"of shape {data.images.shape} in {data.name!r}; use a method that "
+                "does not, such as FedAvg(), or give images as uint8, before ToTensor"
             )
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """The network to train; ``model.image_shape`` is (C, H, W)."""
+        """The network to train; ``model.image_shape`` is (C, H, W) of images."""
         return model
 
     def private_names(self, model: nn.Module) -> set[str]:
@@ -155,7 +159,7 @@ class FedAvg(Settings):
 
     # ---- evaluation -----------------------------------------------------------------
     def predict(self, model: nn.Module, x: Tensor) -> Tensor:
-        """The output, (B, M), for normalised images (B, C, H, W)."""
+        """The output, (B, M), for normalised images (B, C, H, W) or other inputs."""
         return model(x)
 
     def evaluation_state(

@@ -57,6 +57,7 @@ class FedDG(FedAvg):
     )
 
     stackable: ClassVar[bool] = False
+    needs_images: ClassVar[bool] = True
 
     @property
     def needs_classes(self) -> bool:

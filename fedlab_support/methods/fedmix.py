@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ..core.checks import expect, setting
 from ..core.messages import Tensors, expect_count, expect_names
+from ..federation.federation import Federation
 from ..federation.samples import Batch
 from ..models.pretrained import plain_attention
 from ..training.context import ClientContext
@@ -58,6 +59,11 @@ class FedMix(FedAvg):
         size, least = self.group_size, self.smallest_group
         allowed = f"None or a whole number ≥ {least}: means of fewer images show them"
         expect(self, "group_size", allowed, size is None or size >= least)
+
+    def check_federation(self, federation: Federation) -> None:
+        """Raise ValueError for labels without shares of classes, which it averages."""
+        super().check_federation(federation)
+        federation.data.classes_for(repr(self), masks=True)
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """The network, with second derivatives where the expansion needs them."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..core.checks import expect, setting
 from ..core.rng import current_layer_noise
+from ..federation.federation import Federation
 from ..federation.samples import Batch
 from ..models.layers.gaussian import GaussianHead
 from ..training.context import ClientContext
@@ -63,6 +64,11 @@ class FedSR(FedAvg):
     def needs_classes(self) -> bool:
         """Whether labels must be classes, to which the references belong."""
         return self.cmi_weight > 0
+
+    def check_federation(self, federation: Federation) -> None:
+        """Raise ValueError for labels that are not classes, which it predicts."""
+        super().check_federation(federation)
+        federation.data.classes_for(repr(self))
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """Replace the linear head by the Gaussian head."""

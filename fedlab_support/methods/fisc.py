@@ -74,6 +74,7 @@ class FISC(FedAvg):
     )
 
     stackable: ClassVar[bool] = False
+    needs_images: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True  # copies of other classes are the negatives
     needs_parts: ClassVar[tuple[str, ...]] = ("encode", "head")
 

@@ -57,6 +57,7 @@ class FPL(FedAvg):
 
     def check_federation(self, federation: Federation) -> None:
         """Accept masks, too: every pixel has a class."""
+        federation.data.classes_for(repr(self), masks=True)
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """CE + a · contrast + b · consistency; CE alone before prototypes arrive."""

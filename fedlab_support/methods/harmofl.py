@@ -51,6 +51,7 @@ class HarmoFL(FedAvg):
     )
 
     stackable: ClassVar[bool] = False
+    needs_images: ClassVar[bool] = True
     predicts_personally: ClassVar[bool] = False
 
     def adapt(self, model: nn.Module) -> nn.Module:

@@ -74,7 +74,8 @@ def built(
         example = federation.store.inputs(torch.tensor([0, 0])).cpu()
         uses_output = not method.overrides("loss")
         refuse_unfit(own_noise(model), example, federation, uses_output)
-    return model.to(memory_format=torch.channels_last)
+    is_flat = len(data.image_shape) != 3
+    return model if is_flat else model.to(memory_format=torch.channels_last)
 
 
 def refuse_parts(method: FedAvg, model: nn.Module) -> None:

@@ -7,30 +7,30 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..core.history import PERSONAL
-from ..core.metrics import Scores, per_group, task
+from ..core.metrics import Scores, per_group
 from ..engines import Evaluation
 from ..federation.samples import Samples
 
 Row = tuple[str, str, float, str, int]
 """split, metric, value, domain ("" for all), client (-1 for all)."""
 
-SPLITS = ("test", "held_out", "val")
+SPLITS = ("test", "held_out", "val", "client_test")
 
 
 def measure(run) -> Iterator[Row]:
     """Yield scores and losses of a run's current weights.
 
     The splits ``test`` and ``held_out`` are evaluated over all samples and per domain,
-    as a new client predicts. The split ``val`` is each client's validation share,
-    evaluated with the weights that this client uses.
+    as a new client predicts. The splits ``val`` and ``client_test`` are each client's
+    own validation and test share, evaluated with the weights that this client uses.
 
     Metrics of clients that predict with private weights are named ``personal_…``. If
     the engine has these weights, each test domain that only one client trains on is
     also evaluated by that client, and all test samples together if every domain is such
     a domain.
     """
-    engine, federation, round = run.engine, run.federation, run.server.round
-    metric = task(federation.data.task).metric
+    engine, federation = run.engine, run.federation
+    metric = federation.store.task.metric
     for split in ("test", "held_out"):
         samples: Samples = getattr(federation, split)
         if len(samples):
@@ -44,24 +44,29 @@ def measure(run) -> Iterator[Row]:
     metric = PERSONAL + metric if is_personal else metric
     if is_personal and engine.holds_clients:
         yield from _by_only_client(run, metric)
-    owners = np.intersect1d(federation.with_val, run.clients)
-    clients = [federation.client(i) for i in owners]
-    if clients and (is_personal or not engine.holds_clients):
+    for split, part, owners in (
+        ("val", "val", federation.with_val),
+        ("client_test", "test", federation.with_test),
+    ):
+        clients = np.intersect1d(owners, run.clients).tolist()
+        found = _by_client(run, clients, part, is_personal) if clients else []
+        for client, scores in zip(clients, found, strict=True):
+            for what, value in scores.means(metric):
+                yield split, what, value, "", client
+
+
+def _by_client(run, clients: list[int], part: str, is_personal: bool) -> list[Scores]:
+    """Scores of each client on a part of its own samples."""
+    samples = {i: getattr(run.federation.client(i), part) for i in clients}
+    if is_personal or not run.engine.holds_clients:
         requests = []
-        for client in clients:
-            state = run.state_of(client.id if is_personal else None)
-            asked = (client.val, client.id, "val", is_personal)
-            requests.append(Evaluation(state, *asked))
-        found = engine.evaluate(requests, round)
-    elif clients:
-        rows = [client.val.rows for client in clients]
-        whole = run.scores(Samples(federation.store, np.concatenate(rows)))
-        found = _split(whole, [len(row) for row in rows])
-    else:
-        found = []
-    for client, scores in zip(clients, found, strict=True):
-        for what, value in scores.means(metric):
-            yield "val", what, value, "", client.id
+        for i, own in samples.items():
+            state = run.state_of(i if is_personal else None)
+            requests.append(Evaluation(state, own, i, part, is_personal))
+        return run.engine.evaluate(requests, run.server.round)
+    rows = [own.rows for own in samples.values()]
+    whole = run.scores(Samples(run.federation.store, np.concatenate(rows)))
+    return _split(whole, [len(row) for row in rows])
 
 
 def _by_only_client(run, metric: str) -> Iterator[Row]:

@@ -342,8 +342,9 @@ class Run:
         for row in rows:
             self.history.add(self.server.round, *row)
         if not self.engine.holds_clients:
-            asked = np.intersect1d(self.federation.with_val, self.clients).tolist()
-            record_node_evaluation(self.history, self.server, asked)
+            for owners in (self.federation.with_val, self.federation.with_test):
+                asked = np.intersect1d(owners, self.clients).tolist()
+                record_node_evaluation(self.history, self.server, asked)
         self.must_measure = False
 
     @checked(client_id=WHOLE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from ..core.metrics import task
 from ..core.naming import architecture, code_of, name_of
 
 
@@ -42,7 +41,7 @@ def describe(run) -> dict:
 def latest_score(run) -> str:
     """The latest score, such as ``accuracy 81.5%``; empty before the first."""
     latest = [row for row in run.history.measured[-200:] if row[1] in ("test", "val")]
-    metric = task(run.federation.data.task).metric
+    metric = run.federation.store.task.metric
     values = [row[5] for row in latest if row[4].endswith(metric)]
     return f"{metric} {values[-1]:.1%}" if values else ""
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from ..core.checks import Range, checked
 from ..core.history import ALL_CLIENTS, PERSONAL
-from ..core.metrics import task
 from ..core.rng import numpy_stream
 from .run import Run
 from .study import each, expect_run, fit_once, refuse_ignored_axes
@@ -169,7 +168,7 @@ def _refuse_test_domain(run: Run, validate_on: str) -> None:
 
 def _score(table: pd.DataFrame, run: Run, validate_on: str) -> float:
     """The score of the last round."""
-    metric = task(run.federation.data.task).metric
+    metric = run.federation.store.task.metric
     rows = table[table["metric"].isin((metric, PERSONAL + metric))]
     if validate_on == VAL:
         rows = rows[rows["split"] == VAL]

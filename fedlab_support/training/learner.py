@@ -39,9 +39,10 @@ def refuse_unfit(
 ) -> None:
     """Raise ValueError unless the model can be trained, and evaluated, on the data.
 
-    example:  images (B, C, H, W) of the data, B at least 2, for which a copy of the
-              model must not fail. If the federation has samples to evaluate on, it has
-              to return finite logits (B, M), or (B, M, H, W) where labels are masks.
+    example:  inputs (B, …) of the data, B at least 2, for which a copy of the model
+              must not fail. If the federation has samples to evaluate on, it has to
+              return finite logits (B, M), or (B, M, H, W) where labels are masks. In a
+              regression it always has to return (B, M), since other shapes broadcast.
     trains_output: whether the loss is computed from the output, which then has to
               depend on a trained parameter.
     """
@@ -54,7 +55,7 @@ def refuse_unfit(
         output = rehearsed(model, example)
     except (RuntimeError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"the model fails for images {tuple(example.shape)} of {data.name}: {error}"
+            f"the model fails for inputs {tuple(example.shape)} of {data.name}: {error}"
         ) from error
     is_float = isinstance(output, Tensor) and output.is_floating_point()
     if trains_output and is_float and not output.requires_grad:
@@ -62,7 +63,9 @@ def refuse_unfit(
             "the model's output must depend on a trained parameter, found none: remove "
             "detach() or torch.no_grad() from its forward pass"
         )
-    if not any(map(len, (federation.test, federation.held_out, federation.with_val))):
+    evaluated = (federation.test, federation.held_out)
+    evaluated += (federation.with_val, federation.with_test)
+    if not any(map(len, evaluated)) and data.task != "regression":
         return
     sides = example.shape[2:] if data.has_masks else ()
     wanted = (len(example), data.num_classes, *sides)
@@ -71,11 +74,11 @@ def refuse_unfit(
         if isinstance(output, Tensor):
             found = f"{output.dtype} {tuple(output.shape)}"
         raise ValueError(
-            f"the model's output must be float {wanted} for {len(example)} images of "
+            f"the model's output must be float {wanted} for {len(example)} inputs of "
             f"{data.name}, found {found}"
         )
     if not output.isfinite().all():
-        raise ValueError("the model's output for the first images is infinite or NaN")
+        raise ValueError("the model's output for the first inputs is infinite or NaN")
 
 
 class Learner:

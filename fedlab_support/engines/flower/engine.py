@@ -59,10 +59,11 @@ class FlowerEngine:
         node are left out of every round. If clients are missing for any other reason,
         raises TimeoutError with their numbers.
         """
-        if job.privacy is not None and len(job.federation.with_val):
+        measured = job.federation.num_val.any() or job.federation.num_test.any()
+        if job.privacy is not None and measured:
             raise ValueError(
                 "with privacy nothing unprotected may leave a node, and scores of "
-                "validation samples would; build the federation with val=0"
+                "validation samples would; build the federation with val=0 and test=0"
             )
         self.job = job
         self.device = job.federation.store.device

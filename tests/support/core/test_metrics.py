@@ -75,7 +75,7 @@ def test_a_single_sample_and_huge_logits_are_measured():
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones():
-    known = r"\['classification', 'segmentation'\], found 'dance'"
+    known = r"\['classification', 'regression', 'segmentation'\], found 'dance'"
     with pytest.raises(ValueError, match=known):
         task("dance")
 

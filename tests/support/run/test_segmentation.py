@@ -121,7 +121,7 @@ DATA_MASK = torch.tensor([[1.0, 1, -1], [-1, 1, -1]])
         ({"labels": DATA.labels.astype(np.int64)}, "found int64"),
         ({"labels": 2 * DATA.labels}, r"labels must lie in 0…1, found 2"),
         ({"class_names": ("ground", "zone", "zone 2")}, "expected two class names"),
-        ({"task": "classification"}, "one entry per image"),
+        ({"task": "classification"}, "one entry per sample"),
     ],
 )
 def test_masks_that_do_not_fit_are_refused(change, message):

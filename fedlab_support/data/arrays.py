@@ -1,0 +1,185 @@
+"""Data sets of one's own: from arrays, and from any data set of torch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from PIL import Image
+
+from ..core.checks import Range, checked
+from .domain_data import DomainData
+from .folders import TEST_SHARE, drawn_split
+
+SHARE = Range(at_least=0, below=1)
+TEST = Range(
+    holds=lambda test: np.ndim(test) > 0 or SHARE.contains(test, "float"),
+    allowed="a share in [0, 1), or True or False for each sample",
+)
+
+
+@checked(test=TEST)
+def from_arrays(
+    inputs,
+    labels,
+    *,
+    domain=None,
+    owner=None,
+    test=TEST_SHARE,
+    class_names: Sequence[str] | None = None,
+    task: str | None = None,
+    name: str = "own data",
+    **settings,
+) -> DomainData:
+    """A data set of one's own: images, a table, texts as features, or any numbers.
+
+    inputs:         (N, …): arrays, tensors, a table or a sparse matrix. uint8 (N, C, H,
+                    W) are images; others are used as they are, whole numbers as int64
+                    for an embedding, the rest as float32.
+    labels:         (N,) of any values: the classes, in sorted order; masks, uint8 (N,
+                    H, W); or the targets of a regression, floats (N,) or (N, M).
+    domain, owner:  (N,) of any values: the style of a sample, and whose it is, for
+                    ``by_owner``. None: one domain; one owner per domain.
+    test:           the share of each domain and class that is set aside for testing,
+                    drawn with a fixed seed, equal inputs on the same side; or bool
+                    (N,), True for test samples.
+    class_names:    for labels 0, 1, …; the order of labels that are texts; or the names
+                    of targets.
+    task:           "classification", "segmentation" or "regression". None: floats are
+                    targets of a regression, and other labels classes or masks.
+    settings:       further fields of ``DomainData``: mean, std, source.
+
+    Raises ValueError as ``DomainData``, and for missing values.
+    """
+    inputs, labels = _numbers(inputs), np.asarray(labels)
+    is_mask = labels.dtype == np.uint8 and labels.ndim == 3
+    usual = "regression" if labels.dtype.kind == "f" else "classification"
+    task = task or ("segmentation" if is_mask else usual)
+    if task == "regression":
+        labels = labels.astype(np.float32).reshape(len(labels), -1)
+        class_names = class_names or [f"target {i + 1}" for i in range(labels.shape[1])]
+    elif task == "segmentation":
+        class_names = class_names or ("background", "foreground")
+    else:
+        labels, class_names = _numbered("labels", labels, class_names)
+    if domain is None:
+        domain = np.full(len(inputs), "all")
+    domain, domain_names = _numbered("domain", domain)
+    owner, owner_names = (
+        (domain, domain_names) if owner is None else _numbered("owner", owner)
+    )
+    names = tuple(class_names), domain_names, owner_names
+    share = test if SHARE.contains(test, "float") else 0.0
+    is_test = np.zeros(len(inputs), bool) if share is test else np.asarray(test)
+    columns = inputs, labels, domain, owner, is_test
+    data = DomainData(name, *columns, *names, task, **settings)
+    return _split(data, share) if share else data
+
+
+def _split(data: DomainData, share: float) -> DomainData:
+    """The data with a share of each domain and class for testing."""
+    has_classes = data.task == "classification"
+    classes = data.labels if has_classes else np.zeros(len(data), dtype=np.int64)
+    cells = [f"{d}/{y}" for d, y in zip(data.domain, classes, strict=True)]
+    hashes = [hashlib.blake2b(x.tobytes(), digest_size=8).digest() for x in data.images]
+    return replace(data, is_test=drawn_split(cells, np.array(hashes, "V8"), share))
+
+
+@checked()
+def from_dataset(dataset, *, test=TEST_SHARE, **settings) -> DomainData:
+    """A data set of one's own from a map-style ``torch.utils.data.Dataset``.
+
+    dataset:   ``dataset[i]`` is an input and a label, as ``from_arrays`` takes them;
+               images of Pillow become uint8 (C, H, W), all of the same size. Every
+               sample is read once: a random transform belongs into ``LocalTraining``,
+               as its ``augment``.
+    test:      another such Dataset, or as in ``from_arrays``.
+    settings:  of ``from_arrays``; ``domain`` and ``owner`` have an entry for each
+               sample, those of ``test`` last. Class names are ``dataset.classes``, if
+               there are any.
+
+    Raises ValueError for another kind of data set, and for inputs that differ in shape.
+    """
+    parts = [dataset]
+    if not isinstance(test, float | int | Sequence | np.ndarray):
+        parts.append(test)
+    for part in parts:
+        if not (hasattr(part, "__getitem__") and hasattr(part, "__len__")):
+            raise ValueError(
+                "expected a map-style Dataset, with dataset[i] and len(dataset), found "
+                f"{type(part).__name__}"
+            )
+    sizes = [len(part) for part in parts]
+    if len(parts) == 2:
+        test = np.repeat([False, True], sizes)
+    inputs, labels = None, []
+    for number, pair in enumerate(part[i] for part in parts for i in range(len(part))):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ValueError(
+                "expected dataset[i] to be an input and a label, found "
+                f"{type(pair).__name__}; wrap it in a Dataset that returns these two"
+            )
+        x = (
+            _pixels(pair[0])
+            if isinstance(pair[0], Image.Image)
+            else np.asarray(pair[0])
+        )
+        inputs = np.empty((sum(sizes), *x.shape), x.dtype) if inputs is None else inputs
+        if x.shape != inputs.shape[1:]:
+            raise ValueError(
+                f"expected inputs of one shape, {inputs.shape[1:]}, found {x.shape} at "
+                f"{number}; resize or pad them in the Dataset"
+            )
+        inputs[number] = x
+        labels.append(np.asarray(pair[1]))
+    names = {"class_names": getattr(dataset, "classes", None)} | settings
+    return from_arrays(inputs, np.stack(labels), test=test, **names)
+
+
+def _pixels(image: Image.Image) -> np.ndarray:
+    """Grey or RGB pixels, uint8 (C, H, W)."""
+    image = image if image.mode in ("L", "RGB") else image.convert("RGB")
+    pixels = np.asarray(image)
+    return pixels[None] if image.mode == "L" else pixels.transpose(2, 0, 1)
+
+
+def _numbers(inputs) -> np.ndarray:
+    """Inputs as uint8, int64 or float32; ValueError for what is no array of numbers."""
+    if hasattr(inputs, "toarray"):  # a sparse matrix
+        inputs = inputs.toarray()
+    inputs = np.asarray(inputs)
+    if inputs.dtype == np.uint8:
+        return inputs
+    if inputs.dtype.kind not in "biuf":
+        raise ValueError(
+            f"inputs must be numbers, found {inputs.dtype}; encode texts and "
+            "categories, as pandas.get_dummies or scikit-learn's TfidfVectorizer do"
+        )
+    return inputs.astype(np.int64 if inputs.dtype.kind in "iu" else np.float32)
+
+
+def _numbered(
+    what: str, values, names: Sequence[str] | None = None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Values as positions in their names, sorted if none are given, and the names."""
+    values = np.asarray(values)
+    try:
+        found, numbers = np.unique(values, return_inverse=True)
+        is_whole = not (found != found).any() and None not in found.tolist()
+    except TypeError:  # None or NaN among texts
+        is_whole = False
+    if not is_whole:
+        raise ValueError(
+            f"{what} must be values of one kind, none of them missing, found "
+            f"{values[:5].tolist()}; drop or name the missing ones"
+        )
+    if names is None:
+        return numbers, tuple(map(str, found.tolist()))
+    if values.dtype.kind in "iu":
+        return values.astype(np.int64), tuple(names)
+    places = {name: i for i, name in enumerate(names)}
+    if unknown := [value for value in found.tolist() if value not in places]:
+        raise ValueError(f"{what} must be among {list(names)}, found {unknown[0]!r}")
+    return np.array([places[value] for value in found.tolist()])[numbers], tuple(names)
