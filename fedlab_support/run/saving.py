@@ -19,8 +19,11 @@ def save_network(run, folder: str | Path) -> None:
     folder, data = Path(folder), run.federation.data
     folder.mkdir(parents=True, exist_ok=True)
     state = {n: v.cpu().contiguous().clone() for n, v in run.model.state_dict().items()}
+    values = "image / 255" if data.has_images else "input"
+    shape = ", ".join(("B", *map(str, data.image_shape)))
     about = {
-        "input": "float32 (B, C, H, W): (image / 255 - mean) / std, by channel",
+        "input": f"({shape}): "
+        + (values if data.mean is None else f"({values} - mean) / std, by channel"),
         "image_shape": data.image_shape,
         "mean": data.mean,
         "std": data.std,

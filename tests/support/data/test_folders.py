@@ -104,9 +104,64 @@ def test_levels_and_files_that_do_not_matter(tmp_path):
     extras = {"x/readme.txt": b"", "x/logo.png": b"no image", "x/y/.dog.png": b""}
     write(tmp_path / "mine", files | extras | {"__MACOSX/photo/dog/._1.png": b"?"})
     assert len(from_folders(tmp_path / "mine", 8)) == 30
-    write(tmp_path / "empty", {"a.txt": b"", "b/c.png": b""})
+    write(tmp_path / "empty", {"a.txt": b"", "b/c.txt": b"", "d.png": b""})
     with pytest.raises(ValueError, match=r"expected images \(.*found none"):
         from_folders(tmp_path / "empty")
+
+
+def test_a_tree_without_domains_is_one_domain(tmp_path):
+    flat = {name.removeprefix("Art/"): SMALL[name] for name in SMALL if "Art" in name}
+    write(tmp_path / "mine", flat | {"logo.png": b"no image"})
+    write_zip(tmp_path / "packed.zip", flat)
+    for name in ("mine", "packed.zip"):
+        data = from_folders(tmp_path / name, 8)
+        assert data.domain_names == (name.partition(".")[0],) == data.owner_names
+        assert data.class_names == ("Zebra", "cat", "dog") and len(data) == 15
+        assert np.bincount(data.labels[data.is_test]).tolist() == [1, 1, 1]
+
+
+def split_tree(**splits: tuple[int, ...]) -> dict[str, bytes]:
+    """Folders with the images of these numbers, of each class; equal names in all."""
+    return {
+        f"{split}/{label}/{i}.png": SMALL[f"{domain}/{label}/{number}.png"]
+        for (split, numbers), domain in zip(
+            splits.items(), ("Art", "photo", "Art"), strict=False
+        )
+        for label in ("dog", "cat")
+        for i, number in enumerate(numbers)
+    }
+
+
+@pytest.mark.parametrize(
+    ("splits", "num_test"),
+    [
+        ({"Train": (0, 1, 2), "test": (0, 1)}, 4),
+        ({"train": (0, 1, 2), "val": (0,)}, 2),
+        ({"training": (0, 1, 2), "validation": (0, 1), "testing": (3,)}, 2),
+    ],
+)
+def test_folders_of_splits_are_no_domains(tmp_path, splits, num_test):
+    write(tmp_path / "mine", split_tree(**splits))
+    data = from_folders(tmp_path / "mine", 8)
+    assert data.domain_names == ("mine",) and data.class_names == ("cat", "dog")
+    assert len(data) == 2 * sum(map(len, splits.values()))
+    assert data.is_test.sum() == num_test and "for testing" in data.source
+    last = "test" if "test" in splits else list(splits)[-1]
+    content = np.asarray(
+        Image.open(tmp_path / "mine" / last / "cat" / "0.png").resize(
+            (8, 8), Image.Resampling.BILINEAR
+        )
+    )
+    same = (data.images == content.transpose(2, 0, 1)).all((1, 2, 3))
+    assert same.any() and data.is_test[same].all()
+
+
+def test_a_split_that_is_asked_for_by_name_or_alone_is_a_domain(tmp_path):
+    write(tmp_path / "mine", split_tree(train=(0, 1, 2, 3, 4), test=(0, 1)))
+    data = from_folders(tmp_path / "mine", 8, domains=("train",))
+    assert data.domain_names == ("train",) and data.is_test.sum() == 2
+    write(tmp_path / "alone", split_tree(train=(0, 1, 2, 3, 4)))
+    assert from_folders(tmp_path / "alone", 8).is_test.sum() == 2
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1", "CMYK"])

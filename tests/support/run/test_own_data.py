@@ -1,5 +1,7 @@
 """Runs on tables, texts, series and volumes, regression, and tests by client."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -237,3 +239,17 @@ def test_a_test_share_changes_the_fingerprint_and_none_does_not():
     plain, none, some = table(), table(test=0.0), table(test=0.2)
     assert plain.fingerprint() == none.fingerprint() != some.fingerprint()
     assert "60 for testing" not in repr(plain)
+
+
+# ---- saved --------------------------------------------------------------------------
+def test_a_saved_network_says_what_its_input_is(tmp_path):
+    scaled = fl.from_arrays(X, TRUTH, mean=(1.0,), std=(2.0,), class_names=["a", "b"])
+    for data, words in (
+        (fl.from_arrays(X, TRUTH), "(B, 6): input"),
+        (scaled, "(B, 6): (input - mean) / std, by channel"),
+    ):
+        federation = fl.Federation.build(data, fl.iid(data, 2, 0))
+        a_run(federation).save(tmp_path)
+        about = json.loads((tmp_path / "model.json").read_text())
+        assert about["input"] == words and about["task"] == "regression"
+    assert about["classes"] == ["a", "b"] and about["image_shape"] == [6]
