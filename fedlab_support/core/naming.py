@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 from torch import nn
@@ -25,7 +25,6 @@ def name_of(thing) -> str:
     return getattr(thing, "__qualname__", repr(thing))
 
 
-@lru_cache(maxsize=64)
 def code_of(kind: type) -> str:
     """A short hash of the source of a class and its bases, as far as they are not of
     this package; empty for a class of the package.

@@ -13,6 +13,8 @@ import io
 import shutil
 import tempfile
 import zlib
+from collections.abc import Iterator
+from contextlib import suppress
 from lzma import LZMAError
 from pathlib import Path
 from zipfile import ZIP_LZMA, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -64,6 +66,17 @@ def find(name: str, place: str | Path) -> History | None:
                 "restore it from version control, or delete it to train its runs again"
             ) from None
     return kept(home) if home.exists() else None
+
+
+def settings_in(place: str | Path) -> Iterator[str]:
+    """The settings of all finished runs, as JSON; damaged files are left out."""
+    with suppress(*DAMAGED), ZipFile(archive_of(place)) as archive:
+        for name in archive.namelist():
+            with ZipFile(io.BytesIO(archive.read(name))) as file:
+                yield file.read("made_by.json").decode()
+    for home in sorted(folder_of(place).glob("*.zip")):
+        with suppress(*DAMAGED), ZipFile(home) as file:
+            yield file.read("made_by.json").decode()
 
 
 def kept(home: Path) -> History:

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from ..core.checks import Range, checked
 from ..core.history import TABLE, History, concat
 from ..core.naming import is_nameless, name_of, plain
-from .archive import find, folder_of, keep, kept, name_for
+from .archive import find, folder_of, keep, kept, name_for, settings_in
 from .checkpoint import claimed
 from .run import Run
 
@@ -46,9 +46,10 @@ def study(
     folder: where finished runs are kept, or the archive that `archive.pack` made of
             them. A cell whose run is there, with the same settings, data and rounds, is
             read instead of trained; one that was stopped resumes from its last
-            checkpoint. The code of a method outside this package is compared; other
-            code and the contents of a weights file are not: after changing them, delete
-            their runs. None keeps nothing.
+            checkpoint. The code of a method or augmentation outside this package is
+            compared, also of one in a notebook cell; other code and the contents of a
+            weights file are not: after changing them, delete their runs. None keeps
+            nothing.
     jobs:   runs at a time; with more than one, build them with `workers=1`. An
             interrupt waits for the runs that have begun and keeps them.
     Returns the tidy table with one more column per axis (`seed` is there already);
@@ -155,6 +156,7 @@ def fit_once(
         if history is not None:
             keep(history, text, home)
         else:
+            _warn_of_changed_code(run, text, folder)
             unfinished = home.with_name(f".unfinished_{home.stem}")
             keep(_fit(run, rounds, unfinished), text, home)
             history = kept(home)
@@ -197,6 +199,20 @@ def identity(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
             )
     text = json.dumps(made_by, indent=2, sort_keys=True, default=plain) + "\n"
     return text, folder_of(folder) / name_for(text)
+
+
+def _warn_of_changed_code(run: Run, text: str, folder: str | Path) -> None:
+    """Warn if the folder has this run with other code of the method."""
+    wanted = json.loads(text)
+    if wanted.pop("code", None) is None:
+        return
+    for other in map(json.loads, settings_in(folder)):
+        if other.pop("code", None) is not None and other == wanted:
+            kind = type(run.method).__name__
+            text = f"the code of {kind} has changed since runs were kept in {folder}: "
+            text += "they are trained again, and the old ones stay"
+            warnings.warn(text, stacklevel=4)
+            return
 
 
 def _warn_if_untrained(history: History) -> History:

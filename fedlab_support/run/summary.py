@@ -18,7 +18,7 @@ def describe(run) -> dict:
         "privacy": run.job.privacy,
         "engine": None if engine.is_exact else type(engine).__name__,
         "max_update": None if run.max_update == 100.0 else str(run.max_update),
-        "code": code_of(type(run.method)) or None,
+        "code": code_of(type(run.method)) + code_of(type(run.training.augment)) or None,
         "min_clients": run.min_clients if run.min_clients != 1 else None,
     }
     given = {name: name_of(v) for name, v in optional.items() if v is not None}

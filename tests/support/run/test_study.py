@@ -3,7 +3,9 @@
 import json
 import linecache
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
@@ -20,9 +22,10 @@ from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_owner
 from fedlab_support.federation.selection import uniform
 from fedlab_support.methods import FedAvg, FedProx
+from fedlab_support.methods.augment import Augmentation, Mixup
 from fedlab_support.models import CNN
 from fedlab_support.run import checkpoint
-from fedlab_support.run.archive import keep, kept
+from fedlab_support.run.archive import keep, kept, pack
 from fedlab_support.run.run import Run
 from fedlab_support.run.study import fit_once, study, trained
 from fedlab_support.training.settings import LocalTraining
@@ -449,3 +452,43 @@ def test_the_code_of_ones_own_method_is_compared(at_a_prompt):
 
 def test_the_code_of_the_package_is_not():
     assert code_of(FedProx) == "" and "code" not in build().describe()
+
+
+@dataclass(frozen=True)
+class Brighter(Augmentation):
+    """An augmentation of one's own."""
+
+    def apply(self, model, batch, context, rng):
+        return batch._replace(x=batch.x + 0.1)
+
+
+def test_the_code_of_ones_own_augmentation_is_compared():
+    def described(augment):
+        training = LocalTraining(augment=augment)
+        return Run(FedAvg(), FEDERATION, tiny_cnn, training).describe()
+
+    assert described(Brighter())["code"] == repr(code_of(Brighter))
+    assert "code" not in described(Mixup())
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_changed_code_is_trained_again_and_a_line_says_so(tmp_path, fits, is_packed):
+    def run(**changes: str) -> Run:
+        return build(method=own_method(False, **changes)())
+
+    before = fit_once(run(), 2, tmp_path)
+    if is_packed:
+        pack(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit_once(run(), 2, tmp_path)
+        fit_once(build(), 2, tmp_path)
+        build_other = build(lr=0.3, method=own_method(False)())
+        fit_once(build_other, 2, tmp_path)
+    assert len(fits) == 3
+    said = "the code of Own has changed since runs were kept in .*: they are trained"
+    with pytest.warns(UserWarning, match=said):
+        fit_once(run(FACTOR="2"), 2, tmp_path)
+    assert len(fits) == 4
+    pd.testing.assert_frame_equal(fit_once(run(), 2, tmp_path).table(), before.table())
+    assert len(fits) == 4, "the older code's run is still there"
