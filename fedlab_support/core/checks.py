@@ -266,6 +266,8 @@ def _refuse(name: str, allowed: str, value: object, hint: str = "") -> None:
     if len(text) > 200:
         text = f"{type(value).__name__} {' '.join(text.split())[:60]}…"
     found = f"{name} must be {allowed}, found {text}"
+    if isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", value):
+        hint = hint or "this is a text: leave out the quotes"
     raise ValueError(f"{found}; {hint}" if hint else found)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from functools import partial
+from functools import lru_cache, partial
+from types import CodeType
 
 import numpy as np
 from torch import nn
@@ -63,6 +64,11 @@ def _source(thing: object) -> str:
         return repr(thing) if isinstance(thing, PLAIN) else ""
     if code.co_filename == "<string>":  # written by dataclass
         return ""
+    return _text_of(code)
+
+
+@lru_cache(maxsize=1000)
+def _text_of(code: CodeType) -> str:
     try:
         return inspect.getsource(code)
     except OSError:  # typed at a prompt

@@ -217,6 +217,8 @@ def load(
         known = (*BUILT_IN, *STORED)
         close = difflib.get_close_matches(name, known, n=1)
         guess = f" Did you mean {close[0]!r}?" if close else ""
+        if os.path.exists(name):
+            guess = " It is a path: from_folders reads folders and zips of images."
         raise ValueError(
             f"expected the name of a data set, one of {', '.join(known)}; found "
             f"{name!r}.{guess}"

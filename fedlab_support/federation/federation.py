@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 
 SHARE = Range(at_least=0, below=1)
+DATA = Range(
+    holds=lambda data: isinstance(data, DomainData),
+    allowed="DomainData",
+    hint="from_arrays, from_dataset and from_folders make it of data of your own",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +60,7 @@ class Federation:
     held_out_domains: tuple[str, ...] = ()
 
     @classmethod
-    @checked(val=SHARE, test=SHARE, seed=SEED)
+    @checked(data=DATA, val=SHARE, test=SHARE, seed=SEED)
     def build(
         cls,
         data: DomainData,
@@ -80,6 +85,11 @@ class Federation:
         names = (held_out,) if isinstance(held_out, str) else tuple(held_out)
         is_held_out = np.isin(data.domain, domain_ids(data, names))
         parts = [np.asarray(part) for part in parts]
+        if any(part.ndim != 1 for part in parts):
+            raise ValueError(
+                "parts must be a list of arrays of positions, one per client, found "
+                f"{parts[0]!r} as the first; see iid(data, clients=10, rng=0)"
+            )
         sizes = _checked_sizes(data, parts, is_held_out, names)
         num_val = np.minimum((sizes * val).astype(np.int64), sizes - 1)
         num_test = np.minimum((sizes * test).astype(np.int64), sizes - 1 - num_val)

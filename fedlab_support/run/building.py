@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from dataclasses import fields
 from difflib import get_close_matches
 
 import torch
@@ -59,7 +60,14 @@ def built(
     data = federation.data
     with _BUILDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(sequence(seed, "init").generate_state(1)[0]))
-        model = factory(data.image_shape, data.num_classes)
+        try:
+            model = factory(data.image_shape, data.num_classes)
+        except TypeError as error:
+            raise ValueError(
+                "model is called with the shape of an input and the number of classes, "
+                f"as in {name_of(factory)}({data.image_shape}, {data.num_classes}), "
+                f"which raises: {error}"
+            ) from error
         if not isinstance(model, nn.Module):
             raise ValueError(
                 "model must return an nn.Module, as small_cnn does, found "
@@ -85,6 +93,18 @@ def refuse_parts(method: FedAvg, model: nn.Module) -> None:
             f"{method.label} uses the network's {' and '.join(method.needs_parts)}, "
             f"and {type(model).__name__} has no {' and no '.join(lacking)}; write it "
             "as head(encode(x)), with encode(x) returning features (B, D)"
+        )
+
+
+def refuse_hidden_settings(method: FedAvg) -> None:
+    """Raise ValueError for attributes that are no fields, and so in no description."""
+    known = {field.name for field in fields(method)} | {*dir(type(method))}
+    if hidden := sorted(vars(method).keys() - known):
+        kind, name = type(method).__name__, hidden[0]
+        raise ValueError(
+            f"the settings of a method are its fields, found the attribute {name!r} of "
+            f"{kind}; write @dataclass(frozen=True) above the class and, in place of "
+            f"__init__, {name}: float = {vars(method)[name]!r}"
         )
 
 

@@ -49,7 +49,13 @@ from ..training.learner import Learner
 from ..training.privacy import Privacy
 from ..training.settings import LocalTraining
 from .budget import spent
-from .building import built, check_pieces, initial_state, warn_of_misspelt_hooks
+from .building import (
+    built,
+    check_pieces,
+    initial_state,
+    refuse_hidden_settings,
+    warn_of_misspelt_hooks,
+)
 from .checkpoint import keeping
 from .evaluation import SPLITS, measure
 from .roster import roster_of
@@ -144,6 +150,7 @@ class Run:
         self.method, training = method, training or LocalTraining()
         if training.augment is not None:
             training.augment.check(method)
+        refuse_hidden_settings(method)
         warn_of_misspelt_hooks(type(method))
         method.check_federation(federation)
         self.federation = federation.on(device)
@@ -325,6 +332,11 @@ class Run:
         else:
             with _unwritten(server, messages):
                 server = self.method.aggregate(server, messages)
+            if not isinstance(server, Server):
+                raise TypeError(
+                    f"{self.method.label}.aggregate must return a Server, as in "
+                    f"replace(server, weights=…), found {type(server).__name__}"
+                )
             refuse_nan(server.weights)
             with _unwritten(server, messages):
                 metrics = self.method.server_metrics(server, messages)

@@ -204,15 +204,20 @@ def identity(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
 def _warn_of_changed_code(run: Run, text: str, folder: str | Path) -> None:
     """Warn if the folder has this run with other code of the method."""
     wanted = json.loads(text)
-    if wanted.pop("code", None) is None:
+    code, kind = wanted.pop("code", None), type(run.method).__name__
+    if code is None or (code, str(folder)) in _REPORTED:
         return
     for other in map(json.loads, settings_in(folder)):
         if other.pop("code", None) is not None and other == wanted:
-            kind = type(run.method).__name__
             text = f"the code of {kind} has changed since runs were kept in {folder}: "
             text += "they are trained again, and the old ones stay"
             warnings.warn(text, stacklevel=4)
+            _REPORTED.add((code, str(folder)))
             return
+
+
+_REPORTED: set[tuple[str, str]] = set()
+"""Changed code and the folder for which a study has said so, once for all its runs."""
 
 
 def _warn_if_untrained(history: History) -> History:

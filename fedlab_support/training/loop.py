@@ -96,6 +96,11 @@ def take_step(
                 parameter.grad = None
         with _autocast(context.training, batch.x):
             loss = method.loss(model, batch, context)
+        if not isinstance(loss, Tensor):
+            raise TypeError(
+                f"{method.label}.loss must return a scalar tensor, found "
+                f"{type(loss).__name__}"
+            )
         (loss.sum() if loss.ndim else loss).backward()
         context.log("loss", loss)
         if settled is not None:

@@ -75,6 +75,45 @@ def test_a_mistake_in_the_setup_is_raised_too():
         a_run(Misset(), unequal()).step()
 
 
+class Number(FedAvg):
+    """FedAvg whose loss is a number."""
+
+    def loss(self, model, batch, context):
+        """Without a gradient."""
+        return super().loss(model, batch, context).item()
+
+
+class Forgetful(FedAvg):
+    """FedAvg that forgets to return the server."""
+
+    def aggregate(self, server, messages):
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (Number(), "Number.loss must return a scalar tensor, found float"),
+        (Forgetful(), "Forgetful.aggregate must return a Server, .* found NoneType"),
+    ],
+)
+def test_a_hook_that_returns_something_else_is_named(method, words):
+    with pytest.raises(TypeError, match=words):
+        a_run(method, unequal()).step()
+
+
+def test_a_setting_that_is_no_field_is_refused():
+    class Hidden(FedAvg):
+        """FedAvg with a setting that no description holds."""
+
+        def __init__(self, mu):
+            self.mu = mu
+
+    words = r"found the attribute 'mu' of Hidden; .* __init__, mu: float = 0\.5"
+    with pytest.raises(ValueError, match=words):
+        a_run(Hidden(0.5), unequal())
+
+
 def test_injected_faults_are_no_mistakes():
     faults = fl.Faults(drop=1.0)
     run = a_run(FedAvg(), unequal(), faults=faults, on_failure="raise")
@@ -165,11 +204,27 @@ GOOD = (FedAvg(), unequal(), fl.small_cnn, fl.LocalTraining())
         ((*GOOD[:3], {"lr": 0.1}), "training must be LocalTraining or None"),
         ((*GOOD[:3], fl.uniform(2)), "training must be LocalTraining or None"),
         ((*GOOD, 3), "select must be a function or None, found 3"),
+        ((*GOOD[:2], nn.Linear), r"as in Linear\(\(3, 8, 8\), 4\), which raises"),
     ],
 )
 def test_swapped_and_raw_arguments_are_refused_by_name(given, words):
     with pytest.raises(ValueError, match=words):
         Run(*given)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: fl.LocalTraining(lr="0.1"), "found '0.1'; this is a text: leave out"),
+        (lambda: fl.LocalTraining(optimiser="agd"), "found 'agd'; a method brings"),
+        (lambda: fl.Federation.build(DATA, np.arange(9)), r"one per client, found .*0"),
+        (lambda: fl.Federation.build(torch.zeros(3), []), "from_arrays, from_dataset"),
+        (lambda: fl.load("."), "It is a path: from_folders"),
+    ],
+)
+def test_other_mistakes_of_a_first_hour_come_with_a_cure(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
 
 
 def test_images_with_channels_last_are_refused_with_the_cure():
