@@ -204,7 +204,7 @@ GOOD = (FedAvg(), unequal(), fl.small_cnn, fl.LocalTraining())
         ((*GOOD[:3], {"lr": 0.1}), "training must be LocalTraining or None"),
         ((*GOOD[:3], fl.uniform(2)), "training must be LocalTraining or None"),
         ((*GOOD, 3), "select must be a function or None, found 3"),
-        ((*GOOD[:2], nn.Linear), r"as in Linear\(\(3, 8, 8\), 4\), which raises"),
+        ((*GOOD[:2], nn.Linear), r"as in Linear\(\(2, 8, 8\), 4\), which raises"),
     ],
 )
 def test_swapped_and_raw_arguments_are_refused_by_name(given, words):
