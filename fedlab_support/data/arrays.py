@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,7 +12,8 @@ from PIL import Image
 
 from ..core.checks import Range, checked
 from .domain_data import DomainData
-from .folders import TEST_SHARE, drawn_split
+
+SEED, TEST_SHARE = 20240, 0.2
 
 SHARE = Range(at_least=0, below=1)
 TEST = Range(
@@ -64,8 +66,7 @@ def from_arrays(
         class_names = class_names or ("background", "foreground")
     else:
         labels, class_names = _numbered("labels", labels, class_names)
-    if domain is None:
-        domain = np.full(len(inputs), "all")
+    domain = np.full(len(inputs), name) if domain is None else domain
     domain, domain_names = _numbered("domain", domain)
     owner, owner_names = (
         (domain, domain_names) if owner is None else _numbered("owner", owner)
@@ -102,47 +103,30 @@ def from_dataset(dataset, *, test=TEST_SHARE, **settings) -> DomainData:
 
     Raises ValueError for another kind of data set, and for inputs that differ in shape.
     """
-    parts = [dataset]
-    if not isinstance(test, float | int | Sequence | np.ndarray):
-        parts.append(test)
-    for part in parts:
-        if not (hasattr(part, "__getitem__") and hasattr(part, "__len__")):
-            raise ValueError(
-                "expected a map-style Dataset, with dataset[i] and len(dataset), found "
-                f"{type(part).__name__}"
-            )
-    sizes = [len(part) for part in parts]
-    if len(parts) == 2:
-        test = np.repeat([False, True], sizes)
-    inputs, labels = None, []
-    for number, pair in enumerate(part[i] for part in parts for i in range(len(part))):
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise ValueError(
-                "expected dataset[i] to be an input and a label, found "
-                f"{type(pair).__name__}; wrap it in a Dataset that returns these two"
-            )
-        x = (
-            _pixels(pair[0])
-            if isinstance(pair[0], Image.Image)
-            else np.asarray(pair[0])
+    is_other = not isinstance(test, float | int | Sequence | np.ndarray)
+    parts = [dataset, test] if is_other else [dataset]
+    try:
+        sizes = [len(part) for part in parts]
+        pairs = [part[i] for part in parts for i in range(len(part))]
+        inputs, labels = (
+            np.stack([*map(_array, column)]) for column in zip(*pairs, strict=True)
         )
-        inputs = np.empty((sum(sizes), *x.shape), x.dtype) if inputs is None else inputs
-        if x.shape != inputs.shape[1:]:
-            raise ValueError(
-                f"expected inputs of one shape, {inputs.shape[1:]}, found {x.shape} at "
-                f"{number}; resize or pad them in the Dataset"
-            )
-        inputs[number] = x
-        labels.append(np.asarray(pair[1]))
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise ValueError(
+            "expected a map-style Dataset whose samples are an input and a label, all "
+            f"inputs of one shape, found {type(dataset).__name__}: {error}"
+        ) from error
+    test = np.repeat([False, True], sizes) if is_other else test
     names = {"class_names": getattr(dataset, "classes", None)} | settings
-    return from_arrays(inputs, np.stack(labels), test=test, **names)
+    return from_arrays(inputs, labels, test=test, **names)
 
 
-def _pixels(image: Image.Image) -> np.ndarray:
-    """Grey or RGB pixels, uint8 (C, H, W)."""
-    image = image if image.mode in ("L", "RGB") else image.convert("RGB")
-    pixels = np.asarray(image)
-    return pixels[None] if image.mode == "L" else pixels.transpose(2, 0, 1)
+def _array(value) -> np.ndarray:
+    """An array; of an image of Pillow its grey or RGB pixels, (C, H, W)."""
+    if not isinstance(value, Image.Image):
+        return np.asarray(value)
+    value = value if value.mode in ("L", "RGB") else value.convert("RGB")
+    return np.moveaxis(np.atleast_3d(np.asarray(value)), 2, 0)
 
 
 def _numbers(inputs) -> np.ndarray:
@@ -183,3 +167,27 @@ def _numbered(
     if unknown := [value for value in found.tolist() if value not in places]:
         raise ValueError(f"{what} must be among {list(names)}, found {unknown[0]!r}")
     return np.array([places[value] for value in found.tolist()])[numbers], tuple(names)
+
+
+def drawn_split(
+    cells: Sequence[str], digests: np.ndarray, share: float = TEST_SHARE
+) -> np.ndarray:
+    """Mark test samples, bool (N,): at most this share of each cell.
+
+    cells:    (N,) the name of each sample's cell. It seeds the draw, so that a cell is
+              split in the same way in a set and in a part of it.
+    digests:  (N,) samples with equal digests are on the same side, that of the first.
+    """
+    cells = np.asarray(cells)
+    _, first, group, sizes = np.unique(
+        digests, return_index=True, return_inverse=True, return_counts=True
+    )
+    is_test = np.zeros(len(first), dtype=bool)
+    for cell in np.unique(cells):
+        mine = np.flatnonzero(cells[first] == cell)
+        mine = np.random.default_rng([SEED, zlib.crc32(cell.encode())]).permutation(
+            mine
+        )
+        most = round(share * sizes[mine].sum())
+        is_test[mine[np.cumsum(sizes[mine]) <= most]] = True
+    return is_test[group]

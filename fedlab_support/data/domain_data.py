@@ -78,16 +78,13 @@ class DomainData:
 
     def _check_inputs(self) -> None:
         images, kinds = self.images, (np.uint8, np.float32, np.int64)
-        if images.dtype not in kinds or (self.has_images and images.ndim != 4):
+        is_shaped = images.ndim == 4 if self.has_images else images.ndim >= 2
+        if images.dtype not in kinds or not is_shaped or not all(self.image_shape):
             raise ValueError(
                 f"{self.name}: images must be uint8 of shape (N, C, H, W), and other "
-                f"inputs float32 or int64 (N, …), found {images.dtype} of shape "
-                f"{images.shape}; grey images need a channel axis of length 1"
-            )
-        if images.ndim < 2 or not all(self.image_shape):
-            raise ValueError(
-                f"{self.name}: images need at least one pixel and one channel, and "
-                f"other inputs at least one value, found shape {images.shape}"
+                f"inputs float32 or int64 (N, …), with at least one value each, found "
+                f"{images.dtype} of shape {images.shape}; grey images need a channel "
+                "axis of length 1"
             )
         if self.has_images:
             _, depth, height, width = images.shape
@@ -110,29 +107,26 @@ class DomainData:
             )
 
     def _check_normalisation(self) -> None:
-        channels = self.images.shape[1]
-        for field, limits in (("mean", Range()), ("std", Range(above=0))):
+        channels, usual = self.images.shape[1], (0.5, 0.5)
+        if not self.has_images:
+            usual = (0.0, 1.0)
+            if self.mean is None and self.std is None:
+                return
+        for field, limits, value in (
+            ("mean", Range(), usual[0]),
+            ("std", Range(above=0), usual[1]),
+        ):
             values = getattr(self, field)
-            if values is None and self.has_images:
-                values = (0.5,)
+            values = (value,) if values is None else values
             if isinstance(values, tuple) and len(values) == 1:
                 values *= channels
             object.__setattr__(self, field, values)
             is_row = isinstance(values, tuple | list) and len(values) == channels
-            if values is not None and not (
-                is_row and all(limits.contains(v, "float") for v in values)
-            ):
+            if not is_row or not all(limits.contains(v, "float") for v in values):
                 raise ValueError(
                     f"{self.name}: {field} needs {limits.words('float')} for each "
                     f"channel ({channels}), found {values}"
                 )
-        is_whole = self.images.dtype == np.int64
-        if (self.mean is None) != (self.std is None) or (is_whole and self.std):
-            raise ValueError(
-                f"{self.name}: mean and std belong together, for uint8 images and "
-                f"float32 inputs, found {self.mean} and {self.std} for "
-                f"{self.images.dtype}"
-            )
 
     def _check_texts(self) -> None:
         for field in ("class_names", "domain_names", "owner_names"):
@@ -175,11 +169,8 @@ class DomainData:
                 f"shape {self.labels.shape}; use labels.astype('float32')[:, None]"
             )
         self._refuse_nan("labels")
-        if len(self) and not (self.labels.std(0) > 0).all():
-            raise ValueError(
-                f"{self.name}: targets must vary, found one value only in a column of "
-                f"{self.class_names}; leave it out"
-            )
+        if len(self) and not self.labels.std(0).all():
+            raise ValueError(f"{self.name}: targets must vary, found a constant one")
 
     def _check_column(self, field: str, shape: tuple, num_names: int) -> None:
         values = getattr(self, field)
@@ -257,6 +248,16 @@ class DomainData:
                 "use what does not need them, such as FedAvg(), iid or by_owner"
             )
         return self.labels
+
+    def images_for(self, purpose: str) -> np.ndarray:
+        """The images, uint8 (N, C, H, W); ValueError for other inputs."""
+        if not self.has_images:
+            raise ValueError(
+                f"{purpose} needs images, uint8 (N, C, H, W), found "
+                f"{self.images.dtype} of shape {self.images.shape} in {self.name!r}; "
+                "use what does not, such as FedAvg(), or give images before ToTensor"
+            )
+        return self.images
 
     def select(self, index: np.ndarray) -> DomainData:
         """A copy with only the samples at ``index``; all names are kept."""

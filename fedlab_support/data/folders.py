@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from .arrays import drawn_split, from_arrays
 from .domain_data import DomainData
 from .trees import Tree, decode
 
 SIDE = 64
 """Default height and width in pixels, since files differ in shape."""
 
-SEED = 20240
-TEST_SHARE = 0.2
 DRAWN = "a fifth of each class for testing, drawn with a seed"
 SPLITS = ("test", "testing", "val", "valid", "validation", "train", "training")
 """Folders that are not domains; the first that there is has the test images."""
@@ -98,15 +96,14 @@ def from_folders(
 
 def _as_split(data: DomainData) -> DomainData:
     """The data whose domains are not domains but splits."""
-    lower, only = [name.lower() for name in data.domain_names], (data.name,)
+    lower = [name.lower() for name in data.domain_names]
     test = lower.index(next(name for name in SPLITS if name in lower))
-    return replace(
-        data,
-        is_test=data.domain == test,
-        domain=np.zeros_like(data.domain),
-        owner=np.zeros_like(data.owner),
-        domain_names=only,
-        owner_names=only,
+    return from_arrays(
+        data.images,
+        data.labels,
+        test=data.domain == test,
+        class_names=data.class_names,
+        name=data.name,
         source=f"{data.source.partition(';')[0]}; {lower[test]} for testing",
     )
 
@@ -267,27 +264,3 @@ def _assemble(
         owner_names=names[0],
         source=f"{len(rows):,} images under {tree.path.name}; {DRAWN}",
     )
-
-
-def drawn_split(
-    cells: Sequence[str], digests: np.ndarray, share: float = TEST_SHARE
-) -> np.ndarray:
-    """Mark test samples, bool (N,): at most this share of each cell.
-
-    cells:    (N,) the name of each sample's cell. It seeds the draw, so that a cell is
-              split in the same way in a set and in a part of it.
-    digests:  (N,) samples with equal digests are on the same side, that of the first.
-    """
-    cells = np.asarray(cells)
-    _, first, group, sizes = np.unique(
-        digests, return_index=True, return_inverse=True, return_counts=True
-    )
-    is_test = np.zeros(len(first), dtype=bool)
-    for cell in np.unique(cells):
-        mine = np.flatnonzero(cells[first] == cell)
-        mine = np.random.default_rng([SEED, zlib.crc32(cell.encode())]).permutation(
-            mine
-        )
-        most = round(share * sizes[mine].sum())
-        is_test[mine[np.cumsum(sizes[mine]) <= most]] = True
-    return is_test[group]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .arrays import from_arrays
 from .domain_data import DomainData
 from .reading import read_arrays, resize
 
@@ -64,18 +65,9 @@ def read_one_domain(paths: tuple[Path, ...], size: int | None, name: str) -> Dom
     """
     images, labels, is_test, note = read_split(paths[0])
     classes, source = ONE_DOMAIN[name]
-    return DomainData(
-        name=name,
-        images=resize(images, size),
-        labels=labels,
-        domain=np.zeros_like(labels),
-        owner=np.zeros_like(labels),
-        is_test=is_test,
-        class_names=classes,
-        domain_names=(name,),
-        owner_names=(name,),
-        source=f"{source}, {note}",
-    )
+    images, source = resize(images, size), f"{source}, {note}"
+    named = {"class_names": classes, "name": name, "source": source}
+    return from_arrays(images, labels, test=is_test, **named)
 
 
 def read_digits5(paths: tuple[Path, ...], size: int | None) -> DomainData:

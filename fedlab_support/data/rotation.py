@@ -25,7 +25,7 @@ def rotated(
 
     Test images are rotated too, and existing domains are replaced. Interpolation is
     bilinear, and new corners are black. Raises ValueError for repeated angles, fewer
-    owners than angles, or masks.
+    owners than angles, masks, or inputs that are no images.
 
     The report's code rotates counter-clockwise and fills the corners of its
     dark-on-white images with black; we follow its text.
@@ -44,7 +44,7 @@ def rotated(
             f"{len(owners)} in {data.name}; take fewer degrees"
         )
     shuffled = np.random.default_rng(rng).permutation(owners)
-    images = np.empty_like(data.images)
+    images = np.empty_like(data.images_for("rotated"))
     for number, group in enumerate(np.array_split(shuffled, len(degrees))):
         rows = np.flatnonzero(np.isin(data.owner, group))
         domain[rows] = number

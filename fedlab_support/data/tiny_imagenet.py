@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from .arrays import from_arrays
 from .domain_data import DomainData
 from .trees import Tree, decode
 
@@ -35,16 +36,12 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
     note = f"{train:,} + {test:,} images for training and testing"
     if (train, test) != (TRAIN, TEST):
         note += f", of {TRAIN:,} + {TEST:,}"
-    return DomainData(
+    return from_arrays(
+        images,
+        labels,
+        test=is_test,
+        class_names=[words.get(label, label) for label in classes],
         name="tiny_imagenet",
-        images=images,
-        labels=labels,
-        domain=np.zeros_like(labels),
-        owner=np.zeros_like(labels),
-        is_test=is_test,
-        class_names=tuple(words.get(label, label) for label in classes),
-        domain_names=("tiny_imagenet",),
-        owner_names=("tiny_imagenet",),
         source=f"Tiny ImageNet (Stanford CS231N), {note}",
     )
 

@@ -59,12 +59,8 @@ class FedAvg(Settings):
         data = federation.data
         if self.needs_classes:
             data.classes_for(repr(self))
-        if self.needs_images and not data.has_images:
-            raise ValueError(
-                f"{self!r} needs images, uint8 (N, C, H, W), found {data.images.dtype} "
-                f"of shape {data.images.shape} in {data.name!r}; use a method that "
-                "does not, such as FedAvg(), or give images as uint8, before ToTensor"
-            )
+        if self.needs_images:
+            data.images_for(repr(self))
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """The network to train; ``model.image_shape`` is (C, H, W) of images."""

@@ -36,7 +36,7 @@ def test_a_table_with_names_as_classes_and_any_values_as_domain_and_owner():
 
 def test_without_domain_and_owner_all_are_one():
     data = from_arrays(TABLE, SEX)
-    assert data.domain_names == data.owner_names == ("all",)
+    assert data.domain_names == data.owner_names == ("own data",)
     data = from_arrays(TABLE, SEX, domain=SITE)
     assert data.owner_names == data.domain_names
     assert np.array_equal(data.owner, data.domain)
@@ -118,7 +118,7 @@ def test_flags_say_which_are_for_testing():
             {"inputs": TABLE.assign(dose=np.nan)},
             r"must be finite, found nan at \(0, 1\)",
         ),
-        ({"inputs": TABLE["age"]}, "at least one value, found shape"),
+        ({"inputs": TABLE["age"]}, r"found float32 of shape \(50,\)"),
         ({"inputs": TABLE[:-1]}, r"one entry per sample \(49\)"),
         ({"inputs": np.zeros((50, 8, 8), np.uint8)}, "a channel axis of length 1"),
         ({"labels": SEX.astype(object).where(SITE > 7)}, "none of them missing"),
@@ -134,7 +134,7 @@ def test_flags_say_which_are_for_testing():
         ({"test": 1.0}, r"test must be a share in \[0, 1\), .* found 1\.0"),
         ({"test": SITE}, "is_test must hold True or False"),
         ({"task": "ranking"}, "task must be one of"),
-        ({"mean": (1.0,)}, "mean and std belong together"),
+        ({"mean": (1.0, 2.0, 3.0)}, r"mean needs .* for each channel \(2\)"),
         ({"colour": 3}, "colour"),
     ],
 )
@@ -201,9 +201,9 @@ def test_what_is_no_data_set_of_pairs_is_refused():
             return Image.new("L", (7 + i // 4, 5)), 0
 
     for given, words in (
-        (Stream(), "a map-style Dataset, .* found Stream"),
-        ([{"image": 1}], "an input and a label, found dict"),
-        (Growing(), r"of one shape, \(1, 5, 7\), found \(1, 5, 8\) at 4; resize"),
+        (Stream(), "a map-style Dataset .* found Stream"),
+        ([{"image": 1}], "an input and a label, .* found list"),
+        (Growing(), r"inputs of one shape, found Growing: .* same shape"),
     ):
         with pytest.raises(ValueError, match=words):
             from_dataset(given)

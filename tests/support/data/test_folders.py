@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fedlab_support.data import available, from_folders, layouts, load
-from fedlab_support.data.folders import drawn_split
+from fedlab_support.data.arrays import drawn_split
 from fedlab_support.data.trees import Tree, decode
 
 

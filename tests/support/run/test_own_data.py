@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import fedlab_support as fl
-from fedlab_support.core.history import across_clients, final
+from fedlab_course.measures import across_clients
+from fedlab_support.core.history import final
 from fedlab_support.core.metrics import Regression
 from fedlab_support.methods import catalogue
 
@@ -253,3 +254,8 @@ def test_a_saved_network_says_what_its_input_is(tmp_path):
         about = json.loads((tmp_path / "model.json").read_text())
         assert about["input"] == words and about["task"] == "regression"
     assert about["classes"] == ["a", "b"] and about["image_shape"] == [6]
+
+
+def test_a_table_cannot_be_rotated():
+    with pytest.raises(ValueError, match=r"rotated needs images, .* float32 of shape"):
+        fl.rotated(fl.from_arrays(X, SITE, owner=SITE), (0, 90))
