@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import ipywidgets as W
 import numpy as np
@@ -48,6 +48,9 @@ LABELS = {
 }
 """What the reader calls the fields of a setting."""
 
+TRAINING = partial(LocalTraining, epochs=5, momentum=0.9)
+"""How clients train, given a learning rate."""
+
 _load = lru_cache(maxsize=2)(load)
 
 
@@ -88,7 +91,7 @@ class Setting(Settings):
             catalogue()[self.method](),
             Federation.build(data, parts, val=0.1),
             small_unet if data.has_masks else small_cnn,
-            LocalTraining(self.lr, epochs=5, momentum=0.9),
+            TRAINING(self.lr),
             uniform(self.cohort),
             seed,
             name=f"{self.method} on {self.data}",
@@ -129,14 +132,14 @@ def _example() -> Federation:
 
 
 def offered() -> list[str]:
-    """Labels of the methods whose defaults accept a small convolutional network.
+    """Labels of the methods whose defaults accept the small network and the training.
 
-    Every method of the catalogue is asked; one that needs another network refuses.
+    Every method of the catalogue is tried; one that needs others raises.
     """
     labels = []
     for label, kind in catalogue().items():
         try:
-            Run(kind(), _example(), small_cnn, workers=1)
+            Run(kind(), _example(), small_cnn, TRAINING(), workers=1)
         except ValueError:
             continue
         labels.append(label)

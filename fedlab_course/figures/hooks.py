@@ -138,7 +138,14 @@ WORDS = {
         "aggregation_weights": "loss to the q",
         "aggregate": "shorter step",
     },
+    "·· FedAdam": {"aggregate": "adaptive step"},
     "·· FedMedian": {"aggregate": "median"},
+    "·· FedRep": {"private": "head", "loss": "head, then body"},
+    "·· SCAFFOLD": {
+        "loss": "less drift",
+        "after_training": "mean gradient",
+        "aggregate": "its mean",
+    },
     "·· TrimmedMean": {"aggregate": "trimmed mean"},
 }
 """Chapter and method → column → what the method does there, in a few words."""

@@ -5,6 +5,7 @@ from pkgutil import iter_modules
 
 from .afl import AFL
 from .ccst import CCST
+from .fedadam import FedAdam
 from .fedavg import FedAvg
 from .fedavgm import FedAvgM
 from .fedbn import FedBN
@@ -17,6 +18,7 @@ from .fedgma import FedGMA
 from .fedgr import FedGR
 from .fedmix import FedMix
 from .fedprox import FedProx
+from .fedrep import FedRep
 from .fedrobust import FedRobust
 from .fedsam import FedSAM
 from .fedsr import FedSR
@@ -24,6 +26,7 @@ from .fisc import FISC
 from .fpl import FPL
 from .harmofl import HarmoFL
 from .qffl import QFFL
+from .scaffold import SCAFFOLD
 from .term import TERM
 from .trimmed_mean import FedMedian, TrimmedMean
 from .vpt import VPT
@@ -46,9 +49,9 @@ HOOKS = (
 )
 """The steps of a round that a method may override, in the order of the calls.
 
-A method may also override ``check_federation``, ``upload_spec``, ``check_upload``,
-``check_setup`` and ``server_metrics``, which declare, check or record something and
-change no step.
+A method may also override ``check_federation``, ``check_training``, ``upload_spec``,
+``check_upload``, ``check_setup`` and ``server_metrics``, which declare, check or record
+something and change no step.
 """
 
 
@@ -75,8 +78,10 @@ __all__ = [
     "FISC",
     "FPL",
     "QFFL",
+    "SCAFFOLD",
     "TERM",
     "VPT",
+    "FedAdam",
     "FedAvg",
     "FedAvgM",
     "FedBN",
@@ -90,6 +95,7 @@ __all__ = [
     "FedMedian",
     "FedMix",
     "FedProx",
+    "FedRep",
     "FedRobust",
     "FedSAM",
     "FedSR",

@@ -62,6 +62,9 @@ class FedAvg(Settings):
         if self.needs_images:
             data.images_for(repr(self))
 
+    def check_training(self, training: LocalTraining) -> None:
+        """Raise ValueError if the method cannot train with these settings."""
+
     def adapt(self, model: nn.Module) -> nn.Module:
         """The network to train; ``model.image_shape`` is (C, H, W) of images."""
         return model

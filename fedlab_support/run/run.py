@@ -153,6 +153,7 @@ class Run:
         refuse_hidden_settings(method)
         warn_of_misspelt_hooks(type(method))
         method.check_federation(federation)
+        method.check_training(training)
         self.federation = federation.on(device)
         self.select, self.seed = select or everyone(), int(seed)
         self.evaluate_every = int(evaluate_every)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import fedlab_support as fl
 from fedlab_support.methods import FedAvg
 from tests.vit import ADAMW, narrow_vit
 
 SGD = fl.LocalTraining(lr=0.05, epochs=2, batch_size=8, momentum=0.9)
+PLAIN = replace(SGD, momentum=0.0)
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,14 @@ CASES = {
     "FISC": Case(fl.FISC(), fl.FISC(contrast_weight=0.0, size_weight=0.0), near=1e-6),
     "FPL": Case(fl.FPL(), fl.FPL(contrast_weight=0.0, consistency_weight=0.0)),
     "q-FFL": Case(fl.QFFL(), fl.QFFL(q=0.0), near=1e-5),
+    "SCAFFOLD": Case(fl.SCAFFOLD(), fl.SCAFFOLD(correction=0.0), training=PLAIN),
     "TERM": Case(fl.TERM(tilt=1.0), fl.TERM(tilt=0.0), near=1e-6),
     "VPT": Case(fl.VPT(), **PROMPTS),
+    "FedAdam": Case(
+        fl.FedAdam(),
+        fl.FedAdam(momentum=0.0, decay=1.0, tau=0.5, server_lr=1.0),
+        near=1e-6,
+    ),
     "FedAvg": Case(FedAvg(), FedAvg()),
     "FedAvgM": Case(fl.FedAvgM(momentum=0.5), fl.FedAvgM(momentum=0.0)),
     "FedBN": Case(fl.FedBN(), fl.FedBN()),
@@ -51,6 +58,7 @@ CASES = {
     "FedMedian": Case(fl.FedMedian()),
     "FedMix": Case(fl.FedMix(share=0.2), fl.FedMix(share=0.0)),
     "FedProx": Case(fl.FedProx(mu=0.1), fl.FedProx(mu=0.0)),
+    "FedRep": Case(fl.FedRep(), fl.FedRep(private=())),
     "FedRobust": Case(fl.FedRobust(), fl.FedRobust(matrix_rate=0.0, shift_rate=0.0)),
     "FedSAM": Case(fl.FedSAM(), fl.FedSAM(rho=0.0)),
     "FedSR": Case(fl.FedSR()),
