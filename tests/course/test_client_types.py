@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedlab_course.client_types import split_test, types_of
+from fedlab_course.measures import fairness
 from fedlab_support import FedAvg, Federation, client_types
-from fedlab_support.core.metrics import fairness
 from tests.runs import a_run
 from tests.tiny import tiny_data
 
