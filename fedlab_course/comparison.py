@@ -35,13 +35,22 @@ class Comparison:
     chapter:  reads its parameters ``runs_dir`` and ``device``, and saves figures.
     name:     of the protocol; see ``protocols.PROTOCOLS``.
     rounds:   of every run; 0: as the protocol says.
+    network:  of every method, by name (``protocols.NETWORKS``); "": the protocol's.
     dealt:    what differs from the protocol's clients, such as ``imbalance=1``.
 
     ``settings`` and ``questions`` are the chapter's, by name; ``rules``: the protocol.
     """
 
-    def __init__(self, chapter: Chapter, name: str, rounds: int = 0, **dealt: object):
+    def __init__(
+        self,
+        chapter: Chapter,
+        name: str,
+        rounds: int = 0,
+        network: str = "",
+        **dealt: object,
+    ):
         self.chapter, rules = chapter, protocol(name).dealing(**dealt)
+        rules = rules.on(network) if network else rules
         self.rules = replace(rules, rounds=rounds or rules.rounds)
         make_settings, make_questions = CHAPTERS[chapter.name]
         self.settings = make_settings()

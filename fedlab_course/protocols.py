@@ -65,6 +65,26 @@ class Protocol:
         changes = tuple(sorted(self.dealt.items()))
         return _dealt(self.deal, self.dataset, held_out, val, changes)
 
+    def on(self, network: str, **settings: object) -> Protocol:
+        """The protocol with another network for all methods, by its name in NETWORKS.
+
+        settings: of the network, such as ``weights=None``. Where methods compare
+                  prompts, as in chapter 06, it has to be a transformer.
+        """
+        if network not in NETWORKS:
+            raise ValueError(
+                f"network must be one of {sorted(NETWORKS)}, found {network!r}"
+            )
+        make = NETWORKS[network]
+        make = partial(make, **settings) if settings else make
+        own = {
+            label: replace(each, network=make) if each.network else each
+            for label, each in self.own.items()
+        }
+        prompts = {"prompts": 4} if any(each.network for each in own.values()) else {}
+        usual = partial(make, **prompts) if prompts else make
+        return replace(self, network=usual, own=own)
+
     def dealing(self, **changes: object) -> Protocol:
         """The protocol with other clients, such as ``lam=0.5`` or ``imbalance=1``."""
         return replace(self, dealt={**self.dealt, **changes})
@@ -79,6 +99,27 @@ class Protocol:
 def _dealt(deal, dataset: str, held_out: str, val: float, changes) -> Federation:
     return deal(dataset, held_out, val, **dict(changes))
 
+
+NETWORKS: dict[str, Callable] = {
+    make.__name__: make
+    for make in (
+        models.small_cnn,
+        models.report_cnn,
+        models.small_alexnet,
+        models.alexnet,
+        models.small_unet,
+        models.unet,
+        models.resnet18,
+        models.resnet50,
+        models.densenet100,
+        models.swin_tiny,
+        models.mobilenet,
+        models.tiny_vit,
+        models.deit_tiny,
+        models.vit_b16,
+    )
+}
+"""The networks of all chapters and papers by name; the last three take prompts."""
 
 CNN = partial(models.small_cnn, norm="batch")
 SMALL = LocalTraining(lr=0.05, batch_size=32)
