@@ -1,8 +1,9 @@
 """Turn an executed notebook into one HTML page that needs nothing from elsewhere.
 
 Jupyter's own export loads four scripts over the network. Here formulas become MathML,
-which browsers draw themselves, pictures are embedded, and a widget, which could not
-answer without its kernel, becomes the pictures it showed last.
+which browsers draw themselves, images are embedded, code that a notebook hides is
+folded, and a widget, which could not answer without its kernel, becomes the images it
+showed last.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ _TEMPLATE = """{% extends 'lab/index.html.j2' %}
 {% block html_head_js_mathjax %}{% endblock %}
 {% block html_head_js_mermaidjs %}{% endblock %}
 {% block jupyter_widgets %}{% endblock %}
+{% block input_group %}
+{% if cell.metadata.get('jupyter', {}).get('source_hidden') %}
+{% set is_solution = 'solution' in cell.metadata.get('tags', []) %}
+<details><summary>{{ 'Solution' if is_solution else 'Code' }}</summary>
+{{ super() }}</details>
+{% else %}{{ super() }}{% endif %}
+{% endblock %}
 {% block data_png scoped %}
 {% set alt = output | get_metadata('alt', 'image/png') or '' %}
 {{ super().replace('<img', '<img alt="' ~ (alt | escape_html) ~ '"', 1) }}

@@ -207,6 +207,19 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path):
         assert loading not in page
 
 
+def test_hidden_code_is_folded_and_named(tmp_path: Path):
+    cells = [new_code_cell(f"{name} = 1") for name in ("shown", "drawn", "solved")]
+    for cell in cells[1:]:
+        cell.metadata["jupyter"] = {"source_hidden": True}
+    cells[2].metadata["tags"] = ["solution"]
+    page = page_of(tmp_path, new_notebook(cells=cells))
+    folded = page.split("<details>")
+    assert len(folded) == 3
+    assert "shown" in folded[0] and "drawn" not in folded[0]
+    assert folded[1].startswith("<summary>Code</summary>") and "drawn" in folded[1]
+    assert folded[2].startswith("<summary>Solution</summary>") and "solved" in folded[2]
+
+
 def test_what_a_picture_is_called_stands_in_the_page_as_text(tmp_path: Path):
     data = {"image/png": base64.b64encode(PICTURE).decode()}
     called = {"image/png": {"alt": "<script>alert(1)</script> US$ and AU$"}}
