@@ -32,7 +32,7 @@ from .vectorised import (
     training_copy,
 )
 
-STACK_BYTES = {"cpu": 500_000_000, "cuda": 8_000_000_000}
+STACK_BYTES = {"cpu": 500_000_000, "gpu": 8_000_000_000}
 """Most bytes of parameters that are trained in one stack."""
 
 
@@ -64,7 +64,8 @@ class StackedEngine(LocalEngine):
         hooks = ("before_training", "after_training")
         self.has_hooks = any(map(job.method.overrides, hooks))
         self.trained = [n for n, p in job.model.named_parameters() if p.requires_grad]
-        limit = STACK_BYTES[job.federation.store.device.type]
+        is_cpu = job.federation.store.device.type == "cpu"
+        limit = STACK_BYTES["cpu" if is_cpu else "gpu"]
         client_bytes = sum(
             job.model.get_parameter(name).nbytes for name in self.trained
         )

@@ -42,12 +42,13 @@ def check_pieces(model, select, device, min_clients, num_clients) -> None:
             f"min_clients must lie in 1…{num_clients}, the number of clients of the "
             f"federation, found {min_clients}"
         )
-    kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-    if str(device).partition(":")[0] not in kinds:
+    try:
+        torch.zeros((), dtype=torch.float64, device=torch.device(str(device))).item()
+    except (AssertionError, RuntimeError, TypeError) as error:
         raise ValueError(
-            f"expected a device of this machine, found {device!r}; use 'cpu', or "
-            "'cuda' where PyTorch finds a GPU"
-        )
+            f"expected a device of this machine that computes in float64, found "
+            f"{device!r}; use 'cpu', or 'cuda' where PyTorch finds a GPU"
+        ) from error
 
 
 def built(
@@ -79,7 +80,8 @@ def built(
         model = method.adapt(model)
         if training.augment is not None:
             model = training.augment.adapt(model)
-        example = federation.store.inputs(torch.tensor([0, 0])).cpu()
+        rows = torch.zeros(2, dtype=torch.int64, device=federation.store.device)
+        example = federation.store.inputs(rows).cpu()
         uses_output = not method.overrides("loss")
         refuse_unfit(own_noise(model), example, federation, uses_output)
     is_flat = len(data.image_shape) != 3

@@ -92,7 +92,7 @@ class Run:
                      by default.
     seed:            runs with equal seeds give equal numbers on one kind of CPU.
     workers:         threads of the engine; one per core if None.
-    device:          "cpu" or "cuda".
+    device:          "cpu", "cuda", or another of PyTorch's that knows float64.
     evaluate_every:  rounds between evaluations; the last round of a fit is evaluated.
     name:            of the run in tables and figures; method and seed by default.
     engine:          how clients are trained (see ``engines.open_engine``).
