@@ -265,7 +265,8 @@ def paper_domains(dataset: str) -> Protocol:
     deal = partial(dealing.one_per_domain, size=256, share=1.0)
     training = LocalTraining(lr=0.01, batch_size=32)
     work = (models.alexnet, training, 400, 20)
-    return Protocol("one client per domain", dataset, deal, *work)
+    own = {"CCST": Own({"network": "style_cd16x_relu1to4.fp16.safetensors"})}
+    return Protocol("one client per domain", dataset, deal, *work, own=own)
 
 
 def paper_skewed(dataset: str, alpha: float) -> Protocol:

@@ -170,8 +170,8 @@ def fingerprint(
     return digest.hexdigest()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the chapters that the command line names; return 1 when one failed."""
+def command_line() -> argparse.ArgumentParser:
+    """What the command understands."""
     parser = argparse.ArgumentParser(
         prog="python -m fedlab_course.runner",
         description="Run the course's chapters.",
@@ -182,15 +182,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--again", action="store_true", help="run unchanged ones too")
     parser.add_argument("--notebooks", type=Path, default=NOTEBOOKS, metavar="FOLDER")
     parser.add_argument("--build", type=Path, default=BUILD, metavar="FOLDER")
+    return parser
+
+
+def planned(chosen: argparse.Namespace) -> dict[Path, Parameters]:
+    """The chapters that a command line names, with their parameters.
+
+    Raises ValueError for an unknown chapter, profile or parameter.
+    """
+    given = each_once(map(assignment, chosen.set))
+    plan = {
+        chapter: profile(chosen.profile, chapter.stem, chosen.notebooks) | given
+        for chapter in find_chapters(chosen.chapters, chosen.notebooks)
+    }
+    for chapter, params in plan.items():
+        check(chapter, params)
+    return plan
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the chapters that the command line names; return 1 when one failed."""
+    parser = command_line()
     chosen = parser.parse_args(arguments)
     try:
-        given = each_once(map(assignment, chosen.set))
-        plan = {
-            chapter: profile(chosen.profile, chapter.stem, chosen.notebooks) | given
-            for chapter in find_chapters(chosen.chapters, chosen.notebooks)
-        }
-        for chapter, params in plan.items():
-            check(chapter, params)
+        plan = planned(chosen)
     except ValueError as error:
         parser.error(str(error))
     return _run_all(plan, chosen.build, chosen.again)

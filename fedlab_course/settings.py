@@ -150,10 +150,29 @@ def like_the_others(rules: Protocol) -> Protocol:
 
 
 # ---- chapter 04 ---------------------------------------------------------------------
+STAGES = (
+    "12",
+    "123",
+    "1234",
+    "2345",
+    "1245",
+    "345",
+    "45",
+    "5",
+    "15",
+    "234",
+    "23",
+    "34",
+    "3",
+)
+"""Of Table 12: AlexNet's stages with noise, beside none, the first and all five."""
+
+
 def fedfa() -> dict[str, Setting]:
     """FedFA, FedFA+, their variants and baselines."""
     plain = "FedAvg FedAvgM FedProx FedRobust FedBN FedMix FedSAM FedSR FPL HarmoFL"
-    found = {name: Setting(name) for name in [*plain.split(), "FedFA", "FedFA+"]}
+    plain += " CCST FedDG-GA FedFA FedFA+"
+    found = {name: Setting(name) for name in plain.split()}
     found |= {
         "FedFA-h": Setting("FedFA+", {"stages": ()}),
         "FedFA-R": Setting("FedFA", {"fusion": "random"}),
@@ -166,6 +185,9 @@ def fedfa() -> dict[str, Setting]:
             "FedFA", {"server_variance": "scalar", "stats_carry": "average"}
         ),
     }
+    for chosen in STAGES:
+        given = {"stages": tuple(map(int, chosen))}
+        found[f"FedFA, stages {'+'.join(chosen)}"] = Setting("FedFA", given)
     for norm in ("group", "layer"):
         for name in ("FedAvg", "FedFA"):
             found[f"{name}, {norm} norm"] = Setting(name, {}, normalised(norm))
@@ -208,6 +230,7 @@ def fedfa_questions(settings: Mapping[str, Setting]) -> dict[str, list[str]]:
         "strength": (", lambda ", ["FedFA+"], ["FedFA"]),
         "bins": (" bins", ["FedFA+"], ["FedFA"]),
         "private statistics": (", noise ", ["FedFA+"], ["FedFA"]),
+        "all stages": (", stages ", ["FedAvg", "FedFA, stage 1"], ["FedFA"]),
     }
     for question, (part, first, last) in series.items():
         found[question] = [*first, *_containing(settings, part), *last]
@@ -283,6 +306,10 @@ def fisc_questions(
 
 
 # ---- chapter 06 ---------------------------------------------------------------------
+FAIR = ("AFL", "TERM", "HarmoFL", "FedSAM", "FedMix")
+"""FedGCR's baselines beside FedAvg and q-FFL."""
+
+
 def fedgcr() -> dict[str, Setting]:
     """FedGCR, its halves, variants and baselines; all train prompts and a head.
 
@@ -296,8 +323,7 @@ def fedgcr() -> dict[str, Setting]:
         "FedAvg, head": Setting("FedAvg", {}, without_prompts),
         "q-FFL": Setting("q-FFL"),
         "q-FFL, AdamW": Setting("q-FFL", {}, like_the_others),
-        **{name: Setting(name) for name in ("AFL", "TERM", "HarmoFL", "FedSAM")},
-        "FedMix": Setting("FedMix"),
+        **{name: Setting(name) for name in FAIR},
         "FedGCR, k-means": Setting("FedGCR", {"clustering": "kmeans"}),
         "FedGCR, FINCH": Setting("FedGCR", {"clustering": "finch"}),
         "FedGCR, early groups": Setting("FedGCR", {"group_early": True}),
@@ -307,7 +333,7 @@ def fedgcr() -> dict[str, Setting]:
         found[f"FedGCR, T {more:+d}"] = Setting("FedGCR", {}, more_groups(more))
     for delta in (0.0, 0.1, 0.3, 0.7, 0.9):
         found[f"FedGCR, delta {delta}"] = Setting("FedGCR", {"delta": delta})
-    for name in ("FedAvg", "q-FFL", "FedGC", "FedGR", "FedGCR"):
+    for name in ("FedAvg", "q-FFL", "FedGC", "FedGR", "FedGCR", *FAIR):
         found[f"{name}, swapped"] = replace(found[name], change=swapped)
     return found
 

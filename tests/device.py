@@ -1,4 +1,4 @@
-"""A device that no machine lacks: it computes as the CPU does and refuses as a GPU does.
+"""A device that no machine lacks: it computes as the CPU and refuses as a GPU.
 
 ``torch.device("pretend")`` is PyTorch's back end for private use. Each of its tensors
 wraps one on the CPU, on which every operation runs. What CUDA refuses is refused here,
@@ -77,7 +77,7 @@ class Pretend(torch.Tensor):
 
     @property
     def data(self):
-        """As of every tensor; assigning to it replaces the values on the CPU as well."""
+        """As of every tensor; assigning to it replaces the values on the CPU."""
         return torch.Tensor.data.__get__(self)
 
     @data.setter

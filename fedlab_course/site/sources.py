@@ -14,6 +14,7 @@ from ..editions import student
 from ..html_export import without_widgets
 from ..plots.written import as_markdown
 from ..runner import ROOT, find_chapters
+from .experiments import write_experiments
 from .method_pages import write_method_pages
 from .reference import write_reference
 
@@ -35,6 +36,7 @@ def gather(executed: Path, out: Path) -> None:
     for chapter in find_chapters():
         _write_chapter(chapter, executed / chapter.name, out)
     write_method_pages(out)
+    write_experiments(out)
     write_reference(out)
 
 

@@ -1,0 +1,77 @@
+"""The register of experiments as a page: every table and figure of the papers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from ..runner import ROOT
+
+REGISTER = ROOT / "docs" / "experiments.csv"
+
+SECONDS = {
+    "CNN": 0.010,
+    "AlexNet": 0.018,
+    "U-Net": 0.140,
+    "ResNet-18": 0.014,
+    "ResNet-50": 0.049,
+    "ViT-B/16": 0.172,
+}
+"""Estimated seconds per local step, by network; ``docs/experiments.md`` says how."""
+
+
+def experiments() -> list[dict[str, str]]:
+    """The rows of the register."""
+    with REGISTER.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def hours(row: dict[str, str]) -> float:
+    """Estimated GPU hours of a row: runs times local steps times seconds per step."""
+    return int(row["runs"]) * int(row["steps"]) * SECONDS[row["network"]] / 3600
+
+
+def commands(row: dict[str, str]) -> list[str]:
+    """The commands of a row, to be run one after the other."""
+    return [part.strip() for part in row["command"].split("&&") if part.strip()]
+
+
+def write_experiments(out: Path) -> None:
+    """Write ``experiments.txt``, which the page of the register includes."""
+    papers = groupby(experiments(), key=lambda row: row["paper"])
+    parts = [f"## {paper}\n\n" + "\n".join(map(_entry, rows)) for paper, rows in papers]
+    (out / "experiments.txt").write_text("\n".join(parts), encoding="utf-8")
+
+
+def _entry(row: dict[str, str]) -> str:
+    """One row as Markdown."""
+    lines = "".join(f"- {line}\n" for line in _lines(row))
+    code = "\n".join(commands(row))
+    return f"### {row['item']}: {row['shows']}\n\n{lines}" + (
+        f"\n```bash\n{code}\n```\n" if code else ""
+    )
+
+
+def _lines(row: dict[str, str]) -> Iterator[str]:
+    """The facts of one row, each a sentence or less."""
+    if row["protocol"]:
+        yield f"**Protocol:** {row['protocol']}."
+    if row["differs"]:
+        yield f"**Differs:** {row['differs']}."
+    if row["data"]:
+        yield f"**Data:** {row['data']}."
+    if row["gpu_hours"]:
+        yield (
+            f"**Cost:** about {row['gpu_hours']} GPU hours, estimated: {row['runs']} "
+            f"runs of {int(row['steps']):,} local steps, {row['network']}."
+        )
+    if row["table"]:
+        seeds = "" if row["seeds"] == "counted" else f", seeds {row['seeds']}"
+        yield (
+            f"**Committed:** profile `{row['evidence']}`{seeds}: `{row['table']}` "
+            f"({row['of']})."
+        )
+    else:
+        yield f"**Committed:** {row['evidence']}."
