@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from itertools import groupby
-from pathlib import Path
 
 from ..runner import ROOT
 
 REGISTER = ROOT / "docs" / "experiments.csv"
+
+NAMES = {"report": "The report on FedAvg, client selection and domain generalisation"}
+"""Headings of papers that have no name of their own."""
 
 SECONDS = {
     "CNN": 0.010,
@@ -38,18 +40,20 @@ def commands(row: dict[str, str]) -> list[str]:
     return [part.strip() for part in row["command"].split("&&") if part.strip()]
 
 
-def write_experiments(out: Path) -> None:
-    """Write ``experiments.txt``, which the page of the register includes."""
+def register() -> str:
+    """The register in Markdown; its links start at its own folder."""
     papers = groupby(experiments(), key=lambda row: row["paper"])
-    parts = [f"## {paper}\n\n" + "\n".join(map(_entry, rows)) for paper, rows in papers]
-    (out / "experiments.txt").write_text("\n".join(parts), encoding="utf-8")
+    return "\n".join(
+        f"## {NAMES.get(paper, paper)}\n\n" + "\n".join(map(_entry, rows))
+        for paper, rows in papers
+    )
 
 
 def _entry(row: dict[str, str]) -> str:
     """One row as Markdown."""
     lines = "".join(f"- {line}\n" for line in _lines(row))
-    code = "\n".join(commands(row))
-    return f"### {row['item']}: {row['shows']}\n\n{lines}" + (
+    code = "\n".join(commands(row)).replace(" --set", " \\\n    --set")
+    return f"### {row['item']} · {row['shows']}\n\n{lines}" + (
         f"\n```bash\n{code}\n```\n" if code else ""
     )
 
@@ -64,14 +68,14 @@ def _lines(row: dict[str, str]) -> Iterator[str]:
         yield f"**Data:** {row['data']}."
     if row["gpu_hours"]:
         yield (
-            f"**Cost:** about {row['gpu_hours']} GPU hours, estimated: {row['runs']} "
-            f"runs of {int(row['steps']):,} local steps, {row['network']}."
+            f"**Cost:** about {row['gpu_hours']} GPU hours, estimated from "
+            f"{row['runs']} × {int(row['steps']):,} local steps of {row['network']}."
         )
     if row["table"]:
         seeds = "" if row["seeds"] == "counted" else f", seeds {row['seeds']}"
         yield (
-            f"**Committed:** profile `{row['evidence']}`{seeds}: `{row['table']}` "
-            f"({row['of']})."
+            f"**Committed:** profile `{row['evidence']}`{seeds}, {row['of']}: "
+            f"[{row['table']}](../{row['table']})."
         )
     else:
         yield f"**Committed:** {row['evidence']}."

@@ -14,7 +14,7 @@ from ..editions import student
 from ..html_export import without_widgets
 from ..plots.written import as_markdown
 from ..runner import ROOT, find_chapters
-from .experiments import write_experiments
+from .experiments import REGISTER, register
 from .method_pages import write_method_pages
 from .reference import write_reference
 
@@ -36,7 +36,8 @@ def gather(executed: Path, out: Path) -> None:
     for chapter in find_chapters():
         _write_chapter(chapter, executed / chapter.name, out)
     write_method_pages(out)
-    write_experiments(out)
+    experiments = settle(register(), REGISTER, out)
+    (out / "experiments.txt").write_text(experiments, encoding="utf-8")
     write_reference(out)
 
 

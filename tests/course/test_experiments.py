@@ -13,7 +13,7 @@ from fedlab_course.site.experiments import (
     commands,
     experiments,
     hours,
-    write_experiments,
+    register,
 )
 from tests.paths import ROOT
 
@@ -42,7 +42,7 @@ def test_every_table_and_figure_of_the_papers_has_one_line():
     assert set(found.values()) == {1}
     others = set(found) - expected
     assert expected <= set(found)
-    assert all(item.startswith("Text: ") for _, item in others)
+    assert all(item.startswith("Text, section ") for _, item in others)
 
 
 def plans(row) -> Iterator[tuple]:
@@ -117,8 +117,7 @@ def test_the_page_names_the_seconds_that_the_hours_are_made_of():
     assert all(f"{1000 * seconds:.0f} ms" in text for seconds in SECONDS.values())
 
 
-def test_the_page_has_every_line_with_its_commands(tmp_path):
-    write_experiments(tmp_path)
-    page = (tmp_path / "experiments.txt").read_text(encoding="utf-8")
+def test_the_page_has_every_line_with_its_commands():
+    page = register()
     assert page.count("\n### ") == len(ROWS)
     assert page.count("python -m ") == sum(len(commands(row)) for row in ROWS)
