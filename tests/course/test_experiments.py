@@ -89,13 +89,15 @@ def test_its_line_is_complete_and_its_evidence_is_committed(row):
     if evidence in PROFILES:
         file = ROOT / row["table"]
         assert file.is_file() and row["of"] and row["seeds"]
-        is_real = "real" in file.parts and file.name != "cameras.csv"  # drawn sites
-        assert is_real == (evidence == "real")
+        is_real = {"real", "fair"} & set(file.parts) and file.name != "cameras.csv"
+        assert bool(is_real) == (evidence == "real")  # those cameras are drawn ones
         if file.suffix == ".csv":
             table = pd.read_csv(file)
             listed = [n for n in row["seeds"].split(", ") if n.isdigit()]
             if "num_seeds" in table:
                 assert table["num_seeds"].max() == len(listed)
+            if "seed" in table:
+                assert sorted(map(str, table["seed"].unique())) == listed
     if evidence == "nothing to run":
         assert not row["command"]
     elif row["command"]:
