@@ -30,6 +30,7 @@ html_theme_options = {
 html_static_path = ["_static"]
 html_domain_indices = False
 html_css_files = ["course.css"]
+html_js_files = ["frames.js"]
 
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath", "html_image"]
 myst_heading_anchors = 3

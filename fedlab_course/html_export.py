@@ -12,7 +12,7 @@ import base64
 import html
 import mimetypes
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,16 +129,22 @@ def _unreadable(formula: str, reason: str) -> ValueError:
     )
 
 
-def without_widgets(content: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Replace every widget by a note and the images in its saved state."""
+def without_widgets(
+    content: nbformat.NotebookNode, alive: Callable[[str], str] = lambda model: ""
+) -> nbformat.NotebookNode:
+    """Replace every widget by a note and the images in its saved state.
+
+    alive: maps a widget's model id to HTML that works without a kernel, or to "".
+    """
     saved = content.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
     for cell in content.cells:
         for output in cell.get("outputs", []):
             view = output.get("data", {}).get(_WIDGET_VIEW)
             if view is not None:
-                stills = "".join(_stills(view["model_id"], saved))
-                note = "" if _is_progress_bar(view["model_id"], saved) else _NOTE
-                output["data"] = nbformat.from_dict({"text/html": note + stills})
+                model = view["model_id"]
+                note = "" if _is_progress_bar(model, saved) else _NOTE
+                shown = alive(model) or note + "".join(_stills(model, saved))
+                output["data"] = nbformat.from_dict({"text/html": shown})
     return content
 
 

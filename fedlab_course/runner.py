@@ -7,6 +7,7 @@ Every chapter runs in a process of its own and leaves, under ``build``:
     figures/<chapter>/         what its cells exported
     notebooks/<chapter>.ipynb  the executed copy, or <chapter>.failed.ipynb
     html/<chapter>.html        the same as one page that needs no network
+    frames/<chapter>/          with --frames, what its explorers show, for the site
     stamps/<chapter>.json      what was run; an unchanged chapter is not run again
 """
 
@@ -16,6 +17,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -28,6 +30,7 @@ import nbformat
 import fedlab_support
 from fedlab_support.core.files import replacing
 
+from .frames import MOST
 from .html_export import export_html
 from .papermill_runner import (
     FOLDERS,
@@ -46,6 +49,9 @@ ROOT = COURSE.parent
 NOTEBOOKS, BUILD = ROOT / "notebooks", ROOT / "build"
 PACKAGES = (Path(fedlab_support.__file__).parent, COURSE)
 """What a chapter's results depend on, beside its cells and parameters."""
+DRAWING = """from fedlab_course.frames import draw_all
+draw_all({folder!r}, {most})"""
+"""The cell that draws frames, in the chapter's kernel."""
 SHIPPED = ("py", "npz", "safetensors", "csv")
 """Endings of a package's files that enter a chapter's fingerprint."""
 
@@ -100,9 +106,12 @@ def profile(name: str, chapter: str, folder: Path = NOTEBOOKS) -> Parameters:
     return dict(read_yaml(file.read_text(encoding="utf-8"), str(file)) or {})
 
 
-def run_chapter(notebook: Path, params: Parameters, build: Path = BUILD) -> float:
+def run_chapter(
+    notebook: Path, params: Parameters, build: Path = BUILD, frames: bool = False
+) -> float:
     """Execute a chapter, check what it wrote, make its page; return the seconds.
 
+    frames: also draw what its explorers show for other values of their controls.
     Raises ChapterError, or ValueError for a parameter or a formula that cannot be read;
     then it leaves no stamp.
     """
@@ -112,7 +121,10 @@ def run_chapter(notebook: Path, params: Parameters, build: Path = BUILD) -> floa
     params = _with_figures_dir(notebook, params, build)
     mark = fingerprint(notebook, params)
     executed = build / "notebooks" / notebook.name
-    execute(notebook, executed, params, progress=_show_progress)
+    if frames:
+        execute_with_frames(notebook, executed, params, build / "frames" / name)
+    else:
+        execute(notebook, executed, params, progress=_show_progress)
     if "figures_dir" in params:
         folder = notebook.parent / params["figures_dir"]
         if missing := missing_figures(notebook, folder, since=began - 1):
@@ -126,12 +138,38 @@ def run_chapter(notebook: Path, params: Parameters, build: Path = BUILD) -> floa
     return seconds
 
 
-def is_current(notebook: Path, params: Parameters, build: Path = BUILD) -> bool:
+def execute_with_frames(
+    notebook: Path, out: Path, params: Parameters, folder: Path, most: int = MOST
+) -> None:
+    """Execute a chapter, and a last cell that no reader sees: it draws the frames.
+
+    folder: receives the frames, emptied before; ``most``: see ``frames.draw``.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    copy = out.with_suffix(".drawing.ipynb")
+    content = nbformat.read(notebook, as_version=4)
+    code = DRAWING.format(folder=str(folder.resolve()), most=most)
+    content.cells.append(nbformat.v4.new_code_cell(code))
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(content, copy)
+    try:
+        execute(copy, out, params, cwd=notebook.parent, progress=_show_progress)
+    finally:
+        copy.unlink()
+    content = nbformat.read(out, as_version=4)
+    content.cells.pop()
+    nbformat.write(content, out)
+
+
+def is_current(
+    notebook: Path, params: Parameters, build: Path = BUILD, frames: bool = False
+) -> bool:
     """Whether the last successful run was this one and all it wrote is still there."""
     name = notebook.stem
     stamp = build / "stamps" / f"{name}.json"
     pages = (build / "notebooks" / f"{name}.ipynb", build / "html" / f"{name}.html")
-    if not all(file.exists() for file in (stamp, *pages)):
+    drawn = [build / "frames" / name] if frames else []
+    if not all(file.exists() for file in (stamp, *pages, *drawn)):
         return False
     params = _with_figures_dir(notebook, params, build)
     try:
@@ -180,6 +218,7 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--chapters", nargs="+", default=(), metavar="01")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--again", action="store_true", help="run unchanged ones too")
+    parser.add_argument("--frames", action="store_true", help="also draw explorers")
     parser.add_argument("--notebooks", type=Path, default=NOTEBOOKS, metavar="FOLDER")
     parser.add_argument("--build", type=Path, default=BUILD, metavar="FOLDER")
     return parser
@@ -208,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = planned(chosen)
     except ValueError as error:
         parser.error(str(error))
-    return _run_all(plan, chosen.build, chosen.again)
+    return _run_all(plan, chosen.build, chosen.again, chosen.frames)
 
 
 def assignment(text: str) -> tuple[str, Any]:
@@ -234,17 +273,19 @@ def _show_progress(done: int, of: int, seconds: float) -> None:
     print(f"\n    cell {done} of {of} after {seconds:.0f} s", end="", flush=True)
 
 
-def _run_all(plan: dict[Path, Parameters], build: Path, again: bool) -> int:
+def _run_all(
+    plan: dict[Path, Parameters], build: Path, again: bool, frames: bool
+) -> int:
     """Run chapter by chapter with one line each; a failure does not stop the rest."""
     num_failed = 0
     for chapter, params in plan.items():
         print(f"{chapter.stem:<24}", end="", flush=True)
         began = time.time()
         try:
-            if not again and is_current(chapter, params, build):
+            if not again and is_current(chapter, params, build, frames):
                 print("        ok, unchanged since its last run", flush=True)
                 continue
-            seconds = run_chapter(chapter, params, build)
+            seconds = run_chapter(chapter, params, build, frames)
             print(f"{seconds:5.0f} s  ok", flush=True)
         except (ChapterError, ValueError, OSError) as error:
             num_failed += 1

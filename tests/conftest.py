@@ -52,14 +52,17 @@ class SmokeRun:
 
     notebook: Path
     figures: Path
+    frames: Path
     seconds: float
 
 
-REHEARSAL = f"""
+REHEARSAL = """
 import sys
-sys.path.insert(0, {str(ROOT)!r})
+sys.path.insert(0, {root!r})
+from fedlab_course.frames import draw_all
 from tests.explorers import rehearse
 rehearse()
+draw_all({frames!r}, 4)
 """
 
 
@@ -67,8 +70,8 @@ rehearse()
 def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
     """Executes a chapter at smoke size, once for all tests and workers that ask.
 
-    What students get, then the solutions, then a cell that moves all explorers and that
-    no test sees.
+    What students get, then the solutions, then a cell that moves all explorers, draws
+    their frames, and that no test sees.
     """
     folder = tmp_path_factory.getbasetemp()
     if os.environ.get("PYTEST_XDIST_WORKER"):
@@ -84,7 +87,8 @@ def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
                 done.write_text(str(executed(chapter).seconds), encoding="utf-8")
         seconds = float(done.read_text(encoding="utf-8"))
         figures = folder / "figures" / chapter.stem
-        return SmokeRun(folder / chapter.name, figures, seconds)
+        frames = folder / "frames" / chapter.stem
+        return SmokeRun(folder / chapter.name, figures, frames, seconds)
 
     def executed(chapter: Path) -> SmokeRun:
         out, figures = folder / chapter.name, folder / "figures" / chapter.stem
@@ -94,12 +98,14 @@ def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
         cells = nbformat.read(chapter, as_version=4).cells
         notebook = student(nbformat.read(chapter, as_version=4))
         notebook.cells += [c for c in cells if "solution" in c.metadata.get("tags", ())]
-        notebook.cells.append(nbformat.v4.new_code_cell(REHEARSAL))
+        frames = folder / "frames" / chapter.stem
+        code = REHEARSAL.format(root=str(ROOT), frames=str(frames))
+        notebook.cells.append(nbformat.v4.new_code_cell(code))
         nbformat.write(notebook, copy)
         execute(copy, out, params, cell_seconds=120, cwd=chapter.parent)
         notebook = nbformat.read(out, as_version=4)
         notebook.cells.pop()
         nbformat.write(notebook, out)
-        return SmokeRun(out, figures, time.perf_counter() - began)
+        return SmokeRun(out, figures, frames, time.perf_counter() - began)
 
     return run

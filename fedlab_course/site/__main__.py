@@ -23,18 +23,23 @@ from .links import findings
 from .sources import ROOT, gather
 
 
-def build(executed: Path, out: Path, work: Path) -> list[str]:
+def build(
+    executed: Path, out: Path, work: Path, frames: Path | None = None
+) -> list[str]:
     """Build the site from executed chapters; what is wrong with it, one line each.
 
     executed:  folder of executed chapters. A warning of Sphinx is an error.
     out:       folder of the site.
     work:      folder for what lies between; may be deleted afterwards.
+    frames:    folder of the explorers' frames; without it, they stand still.
     """
-    gather(executed, work / "pages")
+    gather(executed, work / "pages", frames)
     shutil.rmtree(out, ignore_errors=True)  # Sphinx would keep pages of old sources
     settings = ["-c", str(ROOT / "docs"), "-d", str(work / "doctrees")]
     strict = ["-W", "--keep-going", "-n", "-q", "-E", "-b", "html"]
     failed = sphinx([*strict, *settings, str(work / "pages"), str(out)])
+    if frames:
+        shutil.copytree(frames, out / "frames")
     return ["Sphinx warned, see above"] * bool(failed) + findings(out)
 
 
@@ -45,14 +50,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--executed", type=Path, help="where chapters lie, as executed")
     parser.add_argument("--build", type=Path, default=BUILD, metavar="FOLDER")
     chosen = parser.parse_args(arguments)
-    folder = str(chosen.build)
+    size = ["--profile", chosen.profile, "--build", str(chosen.build)]
     if chosen.executed is None:
-        if failed := run_chapters(["--profile", chosen.profile, "--build", folder]):
+        if failed := run_chapters([*size, "--frames"]):
             return failed
         chosen.executed = chosen.build / "notebooks"
-    out = chosen.build / "site"
+    out, frames = chosen.build / "site", chosen.build / "frames"
+    frames = frames if frames.is_dir() else None
     try:
-        wrong = build(chosen.executed, out, chosen.build / "site_work")
+        wrong = build(chosen.executed, out, chosen.build / "site_work", frames)
     except FileNotFoundError as error:
         parser.error(str(error))
     print("\n".join(wrong) or f"the site: {os.path.relpath(out / 'index.html')}")

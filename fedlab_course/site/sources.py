@@ -11,6 +11,7 @@ import nbformat
 import pandas as pd
 
 from ..editions import student
+from ..frames import as_html
 from ..html_export import without_widgets
 from ..plots.written import as_markdown
 from ..runner import ROOT, find_chapters
@@ -22,10 +23,12 @@ LINK = re.compile(r"(?:(?<=\]\()|(?<=src=\"))(?!\w+:|#)([^)\s#\"]+)")  # to a fi
 ORPHAN = "---\norphan: true\n---\n"  # what a page that stands in no menu begins with
 
 
-def gather(executed: Path, out: Path) -> None:
+def gather(executed: Path, out: Path, frames: Path | None = None) -> None:
     """Write the sources of the site into the folder ``out``, emptied before.
 
     executed:  the folder of executed chapters, as `chapters` leaves them.
+    frames:    the folder of their explorers' frames, by chapter; the site has it at its
+               top as ``frames``.
     Raises FileNotFoundError when a chapter was not executed.
     """
     shutil.rmtree(out, ignore_errors=True)
@@ -34,21 +37,31 @@ def gather(executed: Path, out: Path) -> None:
         text = settle(page.read_text(encoding="utf-8"), page, out)
         (out / page.name).write_text(text, encoding="utf-8")
     for chapter in find_chapters():
-        _write_chapter(chapter, executed / chapter.name, out)
+        _write_chapter(chapter, executed / chapter.name, out, frames)
     write_method_pages(out)
     experiments = settle(register(), REGISTER, out)
     (out / "experiments.txt").write_text(experiments, encoding="utf-8")
     write_reference(out)
 
 
-def _write_chapter(chapter: Path, executed: Path, out: Path) -> None:
-    """Write a chapter for students: no solutions, widgets as images."""
+def _write_chapter(
+    chapter: Path, executed: Path, out: Path, frames: Path | None
+) -> None:
+    """Write a chapter for students: no solutions, explorers with their frames."""
     if not executed.exists():
         raise FileNotFoundError(
             f"expected the executed chapter {executed}, found none; "
             f'run it: make run RUN_ARGS="--chapters {chapter.stem}"'
         )
-    notebook = without_widgets(student(nbformat.read(executed, as_version=4)))
+    mine = frames / chapter.stem if frames else None
+
+    def explorer(model: str) -> str:
+        if mine is None or not (mine / model).is_dir():
+            return ""
+        return as_html(mine / model, f"../frames/{chapter.stem}/{model}")
+
+    notebook = student(nbformat.read(executed, as_version=4))
+    notebook = without_widgets(notebook, explorer)
     notebook.metadata.pop("widgets", None)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":

@@ -23,6 +23,7 @@ from fedlab_course.site.reference import pages
 from fedlab_course.site.sources import ROOT, gather, settle
 from fedlab_support import methods
 from fedlab_support.methods import catalogue, changed_hooks
+from tests.browser.lab import CHROMIUM, browser_page
 
 # What the parsers that Sphinx calls ask of it is theirs to renew.
 pytestmark = pytest.mark.filterwarnings("ignore:.*Check CHANGES for Sphinx")
@@ -188,7 +189,7 @@ def test_no_site_is_built_when_a_chapter_fails(tmp_path: Path, monkeypatch):
     asked = []
     monkeypatch.setattr(command, "run_chapters", lambda given: asked.append(given) or 1)
     assert main(["--profile", "smoke", "--build", str(tmp_path)]) == 1
-    assert asked == [["--profile", "smoke", "--build", str(tmp_path)]]
+    assert asked == [["--profile", "smoke", "--build", str(tmp_path), "--frames"]]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -222,7 +223,8 @@ def site(smoke_run, tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         path = [*methods.__path__, str(work / "more")]
         patch.setattr(methods, "__path__", path)
-        wrong = build(executed.pop(), work / "site", work / "work")
+        folder = executed.pop()
+        wrong = build(folder, work / "site", work / "work", folder / "frames")
         sys.modules.pop("fedlab_support.methods.fedadded")
     assert wrong == []
     return work / "site"
@@ -267,6 +269,45 @@ def texts(cell) -> Iterator[str]:
 def words(page: str) -> str:
     """What a reader reads."""
     return html.unescape(re.sub("<[^>]+>", "", page))
+
+
+MOVE = """async ([box, k, end]) => {
+    const control = document.querySelectorAll('.fl-frames')[box]
+        .querySelectorAll('input, select')[k];
+    const image = control.closest('.fl-frames').querySelector('img');
+    const last = control.options ? control.options.length - 1 : control.max;
+    control.value = end ? last : 0;
+    control.dispatchEvent(new Event('input', {bubbles: true}));
+    await image.decode();  // fails if there is no such image
+    return [image.currentSrc, image.alt];
+}"""
+
+
+@pytest.mark.slow
+def test_every_explorer_of_the_site_moves_without_a_kernel(site: Path, tmp_path: Path):
+    from playwright.sync_api import sync_playwright
+
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    troubles, moved = [], 0
+    with sync_playwright() as play, browser_page(play, tmp_path) as page:
+        page.on("pageerror", lambda error: troubles.append(f"page: {error}"))
+        page.on("requestfailed", lambda request: troubles.append(request.url))
+        for chapter in find_chapters():
+            page.goto((site / "notebooks" / f"{chapter.stem}.html").as_uri())
+            boxes = page.locator(".fl-frames")
+            assert boxes.count(), f"{chapter.stem} has no explorer"
+            for box in range(boxes.count()):
+                controls = boxes.nth(box).locator("input, select").count()
+                for k in range(controls):
+                    ends = [page.evaluate(MOVE, [box, k, end]) for end in (0, 1)]
+                    assert len({source for source, _ in ends}) == 2
+                    assert len({alt for _, alt in ends}) == 2
+                    moved += 1
+    assert troubles == []
+    assert moved > 20
+    sizes = [file.stat().st_size for file in (site / "notebooks").glob("*.html")]
+    assert max(sizes) < 2_000_000, "before a slider is touched"
 
 
 @pytest.mark.slow

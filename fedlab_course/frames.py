@@ -1,0 +1,149 @@
+"""What each explorer shows, drawn in advance for pages that have no kernel.
+
+A frame is the explorer's figure for one combination of values. A page shows one frame
+and native controls; a few lines of JavaScript (docs/_static/frames.js) exchange it.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import math
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import ipywidgets as W
+import numpy as np
+from PIL import Image
+
+from fedlab_support.plots.style import SCREEN_DPI, png
+from fedlab_support.widgets import Explorer
+
+MOST = 64
+"""Frames of one explorer, or a few more; sliders take coarser steps to stay below."""
+QUALITY, DPI = 75, 1.5 * SCREEN_DPI
+"""Of the images: a chart takes about 20 kB."""
+CONTROLS = "controls.json"
+
+Choices = list[tuple[str, object]]
+"""The label and the value of every position of a control."""
+
+
+# ---- in the chapter's kernel --------------------------------------------------------
+def draw_all(folder: str, most: int = MOST) -> None:
+    """Draw the frames of every explorer of the notebook, each into ``<model id>``."""
+    for widget in list(W.Widget.widgets.values()):
+        if isinstance(widget, Explorer):
+            draw(widget, Path(folder) / widget.model_id, most)
+
+
+def draw(explorer: Explorer, folder: Path, most: int = MOST) -> None:
+    """Draw an explorer's figure for every combination of the positions on offer.
+
+    folder: receives one WebP image per combination, named by positions such as
+            ``0_3.webp``, and ``controls.json``, which the page's controls are made of.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    offered = {name: choices(control) for name, control in explorer.controls.items()}
+    offered = thinned(offered, explorer, most)
+    for positions in product(*(range(len(each)) for each in offered.values())):
+        values = {
+            name: each[k][1]
+            for (name, each), k in zip(offered.items(), positions, strict=True)
+        }
+        figure = explorer.view(**values)
+        with Image.open(io.BytesIO(png(figure, DPI))) as image:
+            file = folder / f"{'_'.join(map(str, positions))}.webp"
+            image.convert("RGB").save(file, quality=QUALITY)
+    controls = [
+        {
+            "label": explorer.controls[name].description,
+            "is_slider": hasattr(explorer.controls[name], "max"),
+            "choices": [label for label, _ in each],
+            "start": [value for _, value in each].index(explorer.controls[name].value),
+        }
+        for name, each in offered.items()
+    ]
+    width = round(figure.get_size_inches()[0] * SCREEN_DPI)
+    about = {"width": width, "controls": controls}
+    (folder / CONTROLS).write_text(json.dumps(about), encoding="utf-8")
+
+
+def choices(control: W.Widget) -> Choices:
+    """All positions of a control, in their order."""
+    if hasattr(control, "max"):
+        count = round((control.max - control.min) / control.step)
+        values = [control.min + k * control.step for k in range(count + 1)]
+        if isinstance(control, W.FloatSlider):
+            values = [round(value, 10) for value in values]
+        return [(f"{value:g}", value) for value in values]
+    if hasattr(control, "options"):
+        pairs = [o if isinstance(o, tuple) else (str(o), o) for o in control.options]
+        return [(str(label), value) for label, value in pairs]
+    return [("off", False), ("on", True)]
+
+
+def thinned(
+    offered: dict[str, Choices], explorer: Explorer, most: int
+) -> dict[str, Choices]:
+    """The same with fewer positions of sliders, until ``most`` combinations are left.
+
+    The ends and the explorer's own value stay, so there may be a few more.
+    """
+    counts = {name: len(each) for name, each in offered.items()}
+    sliders = [n for n, c in explorer.controls.items() if hasattr(c, "max")]
+    while math.prod(counts.values()) > most and any(counts[n] > 2 for n in sliders):
+        counts[max(sliders, key=counts.get)] -= 1
+    found = {}
+    for name, each in offered.items():
+        kept = np.linspace(0, len(each) - 1, counts[name]).round().astype(int)
+        own = [value for _, value in each].index(explorer.controls[name].value)
+        nearest = np.abs(kept - own).argmin()
+        inner = 0 < nearest < len(kept) - 1
+        kept = [*kept[:nearest], own, *kept[nearest + 1 :]] if inner else [*kept, own]
+        found[name] = [each[k] for k in sorted(set(kept))]
+    return found
+
+
+# ---- in the page --------------------------------------------------------------------
+def as_html(folder: Path, address: str) -> str:
+    """The explorer whose frames lie in ``folder``, for a page that finds them there.
+
+    address: of the folder, relative to the page.
+    """
+    about = json.loads((folder / CONTROLS).read_text(encoding="utf-8"))
+    controls = "".join(map(_control, about["controls"]))
+    start = "_".join(str(control["start"]) for control in about["controls"])
+    shown = ", ".join(
+        f"{c['label']} {c['choices'][c['start']]}" for c in about["controls"]
+    )
+    return (
+        f'<div class="fl-frames" data-address="{html.escape(address)}">'
+        f'<div class="fl-controls">{controls}</div>'
+        f'<img width="{about["width"]}" src="{html.escape(address)}/{start}.webp" '
+        f'alt="The figure for {html.escape(shown)}" aria-live="polite"></div>'
+    )
+
+
+def _control(about: dict) -> str:
+    """One native control with its label, which browsers and screen readers know."""
+    label, labels = html.escape(about["label"]), about["choices"]
+    if about["is_slider"]:
+        return _slider(label, labels, about["start"])
+    options = "".join(
+        f'<option{" selected" * (k == about["start"])} value="{k}">'
+        f"{html.escape(each)}</option>"
+        for k, each in enumerate(labels)
+    )
+    return f"<label>{label} <select>{options}</select></label>"
+
+
+def _slider(label: str, labels: Sequence[str], start: int) -> str:
+    known = html.escape(json.dumps(labels))
+    return (
+        f'<label>{label} <input type="range" min="0" max="{len(labels) - 1}" '
+        f'value="{start}" data-choices="{known}" aria-valuetext="{labels[start]}"> '
+        f"<output>{labels[start]}</output></label>"
+    )

@@ -1,0 +1,90 @@
+"""Frames of explorers: every position on offer has its image, and pages show one."""
+
+import json
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+import fedlab_support as fl
+from fedlab_course.frames import CONTROLS, as_html, choices, draw, thinned
+from fedlab_course.html_export import WIDGET_STATE, without_widgets
+from fedlab_support.widgets import slider
+
+
+def view(level=2, name="b", is_on=True):
+    """A bar as high as the level, in a colour for the name."""
+    figure = Figure(figsize=(1, 1))
+    bars = figure.subplots().bar(["x"], [level], color="krb"["abc".index(name)])
+    bars[0].set_alpha(1.0 if is_on else 0.2)
+    return figure
+
+
+@pytest.fixture
+def explorer():
+    return fl.explore(view, level=(0, 40, 1), name=["a", "b", "c"], is_on=True)
+
+
+def test_choices_are_all_positions_of_a_control(explorer):
+    offered = {n: choices(control) for n, control in explorer.controls.items()}
+    assert [value for _, value in offered["level"]] == list(range(41))
+    assert offered["name"] == [("a", "a"), ("b", "b"), ("c", "c")]
+    assert [value for _, value in offered["is_on"]] == [False, True]
+    values = [value for _, value in choices(slider(0.0, 0.3, 0.1))]
+    assert values == [0.0, 0.1, 0.2, 0.3], "and not 0.30000000000000004"
+
+
+def test_only_sliders_are_thinned_and_keep_their_ends_and_their_value(explorer):
+    offered = {n: choices(control) for n, control in explorer.controls.items()}
+    found = thinned(offered, explorer, 30)
+    levels = [value for _, value in found["level"]]
+    assert {0, 2, 40} <= set(levels) and levels == sorted(levels) and len(levels) <= 6
+    assert found["name"] == offered["name"] and found["is_on"] == offered["is_on"]
+    assert thinned(offered, explorer, 10**6) == offered
+    short = thinned(offered, explorer, 1)["level"]
+    assert {value for _, value in short} == {0, 2, 40}
+
+
+def test_every_combination_has_an_image_of_its_own(explorer, tmp_path: Path):
+    draw(explorer, tmp_path, 1)
+    about = json.loads((tmp_path / CONTROLS).read_text())
+    counts = [len(control["choices"]) for control in about["controls"]]
+    images = {file.read_bytes() for file in tmp_path.glob("*.webp")}
+    assert len(list(tmp_path.glob("*.webp"))) == counts[0] * 3 * 2
+    assert len(images) > counts[0] * 3, "levels, names and switches are all seen"
+    starts = [c["choices"][c["start"]] for c in about["controls"]]
+    assert starts == ["2", "b", "on"]
+    with Image.open(tmp_path / "0_0_0.webp") as image:
+        assert image.size == (165, 165)
+
+
+def test_a_page_has_labelled_controls_and_the_explorers_own_figure(
+    explorer, tmp_path: Path
+):
+    draw(explorer, tmp_path / "m", 1)
+    page = as_html(tmp_path / "m", "../frames/m")
+    start = json.loads((tmp_path / "m" / CONTROLS).read_text())["controls"]
+    name = "_".join(str(control["start"]) for control in start)
+    assert f'src="../frames/m/{name}.webp"' in page
+    assert (tmp_path / "m" / f"{name}.webp").exists()
+    assert page.count("<label>") == 3 and page.count("<select>") == 2
+    assert 'alt="The figure for level 2, name b, is on on"' in page
+
+
+def test_a_widget_without_frames_becomes_its_images():
+    import nbformat
+
+    cell = nbformat.v4.new_code_cell()
+    view = {"application/vnd.jupyter.widget-view+json": {"model_id": "m"}}
+    cell.outputs = [nbformat.v4.new_output("display_data", view)]
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+    state = {"m": {"state": {"_model_name": "HTMLModel", "value": "still"}}}
+    notebook.metadata["widgets"] = {WIDGET_STATE: {"state": state}}
+    alive = without_widgets(
+        nbformat.from_dict(notebook), lambda model: f"alive {model}"
+    )
+    assert alive.cells[0].outputs[0].data["text/html"] == "alive m"
+    cell.outputs = [nbformat.v4.new_output("display_data", view)]
+    still = without_widgets(notebook)
+    assert "still" in still.cells[0].outputs[0].data["text/html"]
