@@ -43,10 +43,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 install: $(INSTALLED)  ## create .venv with the tested versions
 
 # Readers work in a copy, so that tracked files do not change. The server's root is the
-# copy, which has figures/ beside notebooks/ for the pictures that chapters show.
+# copy, which has figures/ beside notebooks/ for the pictures that chapters show. Its
+# settings save widgets, so that a saved chapter shows them before its kernel starts.
 lab: $(INSTALLED)  ## open JupyterLab on your copy in build/copy (JUPYTER_ARGS="--no-browser")
 	@$(BIN)/python -m fedlab_course.editions copy
 	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir='$(CURDIR)/build/copy' \
+	--LabApp.app_settings_dir='$(CURDIR)/fedlab_course/lab' \
 	--LabApp.default_url=/lab/tree/notebooks/00_tour.ipynb $(JUPYTER_ARGS)
 
 run: $(INSTALLED)  ## execute every chapter into build/ (PROFILE=laptop RUN_ARGS="…")

@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from fedlab_course.runner import COURSE
+
 OWN_FOLDERS = (
     *("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"),
     *("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR"),
@@ -43,6 +45,7 @@ SCROLL = """top => {
     panel.scrollTo(0, top);
     return panel.scrollHeight;
 }"""
+HAS_SESSION = "window.jupyterapp?.shell.currentWidget?.sessionContext"
 IS_READY = """async () => {
     await jupyterapp.restored;
     const panel = jupyterapp.shell.currentWidget;
@@ -126,6 +129,7 @@ def jupyter_lab(root: Path, home: Path) -> Iterator[Lab]:
     command += ["--port=0", "--expose-app-in-browser", "--ServerApp.allow_root=True"]
     command += [f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={root}"]
     command += ["--LabApp.extension_manager=readonly"]
+    command += [f"--LabApp.app_settings_dir={COURSE / 'lab'}"]  # as `make lab` does
     with open(home / "server.log", "wb") as log:
         streams = {"stdout": log, "stderr": log, "start_new_session": True}
         process = subprocess.Popen(command, env=env, cwd=root, **streams)
@@ -158,8 +162,7 @@ class Notebook:
         for event, note in self.watched.items():
             page.on(event, note)
         page.goto(f"{lab.url}/lab/tree/{name}?token={lab.token}&reset")
-        has_session = "window.jupyterapp?.shell.currentWidget?.sessionContext"
-        page.wait_for_function(has_session, timeout=LAB_SECONDS * 1000)
+        page.wait_for_function(HAS_SESSION, timeout=LAB_SECONDS * 1000)
         page.evaluate(IS_READY)
         page.evaluate("jupyterapp.commands.execute('application:toggle-left-area')")
 
@@ -171,6 +174,14 @@ class Notebook:
         local = (self.home, self.home.replace("http", "ws", 1), "data:", "blob:")
         if not request.url.startswith(local):
             self.troubles.append(f"outside: {request.url}")
+
+    def save_and_open_again(self) -> None:
+        """Save the notebook, end its kernel, and load it as it was saved."""
+        self.page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+        self.page.evaluate("jupyterapp.serviceManager.sessions.shutdownAll()")
+        self.page.reload()
+        self.page.wait_for_function(HAS_SESSION, timeout=LAB_SECONDS * 1000)
+        self.page.evaluate(IS_READY)
 
     def close(self) -> None:
         """End the kernel, and listen no more."""

@@ -40,3 +40,11 @@ def test_an_exercise_answers_in_the_page(chapter, answer, words):
     given = f'my_update = {{"one round": {answer}, {others}}}\n{QUESTION}'
     chapter.run_cell(QUESTION, given)
     expect(chapter.verdict(QUESTION)).to_contain_text(words)
+
+
+def test_a_saved_chapter_shows_its_explorer_before_a_kernel_knows_it(chapter):
+    chapter.save_and_open_again()
+    picture = chapter.page.locator(".fl-explorer img").first
+    expect(picture).to_be_visible()
+    assert picture.evaluate("image => image.naturalWidth") > 300
+    assert chapter.page.get_by_text("model not found").count() == 0
