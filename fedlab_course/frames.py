@@ -18,8 +18,8 @@ import ipywidgets as W
 import numpy as np
 from PIL import Image
 
-from fedlab_support.plots.style import SCREEN_DPI, png
-from fedlab_support.widgets import Explorer
+from .plots.style import SCREEN_DPI, png
+from .widgets import Explorer
 
 MOST = 64
 """Frames of one explorer, or a few more; sliders take coarser steps to stay below."""

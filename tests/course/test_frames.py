@@ -7,10 +7,9 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-import fedlab_support as fl
 from fedlab_course.frames import CONTROLS, as_html, choices, draw, thinned
 from fedlab_course.html_export import WIDGET_STATE, without_widgets
-from fedlab_support.widgets import slider
+from fedlab_course.widgets import explore, slider
 
 
 def view(level=2, name="b", is_on=True):
@@ -23,7 +22,7 @@ def view(level=2, name="b", is_on=True):
 
 @pytest.fixture
 def explorer():
-    return fl.explore(view, level=(0, 40, 1), name=["a", "b", "c"], is_on=True)
+    return explore(view, level=(0, 40, 1), name=["a", "b", "c"], is_on=True)
 
 
 def test_choices_are_all_positions_of_a_control(explorer):
