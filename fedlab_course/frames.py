@@ -90,21 +90,29 @@ def thinned(
 ) -> dict[str, Choices]:
     """The same with fewer positions of sliders, until ``most`` combinations are left.
 
-    The ends and the explorer's own value stay, so there may be a few more.
+    Lists are shortened only if they alone have more. The ends and the explorer's own
+    value always stay, so there may be more combinations than ``most``.
     """
-    counts = {name: len(each) for name, each in offered.items()}
-    sliders = [n for n, c in explorer.controls.items() if hasattr(c, "max")]
-    while math.prod(counts.values()) > most and any(counts[n] > 2 for n in sliders):
-        counts[max(sliders, key=counts.get)] -= 1
-    found = {}
-    for name, each in offered.items():
-        kept = np.linspace(0, len(each) - 1, counts[name]).round().astype(int)
-        own = [value for _, value in each].index(explorer.controls[name].value)
-        nearest = np.abs(kept - own).argmin()
-        inner = 0 < nearest < len(kept) - 1
-        kept = [*kept[:nearest], own, *kept[nearest + 1 :]] if inner else [*kept, own]
-        found[name] = [each[k] for k in sorted(set(kept))]
+    controls, found = explorer.controls, dict(offered)
+    sliders = [name for name in offered if hasattr(controls[name], "max")]
+    lists = [name for name in offered if name not in sliders]
+    for names, counted in ((lists, lists), (sliders, list(offered))):
+        while math.prod(len(found[name]) for name in counted) > most:
+            longest = max(names, key=lambda name: len(found[name]), default=None)
+            if longest is None or len(found[longest]) <= 3:
+                break
+            num, own = len(found[longest]) - 1, controls[longest].value
+            found[longest] = _spread(offered[longest], num, own)
     return found
+
+
+def _spread(choices: Choices, num: int, own: object) -> Choices:
+    """``num`` ≥ 3 of the choices: the ends, ``own``, and others evenly between them."""
+    kept = np.linspace(0, len(choices) - 1, num).round().astype(int)
+    mine = [value for _, value in choices].index(own)
+    if mine not in kept:
+        kept[1 + np.abs(kept[1:-1] - mine).argmin()] = mine
+    return [choices[k] for k in kept]
 
 
 # ---- in the page --------------------------------------------------------------------

@@ -34,7 +34,7 @@ def test_choices_are_all_positions_of_a_control(explorer):
     assert values == [0.0, 0.1, 0.2, 0.3], "and not 0.30000000000000004"
 
 
-def test_only_sliders_are_thinned_and_keep_their_ends_and_their_value(explorer):
+def test_sliders_are_thinned_and_keep_their_ends_and_their_value(explorer):
     offered = {n: choices(control) for n, control in explorer.controls.items()}
     found = thinned(offered, explorer, 30)
     levels = [value for _, value in found["level"]]
@@ -42,7 +42,18 @@ def test_only_sliders_are_thinned_and_keep_their_ends_and_their_value(explorer):
     assert found["name"] == offered["name"] and found["is_on"] == offered["is_on"]
     assert thinned(offered, explorer, 10**6) == offered
     short = thinned(offered, explorer, 1)["level"]
-    assert {value for _, value in short} == {0, 2, 40}
+    assert [value for _, value in short] == [0, 2, 40]
+
+
+def test_a_list_is_shortened_only_if_lists_alone_are_too_many():
+    def view(channel=9, level=1):
+        return Figure()
+
+    lists = explore(view, channel=list(range(20)), level=(0, 9))
+    offered = {n: choices(control) for n, control in lists.controls.items()}
+    assert len(thinned(offered, lists, 60)["channel"]) == 20
+    short = [value for _, value in thinned(offered, lists, 5)["channel"]]
+    assert len(short) == 5 and {0, 9, 19} <= set(short) and short == sorted(short)
 
 
 def test_every_combination_has_an_image_of_its_own(explorer, tmp_path: Path):
