@@ -439,7 +439,7 @@ def test_clients_stand_from_worst_to_best():
     found = [text.get_text() for text in texts(figure)]
     assert "● FedAvg" in found and "■ FedSR" in found
     assert "Each client's mean, 3 seeds." in found
-    with pytest.raises(ValueError, match=r"several.*history\.by_client"):
+    with pytest.raises(ValueError, match=r"several.*measures\.by_client"):
         figures.accuracy_by_client(pd.concat([table, table]))
     with pytest.raises(ValueError, match="at most five lines"):
         figures.accuracy_by_client(each_client(list("abcdef")))

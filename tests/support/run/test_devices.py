@@ -82,6 +82,7 @@ def test_what_a_gpu_allows_has_the_numbers_of_the_cpu():
 
 
 def test_a_step_on_it_is_a_step_on_the_cpu():
+    torch.manual_seed(0)
     x, y = torch.randn(4, 1, 8, 8), torch.tensor([0, 1, 2, 0])
     nets = [fl.small_cnn((1, 8, 8), 3) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())
