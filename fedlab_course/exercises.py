@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .chapters import (
+    capstone,
     client_selection,
     fedavg,
     feddg,
@@ -60,7 +61,7 @@ CHAPTERS = {
     "05": (fisc,),
     "05b": (style_attack,),
     "06": (fedgcr,),
-    "07": (leaderboard,),
+    "07": (leaderboard, capstone),
     "08": (scaling_out,),
 }
 """The modules that define each chapter's exercises."""

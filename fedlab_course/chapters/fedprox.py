@@ -35,10 +35,10 @@ def proximal(answer: type[FedAvg]) -> str:
     if not isinstance(method, FedAvg):
         raise Wrong("expected a class that inherits from fl.FedAvg")
     _check_penalty(method, mu)
-    federation = _three_clients()
+    federation = three_clients()
     ends = []
     for each in (FedProx(mu=mu), method):
-        run = Run(each, federation, _network, LocalTraining(0.1, 2, 8), workers=1)
+        run = Run(each, federation, small_network, LocalTraining(0.1, 2, 8), workers=1)
         for _ in range(2):
             run.step(evaluate=False)
         ends.append(run.server.weights)
@@ -52,7 +52,7 @@ def proximal(answer: type[FedAvg]) -> str:
     return "the loss and, after two rounds, all weights are those of the package"
 
 
-def _network(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+def small_network(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """A network with buffers, which the penalty must leave out."""
     layers = (
         nn.Flatten(),
@@ -63,7 +63,7 @@ def _network(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-def _three_clients() -> Federation:
+def three_clients() -> Federation:
     """Sixty scanned digits, dealt unequally."""
     data = load("digits")
     return Federation.build(data, np.split(leave_out(data)[:60], [30, 40]))
@@ -71,7 +71,7 @@ def _three_clients() -> Federation:
 
 def _check_penalty(method: FedAvg, mu: float) -> None:
     """Raise Wrong unless the loss exceeds FedAvg's by mu / 2 · ||w - received||²."""
-    model = _network((1, 28, 28), 10).eval()
+    model = small_network((1, 28, 28), 10).eval()
     received = {n: t.detach().clone() for n, t in model.state_dict().items()}
     if abs(_penalty(method, model, received).item()) > 1e-5:
         raise Wrong(
@@ -101,7 +101,7 @@ def _check_penalty(method: FedAvg, mu: float) -> None:
 
 def _penalty(method: FedAvg, model: nn.Module, received: dict[str, Tensor]) -> Tensor:
     """A method's loss minus FedAvg's, on the samples of one client."""
-    federation = _three_clients()
+    federation = three_clients()
     job = Job(method, model, federation, LocalTraining(), seed=0)
     context = job.context(Broadcast(1, received, {}), 0, {}, {})
     batch = federation.client(0).train.whole()
