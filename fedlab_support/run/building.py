@@ -10,7 +10,7 @@ from difflib import get_close_matches
 import torch
 from torch import nn
 
-from ..core.messages import Server, Tensors
+from ..core.messages import Server, Tensors, refuse_nan
 from ..core.naming import name_of
 from ..core.rng import sequence
 from ..federation.federation import Federation
@@ -56,8 +56,10 @@ def built(
 ) -> nn.Module:
     """The adapted model, drawn from the run's own stream for initial weights.
 
-    Raises ValueError when it cannot be trained on the federation.
+    Raises ValueError when it cannot be trained on the federation, and as
+    `check_method`.
     """
+    check_method(method)
     data = federation.data
     with _BUILDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(sequence(seed, "init").generate_state(1)[0]))
@@ -98,20 +100,19 @@ def refuse_parts(method: FedAvg, model: nn.Module) -> None:
         )
 
 
-def refuse_hidden_settings(method: FedAvg) -> None:
-    """Raise ValueError for attributes that are no fields, and so in no description."""
-    known = {field.name for field in fields(method)} | {*dir(type(method))}
-    if hidden := sorted(vars(method).keys() - known):
-        kind, name = type(method).__name__, hidden[0]
-        raise ValueError(
-            f"the settings of a method are its fields, found the attribute {name!r} of "
-            f"{kind}; write @dataclass(frozen=True) above the class and, in place of "
-            f"__init__, {name}: float = {vars(method)[name]!r}"
-        )
+def check_method(method: FedAvg) -> None:
+    """Raise ValueError for settings that are no fields, and so in no description.
 
-
-def warn_of_misspelt_hooks(kind: type[FedAvg]) -> None:
-    """Warn of a subclass's public methods that almost have the name of a hook."""
+    Warns of public methods that almost have the name of a hook.
+    """
+    kind = type(method)
+    for name in sorted(vars(method).keys() - {f.name for f in fields(method)}):
+        if not hasattr(kind, name):  # as a cached property
+            raise ValueError(
+                f"the settings of a method are its fields, found the attribute {name!r}"
+                f" of {kind.__name__}; write @dataclass(frozen=True) above the class "
+                f"and, in place of __init__, {name}: float = {vars(method)[name]!r}"
+            )
     hooks = [name for name in vars(FedAvg) if not name.startswith("_")]
     own = {n for base in kind.__mro__ for n, f in vars(base).items() if callable(f)}
     for name in sorted(n for n in own - {*dir(FedAvg)} if not n.startswith("_")):
@@ -120,8 +121,18 @@ def warn_of_misspelt_hooks(kind: type[FedAvg]) -> None:
                 f"{kind.__name__}.{name} is never called by a run; did you mean the "
                 f"hook {similar[0]!r}? A name of its own, or one with a leading "
                 "underscore, silences this warning",
-                stacklevel=4,
+                stacklevel=5,
             )
+
+
+def check_server(server: object, method: FedAvg) -> None:
+    """Refuse what ``aggregate`` returned if it is no server, or has NaN weights."""
+    if not isinstance(server, Server):
+        raise TypeError(
+            f"{method.label}.aggregate must return a Server, as in "
+            f"replace(server, weights=…), found {type(server).__name__}"
+        )
+    refuse_nan(server.weights)
 
 
 def initial_state(

@@ -23,7 +23,6 @@ from ..core.messages import (
     Message,
     Server,
     Tensors,
-    refuse_nan,
     unwritten,
 )
 from ..core.metrics import Scores
@@ -49,13 +48,7 @@ from ..training.learner import Learner
 from ..training.privacy import Privacy
 from ..training.settings import LocalTraining
 from .budget import spent
-from .building import (
-    built,
-    check_pieces,
-    initial_state,
-    refuse_hidden_settings,
-    warn_of_misspelt_hooks,
-)
+from .building import built, check_pieces, check_server, initial_state
 from .checkpoint import keeping
 from .evaluation import SPLITS, measure
 from .roster import roster_of
@@ -150,8 +143,6 @@ class Run:
         self.method, training = method, training or LocalTraining()
         if training.augment is not None:
             training.augment.check(method)
-        refuse_hidden_settings(method)
-        warn_of_misspelt_hooks(type(method))
         method.check_federation(federation)
         method.check_training(training)
         self.federation = federation.on(device)
@@ -333,12 +324,7 @@ class Run:
         else:
             with _unwritten(server, messages):
                 server = self.method.aggregate(server, messages)
-            if not isinstance(server, Server):
-                raise TypeError(
-                    f"{self.method.label}.aggregate must return a Server, as in "
-                    f"replace(server, weights=…), found {type(server).__name__}"
-                )
-            refuse_nan(server.weights)
+            check_server(server, self.method)
             with _unwritten(server, messages):
                 metrics = self.method.server_metrics(server, messages)
             for name, values in metrics.items():
