@@ -145,7 +145,7 @@ EDITS = (
     ("save", "other.name < f\"round_{round:08d}\"", "True", "checkpoint"),
     ("initial_state", "trained - private", "trained", "run_streams"),
     ("measure", '"test", "held_out"', '"test", "test"', "run protocols federation"),
-    ("measure", "client.id if is_personal else None", "None", "fedbn run"),
+    ("_by_client", "i if is_personal else None", "None", "fedbn run"),
     ("_by_only_client", "test.domain == domain", "test.domain >= domain", "fedbn"),
     ("keeping", "round % every == 0", "round % every == 1", "checkpoint"),
     ("Snapshot.restore", "= True, False", "= False, False", "checkpoint"),
