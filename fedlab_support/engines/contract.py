@@ -71,14 +71,15 @@ class Evaluation:
     client:       owner of the samples; None for test and held-out samples.
     part:         the client's "train", "val" or "test"; an engine without its data
                   sends the request to the node that has them.
-    is_personal:  use the client's private weights.
+    private:      what the server has of the client's private state, whose weights are
+                  to be used; None: not these.
     """
 
     weights: Tensors
     samples: Samples
     client: int | None = None
     part: str = ""
-    is_personal: bool = False
+    private: PrivateState | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +132,7 @@ class Job:
 
 SetupResult = tuple[Tensors, PrivateState] | Failure
 TrainingResult = tuple[Message, PrivateState] | Failure
-"""A message and the client's private state (empty if a node keeps it), or a Failure."""
+"""A message and the private state, a receipt if a node keeps it; or a Failure."""
 
 
 class Engine(Protocol):

@@ -57,9 +57,9 @@ def keeping(run, folder: str | Path | None, every: int) -> Iterator[Callable]:
 
     Only a run without rounds is restored; ``run.rounds_restored`` counts its rounds.
     Raises ValueError, without changing the run, when the folder holds checkpoints of
-    another run, only damaged ones, or one ahead of a run that has made rounds; when the
-    run's settings do not identify it, or the engine does not hold the clients' private
-    state. Raises BlockingIOError when another run uses the folder.
+    another run, only damaged ones, or one ahead of a run that has made rounds; or when
+    the run's settings do not identify it. Raises BlockingIOError when another run uses
+    the folder.
     """
     if folder is None:
         yield lambda is_last: None
@@ -103,11 +103,6 @@ def _is_start(start: History, history: History) -> bool:
 
 def _made_by(run) -> dict:
     """The settings that identify a run; ValueError if it cannot be restored."""
-    if not run.engine.holds_clients:
-        raise ValueError(
-            "a checkpoint needs the clients' private state, which this engine leaves "
-            "on their nodes; use engine='local', or no checkpoint"
-        )
     made_by = run.describe() | {"evaluate_every": run.evaluate_every, "format": FORMAT}
     for name, value in made_by.items():
         is_function = name in ("select", "schedule")

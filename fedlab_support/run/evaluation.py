@@ -62,7 +62,8 @@ def _by_client(run, clients: list[int], part: str, is_personal: bool) -> list[Sc
         requests = []
         for i, own in samples.items():
             state = run.state_of(i if is_personal else None)
-            requests.append(Evaluation(state, own, i, part, is_personal))
+            private = run.private.get(i) if is_personal else None
+            requests.append(Evaluation(state, own, i, part, private))
         return run.engine.evaluate(requests, run.server.round)
     rows = [own.rows for own in samples.values()]
     whole = run.scores(Samples(run.federation.store, np.concatenate(rows)))

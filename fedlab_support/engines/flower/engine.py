@@ -20,10 +20,12 @@ from ...core.metrics import Scores
 from ...training.context import PrivateState
 from ..contract import Evaluation, Failure, Job, SetupResult, TrainingResult
 from ..local import LocalEngine
-from .records import REQUEST, build, identity, pack, request_for, unpack
-from .requests import Lost, PendingRequests
+from . import requests
+from .nodes import Nodes
+from .records import KEPT, REQUEST, build, pack, request_for, unpack
+from .requests import PendingRequests
 
-LEFT_OUT = Failure("its node was left out")
+LEFT_OUT = Failure("its node was left out or is gone")
 
 
 class FlowerEngine:
@@ -32,11 +34,14 @@ class FlowerEngine:
     grid:      the connection to the nodes that Flower passes to a server app.
     timeout:   seconds to wait for the replies to one request, such as all training of
                a round. Clients on slower nodes are left out of the round.
-    patience:  seconds to wait until every client of the federation has a node.
+    patience:  seconds to wait until every client of the federation has a node, and
+               later until any has one.
     owners:    which clients each node may have, by the number that ``flwr supernode
                register`` gave it; None: those that it claims, first come, first served.
 
     A request is one message per node, because Flower starts a process for each message.
+    Nodes may leave and come back: they are looked for again before each round. The
+    private state of a client stays on its node, which returns a receipt for it.
     """
 
     holds_clients, is_exact = False, True
@@ -52,13 +57,7 @@ class FlowerEngine:
         self.owners = owners
 
     def open(self, job: Job) -> None:
-        """Prepare for a job: find the node of each client.
-
-        A node that could not build the run, built a different one, or claims clients
-        that it may not have is left out with a warning, and clients without another
-        node are left out of every round. If clients are missing for any other reason,
-        raises TimeoutError with their numbers.
-        """
+        """Prepare for a job: find the node of each client, see ``Nodes``."""
         measured = job.federation.num_val.any() or job.federation.num_test.any()
         if job.privacy is not None and measured:
             raise ValueError(
@@ -69,8 +68,8 @@ class FlowerEngine:
         self.device = job.federation.store.device
         self.local = LocalEngine()
         self.local.open(job)
-        self.first_rounds: dict[int, int] = {}  # first round trained, by client
-        self.node_of = self._find_clients()
+        self.nodes = Nodes(self.grid, job, self.patience, self.owners)
+        self.nodes.find_all()
 
     def client_setup(
         self, client_ids: Sequence[int], broadcast: Broadcast
@@ -78,12 +77,12 @@ class FlowerEngine:
         """The setup upload of each client; its node keeps the private state."""
 
         def read(reply: RecordDict, i: int) -> SetupResult:
-            return unpack(reply, f"{i}.setup_upload", self.device), PrivateState()
+            return unpack(reply, f"{i}.setup_upload", self.device), _receipt(reply, i)
 
         contents = {
             node: request_for(clients=ids) for node, ids in self._by_node(client_ids)
         }
-        results = {i: LEFT_OUT for i in client_ids if i not in self.node_of}
+        results = {i: LEFT_OUT for i in client_ids if i not in self.nodes.of}
         setup = self._request("query.client_setup", contents, broadcast.round, read)
         return results | setup
 
@@ -92,8 +91,11 @@ class FlowerEngine:
     ) -> dict[int, TrainingResult]:
         """Train every client that has a broadcast, on all nodes at once.
 
-        private:  the `setup_reply` of each client. It is sent until the client has
-                  trained once, and again when that round is repeated.
+        private:  of each client, the receipt of its state and, until it has trained
+                  once, its `setup_reply`. A client whose node lost the state is left
+                  out.
+
+        Raises TimeoutError when no client of the federation has a node.
         """
         packed: dict[int, ArrayRecord] = {}
 
@@ -105,20 +107,17 @@ class FlowerEngine:
 
         if not broadcasts:
             return {}
+        self.nodes.find_any()
         contents, (round,) = {}, {b.round for b in broadcasts.values()}
         for node, ids in self._by_node(broadcasts):
             contents[node] = content = request_for(clients=ids, round=round)
             for i in ids:
                 content[f"{i}.weights"] = packed_once(broadcasts[i].weights)
                 content[f"{i}.shared"] = packed_once(broadcasts[i].shared)
-                if i in private and round <= self.first_rounds.get(i, round):
-                    content[f"{i}.setup_reply"] = pack(private[i].memory)
-        results = {i: LEFT_OUT for i in broadcasts if i not in self.node_of}
-        results |= self._request("train", contents, round, self._message)
-        for i, result in results.items():
-            if not isinstance(result, Failure):
-                self.first_rounds.setdefault(i, round)
-        return results
+                if i in private:
+                    content[f"{i}.private"] = pack(private[i].memory)
+        results = {i: LEFT_OUT for i in broadcasts if i not in self.nodes.of}
+        return results | self._request("train", contents, round, self._message)
 
     def evaluate(self, requests: Sequence[Evaluation], round: int) -> list[Scores]:
         """Loss and score, computed on the node that has the samples.
@@ -138,11 +137,13 @@ class FlowerEngine:
             contents[node] = content = request_for(
                 clients=ids,
                 parts=[asked[i].part for i in ids],
-                is_personal=[asked[i].is_personal for i in ids],
                 round=round,
             )
             for i in ids:
                 content[f"{i}.weights"] = pack(asked[i].weights)
+                own = asked[i].private
+                if own is not None and KEPT in own.memory:
+                    content[f"{i}.private"] = pack({KEPT: own.memory[KEPT]})
         found = self._request("evaluate", contents, round, _scores)
         for i in asked:
             if isinstance(result := found.get(i, LEFT_OUT), Failure):
@@ -163,14 +164,13 @@ class FlowerEngine:
             upload=unpack(reply, f"{i}.upload", self.device),
             metrics=_metrics(reply, i),
         )
-        return message, PrivateState()
+        return message, _receipt(reply, i)
 
-    # ---- nodes ----------------------------------------------------------------------
     def _by_node(self, client_ids: Iterable[int]) -> Iterable[tuple[int, list[int]]]:
         nodes: dict[int, list[int]] = {}
         for i in client_ids:
-            if i in self.node_of:
-                nodes.setdefault(self.node_of[i], []).append(int(i))
+            if i in self.nodes.of:
+                nodes.setdefault(self.nodes.of[i], []).append(int(i))
         return nodes.items()
 
     def _request(self, kind: str, contents: dict[int, RecordDict], round: int, read):
@@ -190,68 +190,9 @@ class FlowerEngine:
         replies = {n: Failure(f"no reply in {self.timeout:g} s") for n in contents}
         end = time.monotonic() + self.timeout
         while pending.waiting and time.monotonic() < end:
+            time.sleep(requests.POLL_SECONDS)
             replies.update(pending.replies())
         return replies
-
-    def _find_clients(self) -> dict[int, int]:
-        """The node of every client, found by querying each connected node."""
-        pending = PendingRequests(self.grid, self.patience)
-        queried, node_of, refused = set(), {}, []
-        missing = set(range(len(self.job.federation)))
-        end = time.monotonic() + self.patience
-        while missing and time.monotonic() < end:
-            new = set(self.grid.get_node_ids()) - queried
-            pending.send("query", {node: request_for() for node in new}, 0)
-            queried |= new
-            for node, reply in pending.replies().items():
-                try:
-                    held = self._held(node, reply, missing)
-                except (ValueError, TypeError, KeyError) as error:
-                    refused.append(f"node {node} is left out: {error}")
-                    warnings.warn(refused[-1], stacklevel=3)
-                    continue
-                missing -= held
-                node_of |= dict.fromkeys(held, node)
-        if missing and not (refused and node_of):
-            raise TimeoutError(
-                f"expected a node for each of {len(self.job.federation)} clients, "
-                f"after {self.patience:g} s clients {sorted(missing)} have none; "
-                f"{len(set(node_of.values()))} SuperNodes replied: start the others, "
-                f"and read their logs. {'; '.join(refused)}".rstrip()
-            )
-        return node_of
-
-    def _held(
-        self, node: int, reply: RecordDict | Failure, missing: set[int]
-    ) -> set[int]:
-        """The clients of a node that built the same run; none if the node is gone.
-
-        Raises ValueError, or what a reply of another form raises, for a wrong node.
-        """
-        if isinstance(reply, Lost):
-            return set()
-        if isinstance(reply, Failure):
-            raise ValueError(f"it could not build the run: {reply.reason}")
-        said = reply[REQUEST]
-        for name, ours in identity(self.job).items():
-            if (theirs := said.get(name)) != ours:
-                raise ValueError(
-                    f"expected the same run everywhere, found another {name}: "
-                    f"{theirs}, here {ours}; use the same recipe, data and versions on "
-                    "every machine"
-                )
-        held = set(said["clients"])
-        if taken := sorted(held - missing):
-            raise ValueError(
-                f"expected clients that no other node has, found {taken}; give each "
-                "SuperNode its own --node-config"
-            )
-        if self.owners is not None and not held <= set(self.owners.get(node, ())):
-            raise ValueError(
-                f"expected only clients in {self.owners.get(node, [])}, found "
-                f"{sorted(held)}"
-            )
-        return held
 
 
 def _read(reply: RecordDict | Failure, i: int, read: Callable):
@@ -264,6 +205,11 @@ def _read(reply: RecordDict | Failure, i: int, read: Callable):
         return read(reply, i)
     except Exception as error:
         return Failure(f"an unreadable reply: {type(error).__name__}: {error}")
+
+
+def _receipt(reply: RecordDict, i: int) -> PrivateState:
+    """What the server keeps in place of a client's private state."""
+    return PrivateState(memory=unpack(reply, f"{i}.kept", "cpu"))
 
 
 def _metrics(reply: RecordDict, i: int) -> dict[str, float]:
@@ -287,17 +233,26 @@ server_app = ServerApp()
 
 @server_app.main()
 def _serve(grid: Grid, context: Context) -> None:
-    """Run ``rounds`` rounds of the recipe; write weights and history to ``output``."""
+    """Run the recipe; write checkpoints, weights and history to ``output``.
+
+    A run that was killed continues from its checkpoint when it is started again.
+    """
     config = context.run_config
     times = float(config["timeout"]), float(config["patience"])
     owners = json.loads(str(config.get("owners", "null")))
     if owners is not None:
         owners = {int(node): clients for node, clients in owners.items()}
-    engine = FlowerEngine(grid, *times, owners)
-    run = build(config, engine)
-    run.fit(int(config["rounds"]), progress=False)
-    folder = Path(str(config["output"]))
-    folder.mkdir(parents=True, exist_ok=True)
+    run = build(config, FlowerEngine(grid, *times, owners))
+    rounds, folder = int(config["rounds"]), Path(str(config["output"]))
+
+    def report(run) -> None:
+        line = [f"round {(now := run.server.round)} of {rounds}"]
+        for round, split, domain, client, metric, value in run.history.measured[-999:]:
+            if (round, domain, client) == (now, "", -1):
+                line.append(f"{split} {metric} {value:.3g}")
+        print(", ".join(line), flush=True)
+
+    run.fit(rounds, False, checkpoint=folder / "checkpoint", callbacks=[report])
     weights = {n: v.cpu().contiguous() for n, v in run.server.weights.items()}
     save_file(weights, folder / "weights.safetensors")
     run.history.save(folder)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 from flwr.app import ConfigRecord, Context, MetricRecord, RecordDict
 from flwr.app import Message as Envelope
 from flwr.clientapp import ClientApp
+from flwr.supercore.utils import get_flwr_home
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
-from ...core.messages import Broadcast
+from ...core.files import replacing
+from ...core.messages import Broadcast, Tensors
 from ...training.context import PrivateState
 from ...training.learner import trained_names
 from ..contract import Evaluation, Failure
 from ..local import LocalEngine
-from .records import REQUEST, build, identity, pack, request_for, unpack
-
-NEVER = -1
-"""The round of a client's initial state; 0 is the state after its setup."""
+from .records import KEPT, REQUEST, build, identity, pack, request_for, unpack
 
 
 def clients_of(node_config: dict, num_clients: int) -> list[int]:
@@ -46,48 +48,67 @@ def clients_of(node_config: dict, num_clients: int) -> list[int]:
 
 
 class PrivateStates:
-    """The private states of a node's clients, in Flower's ``context.state``.
+    """The private states of a node's clients, as files that outlive its processes.
 
-    Two states of each client are kept, before and after its last round of training, so
-    that a repeated round can start from the state before it.
+    The server keeps a *receipt* for each state, ``{KEPT: [run, round]}``, and sends it
+    with the next request. For every client and run two files are kept, the states
+    before and after its last round of training, so that a round can be repeated.
     """
 
-    def __init__(self, state: RecordDict):
-        self.state = state
+    def __init__(self, folder: Path):
+        self.folder = folder
 
-    def latest(self, client: int, before: int) -> int:
-        """The last round below ``before`` with a state; ValueError when it is gone."""
-        rounds = self._rounds(client) or [NEVER]
-        if not (earlier := [round for round in rounds if round < before]):
+    def get(self, client: int, told: Tensors, device) -> PrivateState:
+        """The state of a receipt, with the other tensors that the server told.
+
+        Raises ValueError when there is a receipt, but no such state.
+        """
+        told = dict(told)
+        if (receipt := told.pop(KEPT, None)) is None:
+            return PrivateState(memory=told)
+        path = self._path(client, receipt)
+        try:
+            found = load_file(path, str(device))
+        except (OSError, SafetensorError) as error:
             raise ValueError(
-                f"the private state before round {before} is gone, this node keeps "
-                f"that of rounds {sorted(rounds)}; start a new run"
-            )
-        return max(earlier)
+                f"its private state after round {int(receipt[1])} is not on this node "
+                f"({type(error).__name__}); restore {path.relative_to(self.folder)} in "
+                "$FLWR_HOME/fedlab, or start a new run"
+            ) from error
+        state = PrivateState()
+        for name, value in found.items():
+            part, _, name = name.partition("/")
+            getattr(state, part)[name] = value
+        state.memory.update(told)
+        return state
 
-    def get(self, client: int, round: int, device) -> PrivateState:
-        """The state after round ``round``."""
-        if f"{client}.{round}.weights" not in self.state:
-            return PrivateState()
-        parts = (f"{client}.{round}.{part}" for part in ("weights", "memory"))
-        return PrivateState(*(unpack(self.state, part, device) for part in parts))
+    def keep(
+        self, client: int, run: int, round: int, after: PrivateState, told: Tensors
+    ) -> Tensors:
+        """Store the state after a round; return its receipt, {} for an empty state.
 
-    def keep(self, client: int, round: int, after: PrivateState | None) -> None:
-        """Store the state after a round; None if the client failed."""
-        earlier = self.latest(client, before=round)
-        kept = {earlier: self.get(client, earlier, "cpu")}
-        if after is not None:
-            kept[round] = after
-        for old in self._rounds(client):
-            for part in ("weights", "memory"):
-                del self.state[f"{client}.{old}.{part}"]
-        for number, private in kept.items():
-            self.state[f"{client}.{number}.weights"] = pack(private.weights)
-            self.state[f"{client}.{number}.memory"] = pack(private.memory)
+        told:  what the server told before the round; the state of its receipt stays.
+        """
+        state = {
+            f"{part}/{name}": value.detach().cpu().contiguous().clone()
+            for part in ("weights", "memory")
+            for name, value in getattr(after, part).items()
+        }
+        if not state:
+            return {}
+        receipt = torch.tensor([run, round])
+        path = self._path(client, receipt)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with replacing(path) as part:
+            save_file(state, part)
+        kept = {path, self._path(client, told.get(KEPT, receipt))}
+        for other in set(path.parent.glob(f"client_{client}_*.safetensors")) - kept:
+            other.unlink(missing_ok=True)
+        return {KEPT: receipt}
 
-    def _rounds(self, client: int) -> list[int]:
-        names = [name.split(".") for name in self.state]
-        return [int(n[1]) for n in names if n[0] == str(client) and n[2] == "weights"]
+    def _path(self, client: int, receipt: torch.Tensor) -> Path:
+        run, round = receipt.tolist()
+        return self.folder / f"{run:x}" / f"client_{client}_round_{round}.safetensors"
 
 
 class Node:
@@ -98,7 +119,8 @@ class Node:
         self.engine = _engine(str(config["recipe"]), str(config["settings"]))
         self.job = self.engine.job
         self.device = self.job.federation.store.device
-        self.states = PrivateStates(context.state)
+        self.run = message.metadata.run_id % 2**63
+        self.states = PrivateStates(get_flwr_home() / "fedlab")
         self.content, self.request = message.content, message.content[REQUEST]
 
     def client_setup(self) -> RecordDict:
@@ -119,13 +141,10 @@ class Node:
         round, reply = self.request["round"], RecordDict()
         broadcasts, private = {}, {}
         for i in self.request["clients"]:
-            try:
-                private[i] = self._private(i, round)
-            except ValueError as error:
-                reply[f"{i}.failure"] = ConfigRecord({"reason": str(error)})
-                continue
-            parts = (self._tensors(i, part) for part in ("weights", "shared"))
-            broadcasts[i] = Broadcast(round, *parts)
+            if (state := self._private(reply, i)) is not None:
+                private[i] = state
+                parts = (self._tensors(i, part) for part in ("weights", "shared"))
+                broadcasts[i] = Broadcast(round, *parts)
         for i, result in self.engine.train(broadcasts, private).items():
             if self._store(reply, i, round, result):
                 message = result[0]
@@ -144,23 +163,20 @@ class Node:
         """
         if self.job.privacy is not None:
             raise ValueError(f"scores are not protected by {self.job.privacy}")
-        names = ("clients", "parts", "is_personal")
-        asked = list(zip(*(self.request[name] for name in names), strict=True))
-        round, requests, reply = self.request["round"], [], RecordDict()
-        for i, part, is_personal in asked:
-            weights = self._tensors(i, "weights")
-            if is_personal:
-                latest = self.states.latest(i, before=round + 1)
-                weights |= self.states.get(i, latest, self.device).weights
-            samples = getattr(self.job.federation.client(i), part)
-            requests.append(Evaluation(weights, samples))
-        found = self.engine.evaluate(requests, round)
-        for (i, part, _), scores in zip(asked, found, strict=True):
+        round, reply, asked = self.request["round"], RecordDict(), {}
+        parts = dict(zip(self.request["clients"], self.request["parts"], strict=True))
+        for i, part in parts.items():
+            if (state := self._private(reply, i)) is not None:
+                samples = getattr(self.job.federation.client(i), part)
+                weights = self._tensors(i, "weights") | state.weights
+                asked[i] = Evaluation(weights, samples)
+        found = self.engine.evaluate(list(asked.values()), round)
+        for i, scores in zip(asked, found, strict=True):
             means = {
                 name: torch.tensor([value], dtype=torch.float64)
                 for name, value in scores.means("score")
             }
-            if part == "train":  # a selection asks for a loss, and gets no more
+            if parts[i] == "train":  # a selection asks for a loss, and gets no more
                 means = {"loss": means["loss"].float()}
             reply[f"{i}.scores"] = pack(means)
         return reply
@@ -168,25 +184,29 @@ class Node:
     def _tensors(self, client: int, part: str):
         return unpack(self.content, f"{client}.{part}", self.device)
 
-    def _private(self, client: int, round: int) -> PrivateState:
-        """The state before training, with the `setup_reply` added to its memory.
+    def _told(self, client: int) -> Tensors:
+        """What the server keeps for the client: a receipt, or a `setup_reply`."""
+        is_told = f"{client}.private" in self.content
+        return self._tensors(client, "private") if is_told else {}
 
-        A client that trained in an earlier round has received its reply already.
-        """
-        latest = self.states.latest(client, before=round)
-        private = self.states.get(client, latest, self.device)
-        if latest <= 0 and f"{client}.setup_reply" in self.content:
-            private.memory.update(self._tensors(client, "setup_reply"))
-        return private
+    def _private(self, reply: RecordDict, client: int) -> PrivateState | None:
+        """The private state; None, with a reason in the reply, if it is lost."""
+        try:
+            return self.states.get(client, self._told(client), self.device)
+        except ValueError as error:
+            reply[f"{client}.failure"] = ConfigRecord({"reason": str(error)})
+            return None
 
     def _store(self, reply: RecordDict, client: int, round: int, result) -> bool:
         """Store the private state; return whether the client succeeded."""
-        has_failed = isinstance(result, Failure)
-        if has_failed:
+        if has_failed := isinstance(result, Failure):
             is_private = self.job.privacy is not None
             reason = "it failed" if is_private else result.reason
             reply[f"{client}.failure"] = ConfigRecord({"reason": reason})
-        self.states.keep(client, round, None if has_failed else result[1])
+        else:
+            told = self._told(client)
+            kept = self.states.keep(client, self.run, round, result[1], told)
+            reply[f"{client}.kept"] = pack(kept)
         return not has_failed
 
 

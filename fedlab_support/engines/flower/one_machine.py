@@ -22,47 +22,13 @@ from safetensors.torch import load_file
 from ...core.checks import Range, checked
 from ...core.history import History
 from ...core.messages import Tensors
-from . import cleanup
+from . import APP, cleanup
 from .access import LOOPBACK, Certificates, login, made_certificates, secret_of
 
 NO_PROXY = ("no_proxy", "NO_PROXY")
 SUPERLINK = (sys.executable, "-m", f"{__package__}.superlink", "serve")
 START_SECONDS = 60.0
 """Seconds until a SuperLink must accept connections."""
-
-
-PROJECT = """\
-[project]
-name = "fedlab"
-version = "1.0.0"
-description = "A run of fedlab_support as a Flower app"
-license = "Apache-2.0"
-
-[tool.flwr.app]
-publisher = "fedlab"
-
-[tool.flwr.app.components]
-serverapp = "fedlab_app:server_app"
-clientapp = "fedlab_app:client_app"
-
-[tool.flwr.app.config]
-recipe = ""
-settings = "{}"
-rounds = 1
-output = "output"
-timeout = 600.0
-patience = 120.0
-owners = "null"
-"""
-
-MODULE = """\
-\"\"\"The two apps of a federation, by the names that Flower looks for.\"\"\"
-
-from fedlab_support.engines.flower.engine import server_app
-from fedlab_support.engines.flower.node import client_app
-
-__all__ = ["client_app", "server_app"]
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +132,7 @@ class LocalFlower:
         file = self.folder / f"{name}.toml"
         lines = [f"{key} = {_toml(value)}\n" for key, value in config.items()]
         file.write_text("".join(lines), encoding="utf-8")
-        command = ["run", self.folder / "app", "local", "--stream", "-c", file]
-        self._flwr(name, *command)
+        self._flwr(name, "run", APP, "local", "--stream", "-c", file)
         try:
             weights = load_file(output / "weights.safetensors")
             return Outcome(History.load(output), weights)
@@ -186,7 +151,6 @@ class LocalFlower:
 
     # ---- processes ------------------------------------------------------------------
     def _start(self) -> None:
-        write_app(self.folder / "app")
         script = [cleanup.__file__, str(self.folder)]
         self._spawn("watch", sys.executable, *script, stdin=subprocess.PIPE)
         port = self._port()
@@ -292,14 +256,6 @@ class LocalFlower:
             text = (self.folder / f"{each}.log").read_text("utf-8", "replace")
             logs.append(f"---- log of {each}\n" + "\n".join(text.splitlines()[-60:]))
         return "\n".join(logs)
-
-
-def write_app(folder: str | Path) -> None:
-    """Write the Flower app, which is the same for every recipe, to ``folder``."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
-    (folder / "fedlab_app.py").write_text(MODULE, encoding="utf-8")
 
 
 def free_port(port: int = 0) -> int:

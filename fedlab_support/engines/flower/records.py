@@ -18,6 +18,9 @@ from ..contract import Engine, Job
 REQUEST = "request"
 """The record that holds the request; other records are named ``client.part``."""
 
+KEPT = "kept by its node"
+"""The name, in a private state on the server, of the receipt for the rest of it."""
+
 
 def pack(tensors: Tensors) -> ArrayRecord:
     """Named tensors as Flower's arrays: same bits, types and shapes.

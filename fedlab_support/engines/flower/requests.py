@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from flwr.app import Message as Envelope
@@ -51,9 +50,10 @@ class PendingRequests:
             self.waiting[message.metadata.message_id] = node
 
     def replies(self) -> dict[int, RecordDict | Failure]:
-        """Replies that arrived since the last call; waits briefly if there are none."""
+        """Replies that arrived since the last call, or why there will be none."""
         found: dict[int, RecordDict | Failure] = {}
-        for message in self.grid.pull_messages(list(self.waiting)):
+        waiting = list(self.waiting)
+        for message in self.grid.pull_messages(waiting) if waiting else ():
             node = self.waiting.pop(message.metadata.reply_to_message_id, None)
             if node is None:
                 continue
@@ -63,6 +63,4 @@ class PendingRequests:
                 found[node] = kind(error.reason or f"Flower's error {error.code}")
             else:
                 found[node] = message.content
-        if not found:
-            time.sleep(POLL_SECONDS)
         return found

@@ -17,14 +17,17 @@ pytest.importorskip("flwr")
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, RecordDict
 from flwr.app import Message as Envelope
 from flwr.common import serde
+from flwr.common.constant import ErrorCode
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.supercore.utils import get_flwr_home
+from safetensors.torch import load_file
 
+from fedlab_support.core.history import History
 from fedlab_support.engines.contract import Failure
 from fedlab_support.engines.flower import engine as flower
 from fedlab_support.engines.flower import node as flower_node
-from fedlab_support.engines.flower import one_machine as flower_local
 from fedlab_support.engines.flower import requests as flower_requests
-from fedlab_support.engines.flower.records import build, identity, pack, unpack
+from fedlab_support.engines.flower.records import KEPT, build, identity, pack, unpack
 from fedlab_support.training.context import PrivateState
 from tests.flower_recipes import tiny
 
@@ -65,6 +68,9 @@ class Nodes:
 
     def answer(self, letter):
         node = letter.metadata.dst_node_id
+        if node not in self.contexts:
+            gone = Error(ErrorCode.NODE_UNAVAILABLE, "Node Unavailable")
+            return Envelope(gone, reply_to=letter)
         context = serde.context_from_proto(serde.context_to_proto(self.contexts[node]))
         letter = through_the_wire(letter)
         try:
@@ -89,7 +95,8 @@ def through_the_wire(letter):
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch):
+def _quick(monkeypatch, tmp_path):
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
     monkeypatch.setattr(flower_requests, "POLL_SECONDS", 0.01)
     one = {0}  # tiny tensors are slower on several threads
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: one, raising=False)
@@ -117,6 +124,15 @@ def assert_same(run, local):
     pd.testing.assert_frame_equal(sent_for_training(run.wire), local.wire)
     for ours, theirs in zip(run.messages, local.messages, strict=True):
         assert ours.client == theirs.client and equal(ours.upload, theirs.upload)
+
+
+def state_on_node(run, client):
+    """The private state of a client; what the server has is its receipt."""
+    return on_disk().get(client, run.private[client].memory, "cpu")
+
+
+def on_disk():
+    return flower_node.PrivateStates(get_flwr_home() / "fedlab")
 
 
 def sent_for_training(wire):
@@ -205,12 +221,12 @@ def test_private_state_is_on_the_node_and_nowhere_else():
     nodes = Nodes()
     run, local = fitted(nodes.run()), fitted(tiny("local"))
     for i, kept in local.private.items():
-        states = flower_node.PrivateStates(nodes.contexts[100 + i % 3].state)
-        on_node = states.get(i, 3, "cpu")
+        on_node = state_on_node(run, i)
         assert equal(on_node.weights, kept.weights)
         assert equal(on_node.memory, kept.memory)
         assert run.private[i].weights == {}
-        assert run.private[i].memory.keys() == {"total", "me"}, "what the server told"
+        assert run.private[i].memory[KEPT].tolist() == [1, 3], "run and round"
+        assert run.private[i].memory.keys() == {KEPT}
     for letter in nodes.sent:
         words = " ".join(letter.content) + " ".join(
             key for record in letter.content.values() for key in record
@@ -241,15 +257,14 @@ def test_a_welcome_travels_until_a_visit_has_succeeded():
     told = {
         (letter.metadata.group_id, name)
         for letter in nodes.sent
-        for name in letter.content
-        if name.endswith("setup_reply")
+        for name, record in letter.content.items()
+        if "total" in record
     }
-    first = {("1", f"{i}.setup_reply") for i in range(5)}
-    assert told == first | {("2", "0.setup_reply"), ("2", "3.setup_reply")}
-    states = flower_node.PrivateStates(nodes.contexts[100].state)
-    memory = states.get(3, 3, "cpu").memory
-    assert memory["visits"] == 3, "the node did make the visit that went unheard"
-    assert memory["total"] == run.federation.sizes.sum() + 3, (
+    first = {("1", f"{i}.private") for i in range(5)}
+    assert told == first | {("2", "0.private"), ("2", "3.private")}
+    memory = state_on_node(run, 3).memory
+    assert memory["visits"] == 2, "the visit whose reply was lost leaves no trace"
+    assert memory["total"] == run.federation.sizes.sum() + 2, (
         "the setup reply was added once"
     )
 
@@ -273,35 +288,77 @@ def test_a_round_that_is_asked_for_again_gives_the_same_answers():
             assert equal(message.upload, second[i][0].upload)
 
 
-def test_the_states_keeps_the_state_before_and_after_the_last_visit():
+def test_a_round_can_start_again_from_the_state_that_its_receipt_names():
     def state(number):
         return PrivateState({"w": torch.tensor(number)}, {"m": torch.tensor([number])})
 
-    states = flower_node.PrivateStates(RecordDict())
-    assert states.latest(7, before=3) == flower_node.NEVER
-    states.keep(7, 3, state(3))
-    assert states.latest(7, before=3) == flower_node.NEVER, (
-        "round 3 again: from scratch"
-    )
-    assert not states.get(7, flower_node.NEVER, "cpu").memory
-    states.keep(7, 5, state(5))
-    states.keep(71, 4, state(4))
-    assert (states.latest(7, before=5), states.latest(7, before=6)) == (3, 5)
-    assert states.get(7, 5, "cpu").weights["w"] == 5
-    assert states.get(7, 3, "cpu").memory["m"] == 3
-    with pytest.raises(ValueError, match=r"before round 3 is gone.*\[3, 5\]"):
-        states.latest(7, before=3)
-    states.keep(7, 5, None)
-    assert states.latest(7, before=9) == 3, "a failed visit leaves no trace"
-    assert states.get(71, 4, "cpu").memory["m"] == 4, "other clients are left alone"
+    states, nothing = on_disk(), {}
+    assert states.get(7, nothing, "cpu") == PrivateState(), "never trained"
+    first = states.keep(7, 9, 3, state(3), nothing)
+    second = states.keep(7, 9, 5, state(5), first)
+    for told, number in ((first, 3), (second, 5)):
+        found = states.get(7, told, "cpu")
+        assert equal(found.weights, state(number).weights)
+        assert equal(found.memory, state(number).memory)
+    again = states.keep(7, 9, 6, state(6), first)  # the reply of round 5 was lost
+    assert states.get(7, first, "cpu").memory["m"] == 3
+    with pytest.raises(
+        ValueError, match=r"after round 5 .* restore 9/client_7_round_5"
+    ):
+        states.get(7, second, "cpu")
+    states.keep(71, 9, 6, state(71), nothing)
+    states.keep(7, 10, 6, state(60), nothing)
+    assert states.get(7, again, "cpu").memory["m"] == 6, "others leave it alone"
+    assert states.keep(8, 9, 1, PrivateState(), nothing) == {}, "nothing to remember"
+    told = again | {"told": torch.ones(2)}
+    assert states.get(7, told, "cpu").memory.keys() == {"m", "told"}
 
 
-def test_a_round_whose_state_is_gone_is_a_failure_of_that_client():
-    nodes = Nodes(method="probe")
-    run = fitted(nodes.run())
-    told = flower.Broadcast(1, run.server.weights, {"round": torch.zeros(1)})
-    answers = run.engine.train({1: told, 2: told}, {})
-    assert "before round 1 is gone" in answers[1].reason
+@pytest.mark.slow
+def test_a_node_that_lost_private_states_is_left_out_with_that_reason():
+    nodes, local = Nodes(method="fedbn"), fitted(tiny("local", "fedbn"), 1)
+    run = fitted(nodes.run(), 1)
+    for file in get_flwr_home().rglob("client_[14]_*"):
+        file.unlink()
+    with pytest.warns(UserWarning, match=r"client 4 was not evaluated: its private"):
+        fitted(run, 1)
+    assert [m.client for m in run.messages] == [0, 2, 3]
+    events = run.history.events()
+    assert events["client"].tolist() == [1, 4]
+    reason = "private state after round 1 is not on this node .*restore 1/client_"
+    assert events["reason"].str.contains(reason).all()
+    local.select = lambda roster, rng: [0, 2, 3]
+    assert equal(run.server.weights, local.step().server.weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["counts_on_its_welcome", "fedbn"])
+def test_a_server_that_was_killed_continues_where_it_was(tmp_path, method, capsys):
+    nodes = Nodes(method=method, cohort=3)
+    served(nodes, tmp_path, rounds=3)
+    (newest,) = (tmp_path / "checkpoint").glob("round_00000003_*")
+    newest.unlink()  # killed before it was written: nodes are a round ahead
+    nodes.contexts = {n + 50: each for n, each in nodes.contexts.items()}  # restarted
+    sent = len(nodes.sent)
+    served(nodes, tmp_path, rounds=4)
+    trained = [x for x in nodes.sent[sent:] if x.metadata.message_type == "train"]
+    assert {x.metadata.group_id for x in trained} == {"3", "4"}
+    local = fitted(tiny("local", method=method, cohort=3), 4)
+    weights = load_file(tmp_path / "weights.safetensors")
+    assert equal(weights, local.server.weights)
+    assert not History.load(tmp_path).absences
+    lines = capsys.readouterr().out.splitlines()
+    rounds = [line.split(",")[0] for line in lines]
+    first = [f"round {n} of 3" for n in (1, 2, 3)]
+    assert rounds == [*first, *(f"round {n} of 4" for n in (2, 3, 4))]
+    assert ", test accuracy 1, test loss 0." in lines[-1]
+
+
+def served(nodes, folder, rounds):
+    """The whole server app."""
+    settings = {"rounds": rounds, "output": str(folder), "timeout": 5, "patience": 5}
+    context = Context(1, 0, {}, RecordDict(), nodes.config | settings)
+    flower.server_app(nodes, context)
 
 
 # ---- nodes that fail ----------------------------------------------------------------
@@ -373,8 +430,7 @@ def test_a_visit_that_fails_on_its_node_leaves_no_trace_there():
     local = tiny("local", "fails_once")
     with pytest.warns(UserWarning, match="out of battery"):
         fitted(local, 2)
-    states = flower_node.PrivateStates(nodes.contexts[101].state)
-    on_node = states.get(1, states.latest(1, before=9), "cpu")
+    on_node = state_on_node(run, 1)
     assert equal(on_node.memory, local.private[1].memory)
     assert equal(on_node.weights, local.private[1].weights)
     assert_same(fitted(run, 1), fitted(local, 1))
@@ -455,14 +511,69 @@ def test_a_node_that_comes_late_is_found():
         return list(nodes.contexts)
 
     nodes.get_node_ids = ids
-    assert set(nodes.run(patience=20).engine.node_of) == set(range(5))
+    assert set(nodes.run(patience=20).engine.nodes.of) == set(range(5))
 
 
-def test_a_second_node_with_the_same_client_is_left_out():
+def test_a_second_node_with_the_same_client_waits_until_the_first_is_gone():
     places = [{"clients": "0,1,2,3"}, {"clients": "2"}, {"clients": "4"}]
-    with pytest.warns(UserWarning, match=r"node 101 is left out.*found \[2\]; give"):
-        run = Nodes(configs=places).run()
-    assert run.engine.node_of == {0: 100, 1: 100, 2: 100, 3: 100, 4: 102}
+    nodes = Nodes(method="fedavg", configs=places)
+    with pytest.warns(UserWarning, match=r"node 101 has clients \[2\], as another"):
+        run = nodes.run()
+    assert run.engine.nodes.of == {0: 100, 1: 100, 2: 100, 3: 100, 4: 102}
+    del nodes.contexts[100]
+    fitted(run, 1)
+    assert run.engine.nodes.of == {2: 101, 4: 102}, "until that one is gone"
+    assert [message.client for message in run.messages] == [2, 4]
+
+
+@pytest.mark.slow
+def test_a_node_that_comes_back_is_queried_again_and_trains(recwarn):
+    nodes = Nodes(method="fedbn")
+    run = fitted(nodes.run(), 1)
+    gone = nodes.contexts.pop(101)
+    fitted(run, 1)
+    assert [message.client for message in run.messages] == [0, 2, 3]
+    assert set(run.history.events()["client"]) == {1, 4}
+    nodes.contexts[201] = gone  # a node without a key has another number every time
+    fitted(run, 1)
+    assert [message.client for message in run.messages] == [0, 1, 2, 3, 4]
+    local = tiny("local", "fedbn")
+    for cohort in (range(5), [0, 2, 3], range(5)):
+        local.select = lambda roster, rng, cohort=cohort: list(cohort)
+        local.step()
+    assert equal(run.server.weights, local.server.weights)
+
+
+def test_a_run_that_lost_all_nodes_waits_for_one_and_then_says_so():
+    nodes = Nodes(method="fedavg")
+    run = fitted(nodes.run(), 1)
+    gone, looks = dict(nodes.contexts), []
+    nodes.contexts.clear()
+    with pytest.raises(TimeoutError, match="0 SuperNodes replied"):
+        run.step()
+    assert run.server.round == 1
+
+    def ids():
+        looks.append(0)
+        if len(looks) == 5:
+            nodes.contexts[101] = gone[101]
+        return list(nodes.contexts)
+
+    nodes.get_node_ids = ids
+    run.step(evaluate=False)
+    assert [message.client for message in run.messages] == [1, 4]
+
+
+def test_a_node_that_changed_while_it_was_away_is_left_out():
+    nodes = Nodes(method="fedavg", evaluate_every=9)
+    run = fitted(nodes.run(), 1)
+    gone = nodes.contexts.pop(101)
+    run.step()
+    nodes.contexts[101] = gone
+    _another_seed(101, nodes)
+    with pytest.warns(UserWarning, match="101 is left out: .*another seed: 1, here 0"):
+        run.step()
+    assert [message.client for message in run.messages] == [0, 2, 3]
 
 
 def _another_seed(node, nodes):
@@ -494,11 +605,11 @@ def test_a_wrong_node_is_left_out_and_the_run_goes_on(wrong, reason):
     with pytest.warns(UserWarning, match=rf"node 101 is left out: .*{reason}"):
         run = nodes.run()
     run.fit(2, progress=False)
-    assert set(run.engine.node_of) == {0, 2, 3}
+    assert set(run.engine.nodes.of) == {0, 2, 3}
     assert [message.client for message in run.messages] == [0, 2, 3]
     events = run.history.events()
     assert set(events["client"]) == {1, 4}
-    assert set(events["reason"]) == {"its node was left out"}
+    assert set(events["reason"]) == {flower.LEFT_OUT.reason}
 
 
 @pytest.mark.parametrize("field", ["clients", "seed", "method"])
@@ -509,7 +620,7 @@ def test_a_node_whose_reply_lacks_a_field_is_left_out(field):
         return reply
 
     with pytest.warns(UserWarning, match=rf"node 101 is left out: .*{field}"):
-        assert 1 not in Nodes(spoil=spoil, method="fedavg").run().engine.node_of
+        assert 1 not in Nodes(spoil=spoil, method="fedavg").run().engine.nodes.of
 
 
 def test_a_node_has_only_the_clients_that_it_owns():
@@ -518,7 +629,7 @@ def test_a_node_has_only_the_clients_that_it_owns():
     engine = flower.FlowerEngine(nodes, 0.5, 0.5, owners)
     with pytest.warns(UserWarning, match=r"101 is left out.*\[1\], found \[1, 4\]"):
         build(nodes.config, engine)
-    assert set(engine.node_of) == {0, 2, 3}
+    assert set(engine.nodes.of) == {0, 2, 3}
     engine = flower.FlowerEngine(nodes, 0.5, 0.5, {7: [0]})
     with (
         pytest.warns(UserWarning, match="left out"),
@@ -612,19 +723,11 @@ def test_who_lives_on_a_node():
 
 
 def test_the_outcome_is_written(tmp_path):
-    nodes = Nodes(method="fedavg")
-    run = {
-        "rounds": 2,
-        "output": str(tmp_path / "a" / "b"),
-        "timeout": 5,
-        "patience": 5,
-    }
-    context = Context(1, 0, {}, RecordDict(), nodes.config | run)
-    flower.server_app(nodes, context)
+    served(Nodes(method="fedavg"), tmp_path / "a" / "b", rounds=2)
     local = fitted(tiny("local", "fedavg"), 2)
-    weights = flower_local.load_file(tmp_path / "a" / "b" / "weights.safetensors")
+    weights = load_file(tmp_path / "a" / "b" / "weights.safetensors")
     assert equal(weights, local.server.weights)
-    history = flower_local.History.load(tmp_path / "a" / "b")
+    history = History.load(tmp_path / "a" / "b")
     assert len(history.table()) == len(local.history.table())
 
 

@@ -22,7 +22,7 @@ import torch
 
 pytest.importorskip("flwr")
 
-from fedlab_support.engines.flower import cleanup
+from fedlab_support.engines.flower import APP, cleanup
 from fedlab_support.engines.flower import one_machine as flower_local
 from fedlab_support.engines.flower.access import Certificates, login, secret_of
 from fedlab_support.engines.flower.one_machine import LocalFlower
@@ -363,7 +363,7 @@ def test_a_stranger_with_the_certificate_cannot_start_a_run(tmp_path):
         return f"{done.returncode} {done.stdout} {done.stderr}"
 
     with running(1) as flower:
-        start = ("run", flower.folder / "app", "local")
+        start = ("run", APP, "local")
         for name, secret in (("stranger", ""), ("forger", "x" * 43)):
             said = flwr(name, *start, secret=secret)
             assert (

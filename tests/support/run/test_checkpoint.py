@@ -307,14 +307,6 @@ def test_a_selection_without_a_name_of_its_own_is_refused(tmp_path, steps):
     assert not steps
 
 
-def test_an_engine_that_leaves_state_with_its_clients_is_refused(tmp_path, steps):
-    run = build()
-    run.engine.holds_clients = False
-    with pytest.raises(ValueError, match="engine='local'"):
-        run.fit(1, False, tmp_path)
-    assert steps == []
-
-
 @pytest.mark.parametrize("every", [0, -1, 1.5])
 def test_a_wrong_number_of_rounds_is_refused(tmp_path, every):
     with pytest.raises(ValueError, match=f"every must be .* found {every}"):
