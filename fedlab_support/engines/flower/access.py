@@ -6,22 +6,12 @@ import datetime
 import ipaddress
 import os
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
 
 
-@dataclass(frozen=True)
-class Certificates:
-    """Files (PEM) for encrypted connections; the certificate must name 127.0.0.1."""
-
-    ca: str | Path
-    certificate: str | Path
-    key: str | Path
-
-
-def made_certificates(folder: Path) -> Certificates:
+def made_certificate(folder: Path) -> tuple[Path, Path]:
     """A self-signed certificate of 127.0.0.1 for a month, and its key, in two files."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -50,7 +40,7 @@ def made_certificates(folder: Path) -> Certificates:
     public, hidden = folder / "server.pem", folder / "server.key"
     public.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     write_private(hidden, private)
-    return Certificates(public, public, hidden)
+    return public, hidden
 
 
 def write_private(file: Path, content: bytes) -> None:

@@ -12,7 +12,6 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +22,7 @@ from ...core.checks import Range, checked
 from ...core.history import History
 from ...core.messages import Tensors
 from . import APP, cleanup
-from .access import LOOPBACK, Certificates, login, made_certificates, secret_of
+from .access import LOOPBACK, login, made_certificate, secret_of
 
 NO_PROXY = ("no_proxy", "NO_PROXY")
 SUPERLINK = (sys.executable, "-m", f"{__package__}.superlink", "serve")
@@ -42,14 +41,12 @@ class Outcome:
 class LocalFlower:
     """A SuperLink and its SuperNodes on this machine, as a context manager.
 
-    nodes:         number of SuperNodes; client i belongs to node i modulo ``nodes``.
-    port:          port of the SuperLink; a free one if None.
-    certificates:  files for TLS; made for this federation if None.
-    node_keys:     a private key per node (OpenSSH, elliptic curve), each with its
-                   public key beside it in a file that ends in ``.pub``; without them
-                   any process of this machine may join as a node.
+    nodes:  number of SuperNodes; client i belongs to node i modulo ``nodes``.
+    port:   port of the SuperLink; a free one if None.
 
-    Only this object can start runs: the SuperLink asks for a secret (see ``access``).
+    Connections are encrypted, and only this object can start runs: the SuperLink asks
+    for a secret (see ``access``). Any process of this machine may join as a node; the
+    guide, docs/flower.md, has the commands for nodes with keys.
 
     ::
 
@@ -67,25 +64,17 @@ class LocalFlower:
         nodes: int = 3,
         *,
         port: int | None = None,
-        certificates: Certificates | None = None,
-        node_keys: Sequence[str | Path] = (),
     ):
         if find_spec("flwr") is None:
             raise ImportError(
                 "expected Flower, found none; pip install 'fedlab_support[flower]'"
             )
-        if node_keys and len(node_keys) != nodes:
-            raise ValueError(
-                "node_keys must be one private key per node, found "
-                f"{len(node_keys)} keys for {nodes} nodes"
-            )
         self.nodes, self.port = nodes, port
-        self.certificates, self.node_keys = certificates, list(node_keys)
         self.folder: Path | None = None
         self.processes: dict[str, subprocess.Popen] = {}
 
     def __enter__(self) -> LocalFlower:
-        self.folder = Path(tempfile.mkdtemp(prefix="fedlab_flower_"))
+        self.folder = Path(tempfile.mkdtemp(prefix="fedlab_flower_")).resolve()
         atexit.register(self.close)
         try:
             self._start()
@@ -155,28 +144,19 @@ class LocalFlower:
         self._spawn("watch", sys.executable, *script, stdin=subprocess.PIPE)
         port = self._port()
         self.address = f"{LOOPBACK}:{port}"
-        self.certificates = tls = self.certificates or made_certificates(self.folder)
+        self.certificate, key = made_certificate(self.folder)
         self.secret = secret_of(self.folder / "secret")
-        options = ["--ssl-ca-certfile", tls.ca, "--ssl-certfile", tls.certificate]
-        options += ["--ssl-keyfile", tls.key]
-        if self.node_keys:
-            options.append("--enable-supernode-auth")
-        options += ["--disable-runtime-dependency-installation", "--port", str(port)]
+        options = ["--ssl-ca-certfile", self.certificate, "--ssl-keyfile", key]
+        options += ["--ssl-certfile", self.certificate, "--port", str(port)]
+        options.append("--disable-runtime-dependency-installation")
         self._spawn("superlink", *SUPERLINK, self.folder / "secret", *options)
         self._await_superlink(port)
         for number in range(self.nodes):
-            self._start_node(number)
-
-    def _start_node(self, number: int) -> None:
-        options = ["--root-certificates", self.certificates.ca]
-        if self.node_keys:
-            key = Path(self.node_keys[number])
-            self._flwr(f"key{number}", "supernode", "register", f"{key}.pub", "local")
-            options += ["--auth-supernode-private-key", key]
-        place = f"partition-id={number} num-partitions={self.nodes}"
-        options += ["--superlink", self.address, "--node-config", place]
-        options += ["--port", str(free_port())]
-        self._spawn(f"node{number}", "flower-supernode", *options)
+            place = f"partition-id={number} num-partitions={self.nodes}"
+            options = ["--superlink", self.address, "--node-config", place]
+            options += ["--root-certificates", self.certificate]
+            options += ["--port", str(free_port())]
+            self._spawn(f"node{number}", "flower-supernode", *options)
 
     def _port(self) -> int:
         try:
@@ -202,8 +182,7 @@ class LocalFlower:
         home = self.folder / name
         home.mkdir()
         login(self.secret, self.address, home)
-        full = str(Path(self.certificates.ca).resolve())
-        root = f"root-certificates = {_toml(full)}"
+        root = f"root-certificates = {_toml(str(self.certificate))}"
         lines = ["[superlink.local]", f"address = {_toml(self.address)}", root, ""]
         (home / "config.toml").write_text("\n".join(lines), encoding="utf-8")
         process = self._spawn(name, "flwr", *arguments)
