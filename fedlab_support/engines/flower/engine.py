@@ -20,7 +20,6 @@ from ...core.metrics import Scores
 from ...training.context import PrivateState
 from ..contract import Evaluation, Failure, Job, SetupResult, TrainingResult
 from ..local import LocalEngine
-from . import requests
 from .nodes import Nodes
 from .records import KEPT, REQUEST, build, pack, request_for, unpack
 from .requests import PendingRequests
@@ -190,7 +189,6 @@ class FlowerEngine:
         replies = {n: Failure(f"no reply in {self.timeout:g} s") for n in contents}
         end = time.monotonic() + self.timeout
         while pending.waiting and time.monotonic() < end:
-            time.sleep(requests.POLL_SECONDS)
             replies.update(pending.replies())
         return replies
 

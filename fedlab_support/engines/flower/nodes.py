@@ -10,9 +10,8 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 from ..contract import Failure, Job
-from . import requests
 from .records import REQUEST, identity, request_for
-from .requests import Lost, PendingRequests
+from .requests import POLL_SECONDS, Lost, PendingRequests
 
 
 class Nodes:
@@ -56,7 +55,7 @@ class Nodes:
         end = time.monotonic() + self.patience
         self._look()
         while not until() and time.monotonic() < end:
-            time.sleep(requests.POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
             self._look()
         return until()
 

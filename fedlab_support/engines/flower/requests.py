@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from flwr.app import Message as Envelope
@@ -50,10 +51,11 @@ class PendingRequests:
             self.waiting[message.metadata.message_id] = node
 
     def replies(self) -> dict[int, RecordDict | Failure]:
-        """Replies that arrived since the last call, or why there will be none."""
+        """Replies that arrived since the last call; waits briefly if there are none."""
         found: dict[int, RecordDict | Failure] = {}
-        waiting = list(self.waiting)
-        for message in self.grid.pull_messages(waiting) if waiting else ():
+        if not self.waiting:
+            return found
+        for message in self.grid.pull_messages(list(self.waiting)):
             node = self.waiting.pop(message.metadata.reply_to_message_id, None)
             if node is None:
                 continue
@@ -63,4 +65,6 @@ class PendingRequests:
                 found[node] = kind(error.reason or f"Flower's error {error.code}")
             else:
                 found[node] = message.content
+        if not found:
+            time.sleep(POLL_SECONDS)
         return found

@@ -26,6 +26,7 @@ from fedlab_support.core.history import History
 from fedlab_support.engines.contract import Failure
 from fedlab_support.engines.flower import engine as flower
 from fedlab_support.engines.flower import node as flower_node
+from fedlab_support.engines.flower import nodes as flower_nodes
 from fedlab_support.engines.flower import requests as flower_requests
 from fedlab_support.engines.flower.records import KEPT, build, identity, pack, unpack
 from fedlab_support.training.context import PrivateState
@@ -97,7 +98,8 @@ def through_the_wire(letter):
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch, tmp_path):
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
-    monkeypatch.setattr(flower_requests, "POLL_SECONDS", 0.01)
+    for module in (flower_requests, flower_nodes):
+        monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
     one = {0}  # tiny tensors are slower on several threads
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: one, raising=False)
     for name in ("_task_id", "_run_id", "_node_id"):  # what Flower sets in an app
