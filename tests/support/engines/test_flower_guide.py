@@ -97,7 +97,7 @@ def test_the_guide_leads_to_five_runs_in_a_row(tmp_path):
         machine.shell(register)
         machine.keep(node0, "SuperNode ID")
         machine.keep(node1, "SuperNode ID")
-        for rounds in range(1, 6):
+        for rounds in (1, 1, 1, 1, 2):  # those made before are not made again
             text = blocks("toml")[0].replace("rounds = 3", f"rounds = {rounds}")
             (machine.folder / "run.toml").write_text(machine.changed(text))
             assert f"round {rounds} of {rounds}, " in machine.shell(run)
@@ -107,9 +107,9 @@ def test_the_guide_leads_to_five_runs_in_a_row(tmp_path):
     weights = load_file(outcome / "weights.safetensors")
     scope = runpy.run_path(machine.folder / "recipe.py", run_name="recipe")
     local = scope["recipe"](seed=1)
-    local.fit(5, progress=False)
+    local.fit(2, progress=False)
     for name, value in local.server.weights.items():
         assert torch.equal(weights[name], value), name
     history = History.load(outcome)
-    assert history.table()["round"].max() == 5 and history.events().empty
+    assert history.table()["round"].max() == 2 and history.events().empty
     assert cleanup.marked(str(tmp_path)) == []
