@@ -1,19 +1,21 @@
 # `make help` lists the targets. All that they make lands in .venv and build.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install lab run figures site student instructor test unit bench lint \
-	format clean
+.PHONY: help install lab run figures site student instructor handout grade test unit \
+	bench lint format clean
 
 PYTHON ?= python3
 PROFILE ?= laptop
 JUPYTER_ARGS ?=
 RUN_ARGS ?=
 FIGURES_ARGS ?=
+GRADE_ARGS ?= handed_in
 PYTEST_ARGS ?=
 DEVICE ?= cpu
 BENCH_ARGS ?=
 
 BIN := .venv/bin
+COURSE := .venv/.course
 INSTALLED := .venv/.installed
 # One worker per core, with one thread.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
@@ -32,39 +34,47 @@ endif
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 18
 
-$(INSTALLED): pyproject.toml constraints.txt
+# What students and lecturers need (COURSE), and what developers need beside it.
+$(COURSE) $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("the pinned \
 	versions need Python 3.11 or newer; found " + sys.version.split()[0] + " – name \
 	another interpreter: make PYTHON=/path/to/python3.11 …")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	@touch $@
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+	--editable '.[$(if $(filter $(COURSE),$@),course,dev)]'
+	@touch $@ $(COURSE)
 
-install: $(INSTALLED)  ## create .venv with the tested versions
+install: $(INSTALLED)  ## create .venv with the tested versions, for developers
 
 # Readers work in a copy, so that tracked files do not change. The server's root is the
 # copy, which has figures/ beside notebooks/ for the pictures that chapters show. Its
 # settings save widgets, so that a saved chapter shows them before its kernel starts.
-lab: $(INSTALLED)  ## open JupyterLab on your copy in build/copy (JUPYTER_ARGS="--no-browser")
+lab: $(COURSE)  ## open JupyterLab on your copy in build/copy (JUPYTER_ARGS="--no-browser")
 	@$(BIN)/python -m fedlab_course.editions copy
 	$(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir='$(CURDIR)/build/copy' \
 	--LabApp.app_settings_dir='$(CURDIR)/fedlab_course/lab' \
 	--LabApp.default_url=/lab/tree/notebooks/00_tour.ipynb $(JUPYTER_ARGS)
 
-run: $(INSTALLED)  ## execute every chapter into build/ (PROFILE=laptop RUN_ARGS="…")
+run: $(COURSE)  ## execute every chapter into build/ (PROFILE=laptop RUN_ARGS="…")
 	@$(BIN)/python -m fedlab_course.runner --profile $(PROFILE) $(RUN_ARGS)
 
-figures: $(INSTALLED)  ## draw figures/ again from their tables (FIGURES_ARGS="…")
+figures: $(COURSE)  ## draw figures/ again from their tables (FIGURES_ARGS="…")
 	@$(BIN)/python -m fedlab_course.redraw figures $(FIGURES_ARGS)
 
 site: $(INSTALLED)  ## the executed course as web pages, in build/site (PROFILE=laptop)
 	@$(BIN)/python -m fedlab_course.site --profile $(PROFILE)
 
-student: $(INSTALLED)  ## chapters without solutions, in build/student
+student: $(COURSE)  ## chapters without solutions, in build/student
 	@$(BIN)/python -m fedlab_course.editions student
 
-instructor: $(INSTALLED)  ## chapters with solutions unfolded, in build/instructor
+instructor: $(COURSE)  ## chapters with solutions, for nbgrader and otter too
 	@$(BIN)/python -m fedlab_course.editions instructor
+
+handout: $(COURSE)  ## build/handout: a folder for students that installs by itself
+	@$(BIN)/python -m fedlab_course.handout
+
+grade: $(COURSE)  ## grade what lies in handed_in/ (GRADE_ARGS="folder --jobs 4")
+	@$(BIN)/python -m fedlab_course.grading $(GRADE_ARGS)
 
 test: lint  ## all tests, chapters at smoke size included (PYTEST_ARGS="…")
 	@$(PYTEST) $(PYTEST_ARGS)

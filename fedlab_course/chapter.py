@@ -15,7 +15,20 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-ROOT = Path(__file__).resolve().parents[1]
+
+def course_root(above: Path, here: Path) -> Path:
+    """The folder with ``notebooks`` and ``figures``; results go to its ``build``.
+
+    above: the folder that holds the packages. In a clone, it holds the chapters, too.
+    here:  the working folder, for an installed package: the root or its ``notebooks``.
+    """
+    for folder in (above, here, here.parent):
+        if (folder / "notebooks" / "profiles").is_dir():
+            return folder
+    return here
+
+
+ROOT = course_root(Path(__file__).resolve().parents[1], Path.cwd())
 
 
 class Chapter:

@@ -6,14 +6,16 @@
 
 The *student* edition has no solutions: no cells tagged ``solution``, nothing between
 ``### BEGIN SOLUTION`` and ``### END SOLUTION``. It still runs from top to bottom: an
-exercise that was not attempted says so. The *instructor* edition shows every solution
-unfolded, between markers with one ``#`` that nbgrader and otter read as well. A *copy*
-is for working in: a notebook that is there already is never overwritten.
+exercise that was not attempted says so. The *instructor* edition has every solution in
+the cell of its exercise, and is a source for ``nbgrader generate_assignment`` and for
+``otter assign`` as it stands. A *copy* is for working in: a notebook that is there
+already is never overwritten.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import shutil
 import sys
@@ -23,14 +25,17 @@ from pathlib import Path
 import nbformat
 from nbconvert.preprocessors import TagRemovePreprocessor
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_raw_cell
 
+from .checking.calls import check_name, checks_in
 from .runner import BUILD, find_chapters
 
 MARKED = re.compile(
     r"(?ms)^([ \t]*)#+ BEGIN SOLUTION\n.*?^[ \t]*#+ END SOLUTION[ \t]*$"
 )
-MARKER = re.compile(r"(?m)^([ \t]*)#+ (BEGIN|END) SOLUTION[ \t]*$")
+MARKER = re.compile(r"(?m)^[ \t]*#+ (BEGIN|END) SOLUTION[ \t]*$")
 ABOUT_SOLUTIONS = "The solution is the next cell; unfold it when you have tried."
+NBGRADER = {"schema_version": 3, "task": False}
 
 
 def student(notebook: NotebookNode) -> NotebookNode:
@@ -42,8 +47,7 @@ def student(notebook: NotebookNode) -> NotebookNode:
     notebook, _ = removal.preprocess(notebook, {})
     for cell in notebook.cells:
         cell.source = MARKED.sub(r"\1...", cell.source)
-        if cell.cell_type == "markdown":
-            cell.source = cell.source.replace(ABOUT_SOLUTIONS, "").rstrip()
+        _forget_solutions(cell)
         if MARKER.search(cell.source):
             raise ValueError(
                 f"cell {cell.id}: a marker of a solution has no partner; write both "
@@ -53,12 +57,68 @@ def student(notebook: NotebookNode) -> NotebookNode:
 
 
 def instructor(notebook: NotebookNode) -> NotebookNode:
-    """The notebook with every solution unfolded; changed in place."""
+    """The notebook with each solution in its exercise's cell; changed in place.
+
+    The raw cells around an exercise are otter's, the cells' metadata are nbgrader's.
+    Both give one point for an answer that passes its check.
+    """
+    solutions = [c for c in notebook.cells if "solution" in c.metadata.get("tags", [])]
+    solved = {check_name(call): cell for cell in solutions for call in _checks(cell)}
+    cells = []
     for cell in notebook.cells:
-        cell.source = MARKER.sub(r"\1# \2 SOLUTION", cell.source)
-        if "solution" in cell.metadata.get("tags", []):
-            cell.metadata.pop("jupyter", None)
+        if cell in solutions:
+            continue
+        _forget_solutions(cell)
+        calls = _checks(cell)
+        cells += _question(cell, calls[0], solved) if calls else [cell]
+    notebook.cells = cells
     return notebook
+
+
+def _question(
+    stub: NotebookNode, call: ast.Call, solved: dict[str, NotebookNode]
+) -> list[NotebookNode]:
+    """The cells of an exercise, in the forms of otter and of nbgrader."""
+    name, answer = check_name(call), ast.unparse(call.args[1])
+    solution = solved[name]
+    (own,) = (other for other in _checks(solution) if check_name(other) == name)
+    lines = stub.source.splitlines()
+    before, check = lines[: call.lineno - 1], lines[call.lineno - 1 :]
+    body = MARKER.sub("", solution.source, count=1).lstrip("\n")
+    body = MARKER.sub(f"{answer} = {ast.unparse(own.args[1])}", body)
+    # NO PROMPT: the stub above is the prompt
+    answered = [*before, "# BEGIN SOLUTION NO PROMPT", body, "# END SOLUTION"]
+    stub.source = "\n".join(answered)
+    stub.metadata.nbgrader = NBGRADER | {
+        **{"grade_id": f"answer-{name}", "solution": True},
+        **{"grade": False, "locked": False},
+    }
+    test = new_code_cell("\n".join(check) + ".expect()", id=f"{stub.id}-check"[:64])
+    test.metadata.nbgrader = NBGRADER | {
+        **{"grade_id": f"check-{name}", "solution": False},
+        **{"grade": True, "locked": True, "points": 1},
+    }
+    marks = [  # in lower case, which otter reads and nbgrader does not
+        f"begin question\nname: {name}\npoints: 1",
+        *("begin solution", "end solution", "begin tests", "end tests", "end question"),
+    ]
+    raw = [
+        new_raw_cell(f"# {mark}", id=f"{stub.id}-otter-{k}"[:64])
+        for k, mark in enumerate(marks)
+    ]
+    return [*raw[:2], stub, *raw[2:4], test, *raw[4:]]
+
+
+def _checks(cell: NotebookNode) -> list[ast.Call]:
+    """The checks of exercises in a code cell."""
+    is_check = cell.cell_type == "code" and "exercises.check(" in cell.source
+    return list(checks_in(ast.parse(cell.source))) if is_check else []
+
+
+def _forget_solutions(cell: NotebookNode) -> None:
+    """Drop the sentence that says where the solution is."""
+    if cell.cell_type == "markdown":
+        cell.source = cell.source.replace(ABOUT_SOLUTIONS, "").rstrip()
 
 
 def copy(notebook: NotebookNode) -> NotebookNode:

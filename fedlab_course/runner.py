@@ -30,6 +30,7 @@ import nbformat
 import fedlab_support
 from fedlab_support.core.files import replacing
 
+from .chapter import ROOT
 from .frames import MOST
 from .html_export import export_html
 from .papermill_runner import (
@@ -45,7 +46,6 @@ from .papermill_runner import (
 )
 
 COURSE = Path(__file__).resolve().parent
-ROOT = COURSE.parent
 NOTEBOOKS, BUILD = ROOT / "notebooks", ROOT / "build"
 PACKAGES = (Path(fedlab_support.__file__).parent, COURSE)
 """What a chapter's results depend on, beside its cells and parameters."""
@@ -68,7 +68,8 @@ def find_chapters(wanted: Sequence[str] = (), folder: Path = NOTEBOOKS) -> list[
     if not chapters:
         raise ValueError(
             f"expected chapters like 00_tour.ipynb in {folder}, found none; "
-            "run this from a clone of the course"
+            "chapters come with a clone of the course or with what `make handout` "
+            "writes: work in that folder, or name its notebooks with --notebooks"
         )
     for name in wanted:
         if not any(_is_called(known, name) for known in names):

@@ -26,12 +26,18 @@ def project() -> dict:
         return tomllib.load(file)["project"]
 
 
-def direct_dependencies() -> set[str]:
-    extras = project()["optional-dependencies"].values()
-    names = [*project()["dependencies"], *(name for extra in extras for name in extra)]
-    own = normal(project()["name"])
-    names = [normal(name).partition("[")[0] for name in names]  # without extras
-    return {name for name in names if name != own}
+def direct_dependencies(*extras: str) -> set[str]:
+    """Those of the package and of some extras, with the extras that these name."""
+    names, found = list(project()["dependencies"]), set()
+    for extra in extras:
+        names += project()["optional-dependencies"][extra]
+    for name in names:
+        package, _, more = name.partition("[")
+        if package == project()["name"]:
+            found |= direct_dependencies(*more.rstrip("]").split(","))
+        else:
+            found.add(normal(package))
+    return found
 
 
 def conda() -> dict:
@@ -40,7 +46,14 @@ def conda() -> dict:
 
 
 def test_every_direct_dependency_is_pinned():
-    assert direct_dependencies() <= set(pins())
+    extras = set(project()["optional-dependencies"])
+    assert direct_dependencies(*extras) == direct_dependencies("dev") <= set(pins())
+
+
+def test_a_student_needs_no_tools_of_developers():
+    course, dev = direct_dependencies("course"), direct_dependencies("dev")
+    assert {"flwr", "jupyterlab", "opacus", "papermill"} <= course < dev
+    assert not course & {"pytest", "ruff", "sphinx", "playwright", "nbgrader", "ray"}
 
 
 def test_versions_named_in_the_plan_are_the_pinned_ones():
@@ -58,13 +71,13 @@ def test_conda_environment_has_the_same_versions():
     *_, section = conda()["dependencies"]
     pinned = dict(line.split("==") for line in section["pip"] if "==" in line)
     pinned = {normal(name): version for name, version in pinned.items()}
-    assert set(pinned) == direct_dependencies()
+    assert set(pinned) == direct_dependencies("course")
     assert pinned.items() <= pins().items()
 
 
 def test_conda_environment_installs_the_package_under_the_constraints():
     *_, section = conda()["dependencies"]
-    assert section["pip"][:2] == ["-c constraints.txt", "-e .[dev]"]
+    assert section["pip"][:2] == ["-c constraints.txt", "-e .[course]"]
     python = conda()["dependencies"][0].removeprefix("python=")
     assert f"Python {python}" in (ROOT / "constraints.txt").read_text(encoding="utf-8")
 
@@ -75,13 +88,19 @@ def test_licence_is_the_one_that_the_project_names():
     assert "Version 2.0, January 2004" in text and "END OF TERMS AND CONDITIONS" in text
 
 
-@pytest.mark.parametrize("target", ["install", "lab", "run", "site", "test"])
-def test_make_installs_once_for_every_target(target):
+@pytest.mark.parametrize(
+    ("extra", "stamp", "target"),
+    [
+        *(("dev", ".installed", name) for name in ("install", "site", "test")),
+        *(("course", ".course", name) for name in ("lab", "run", "handout", "grade")),
+    ],
+)
+def test_make_installs_once_for_every_target(extra, stamp, target):
     """Without the stamp the first step is an installation; with it there is none."""
-    stamp = ".venv/.installed"
     first = dry_make(target, "--what-if=pyproject.toml")
-    second = dry_make(target, f"--old-file={stamp}")
-    assert "--constraint constraints.txt --editable '.[dev]'" in first
+    second = dry_make(target, f"--old-file=.venv/{stamp}")
+    assert "--constraint constraints.txt" in first
+    assert f"--editable '.[{extra}]'" in first and first.count("--editable") == 1
     assert "pip install" not in second
 
 

@@ -48,6 +48,11 @@ class Result:
     message: str
     is_solution: bool = False
 
+    def expect(self) -> None:
+        """Raise AssertionError unless the answer passed, as graders' tests must."""
+        if not self.passed:
+            raise AssertionError(f"{self.name}: {self.message}")
+
     def __repr__(self) -> str:
         if self.is_solution and self.passed:
             return f"{self.name}: the solution passes"

@@ -37,12 +37,13 @@ from nbformat import NotebookNode
 
 from fedlab_support.engines.flower import cleanup
 
+from ..checking.calls import check_name
 from ..editions import student
 from ..papermill_runner import FOLDERS, own_folders
 from ..papermill_runner import check as check_parameters
 from ..runner import BUILD, COURSE, NOTEBOOKS, PACKAGES, find_chapters, profile
 from . import judge
-from .answers import Statement, check_name, names_in, needed, statements
+from .answers import Statement, names_in, needed, statements
 
 COLUMNS = ["file", "chapter", "exercise", "passed", "message"]
 WORDS = {True: "yes", False: "no", None: "not attempted"}

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from nbformat import NotebookNode
 
+from ..checking.calls import checks_in
+
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -64,7 +66,7 @@ def statements(
             continue
         own = is_own(cell)
         found += [
-            Statement(source, number, k, node, own, tuple(_checks(node)))
+            Statement(source, number, k, node, own, tuple(checks_in(node)))
             for k, node in enumerate(nodes)
         ]
     return found
@@ -91,23 +93,9 @@ def needed(program: Sequence[Statement], names: Iterable[str]) -> set[int]:
     return chosen
 
 
-def check_name(call: ast.Call) -> str:
-    """The name of the exercise that a check is for."""
-    return call.args[0].value
-
-
 def names_in(node: ast.AST) -> set[str]:
     """All names in an expression."""
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-
-
-def _checks(node: ast.stmt) -> Iterator[ast.Call]:
-    for call in ast.walk(node):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-            first = call.args[0] if len(call.args) == 2 else None
-            is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
-            if call.func.attr == "check" and is_text:
-                yield call
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
