@@ -170,18 +170,19 @@ def _stills(model: str, saved: dict[str, Any]) -> Iterator[str]:
     for output in state.get("outputs", []):
         data = output.get("data", {})
         if "image/png" in data:
-            yield _picture("image/png", data["image/png"])
+            about = output.get("metadata", {}).get("image/png", {})
+            yield _picture("image/png", data["image/png"], about.get("alt", ""))
         elif "text/html" in data:
             yield str(data["text/html"])
         elif text := data.get("text/plain", output.get("text")):
             yield f"<pre>{html.escape(text)}</pre>"
 
 
-def _picture(kind: str, data: str) -> str:
+def _picture(kind: str, data: str, alt: str = "") -> str:
     """An embedded image; ``data`` is in base 64."""
-    return (
-        f'<img alt="widget" style="max-width:100%" src="{_data_address(kind, data)}">'
-    )
+    alt = html.escape(alt or "The figure as the widget showed it when the chapter ran.")
+    address = _data_address(kind, data)
+    return f'<img alt="{alt}" style="max-width:100%" src="{address}">'
 
 
 def _data_address(kind: str, data: str) -> str:

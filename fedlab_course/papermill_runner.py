@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import papermill
 import yaml
+
+from fedlab_support.engines.flower import cleanup
 
 from .html_export import WIDGET_STATE
 from .plots.export import FORMATS
@@ -28,6 +33,8 @@ from .plots.stored import RECORDS, read_records
 Parameters = dict[str, Any]
 PROGRESS_SECONDS = 15
 FOLDERS = ("FEDLAB_DATA", "FEDLAB_WEIGHTS")  # may be relative to where one stands
+_running: set[str] = set()
+"""The folders of the notebooks that run now; their processes are marked with them."""
 
 
 class ChapterError(Exception):
@@ -109,7 +116,12 @@ def execute(
         command += ["--progress-bar", "--log-level", "WARNING"]
         if cell_seconds is not None:
             command += ["--execution-timeout", str(cell_seconds)]
-        status, last_line = _run(command, _environment(Path(home)), progress)
+        _running.add(home)
+        try:
+            status, last_line = _run(command, _environment(Path(home)), progress)
+        finally:
+            _running.discard(home)
+            cleanup.end(home)
         errors = hidden_errors(copy) if copy.exists() else []
         if status and not errors:
             errors = [last_line or "papermill stopped"]
@@ -151,11 +163,35 @@ def _environment(home: Path) -> dict[str, str]:
         "IPYTHONDIR": str((home / "ipython").resolve()),
         "JUPYTER_PREFER_ENV_PATH": "1",
         "JUPYTER_RUNTIME_DIR": str((home / "runtime").resolve()),
+        cleanup.MARK: str(home),
     }
     env.pop("MPLBACKEND", None)  # else figures would not appear in the notebook
     given = {name: env[name] for name in FOLDERS if env.get(name)}
     # the chapter runs elsewhere
     return env | {name: str(Path(path).resolve()) for name, path in given.items()}
+
+
+def end_running() -> None:
+    """End all notebooks that run in other threads, with their kernels."""
+    for home in list(_running):
+        cleanup.end(home)
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Let SIGTERM interrupt as Ctrl-C does, so that what was started ends with us."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears signals
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def read_yaml(text: str, where: str) -> Any:

@@ -85,7 +85,7 @@ def why_not(call: dict[str, object], options: Collection[str] = ()) -> str:
         return f"{', '.join(missing)} of {call['plot']} would be long as a table"
     if call["plot"] in DRAWINGS:
         known = inspect.signature(DRAWINGS[call["plot"]]).parameters
-        if more := [name for name in options if name not in known]:
+        if more := [n for n in options if n not in known]:
             return f"{call['plot']} takes no {' and no '.join(more)}"
     return ""
 
@@ -176,7 +176,9 @@ def _redraw_all(paths: Sequence[Path], chosen: argparse.Namespace) -> int:
         print(f"{len(left)} cannot be drawn from their files:")
         print("\n".join(f"  {line}" for line in left))
         print('Chapters draw them: make run RUN_ARGS="--chapters 00 …"')
-    return 1 if failed else 0
+    if left and options:  # what was asked for is not complete
+        print("Take these from --formats pdf without --size; a report can scale them.")
+    return 1 if failed or (left and options) else 0
 
 
 if __name__ == "__main__":

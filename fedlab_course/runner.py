@@ -43,6 +43,7 @@ from .papermill_runner import (
     missing_figures,
     own_folders,
     read_yaml,
+    stopped_by_signals,
 )
 
 COURSE = Path(__file__).resolve().parent
@@ -248,7 +249,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = planned(chosen)
     except ValueError as error:
         parser.error(str(error))
-    return _run_all(plan, chosen.build, chosen.again, chosen.frames)
+    with stopped_by_signals():
+        return _run_all(plan, chosen.build, chosen.again, chosen.frames)
 
 
 def assignment(text: str) -> tuple[str, Any]:

@@ -31,7 +31,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -50,9 +50,11 @@ from .papermill_runner import (
     ChapterError,
     Parameters,
     check,
+    end_running,
     execute,
     own_folders,
     read_yaml,
+    stopped_by_signals,
 )
 from .runner import BUILD, assignment, each_once, fingerprint, profile
 
@@ -237,9 +239,14 @@ def _run_all(cells: Sequence[Cell], executor: Executor) -> dict[str, str]:
             spent = time.monotonic() - began
             how = "FAILED" if failed else "ok"
             print(f"{number:4} of {len(cells)} {spent:6.0f} s  {how:7}{cell.name}")
-    finally:  # an interrupt: what has not begun does not begin any more
+    except BaseException:  # an interrupt: nothing begins any more, what has begun ends
         for future in futures:
             future.cancel()
+        for _ in range(20):
+            end_running()
+            if not wait(futures, timeout=0.5).not_done:
+                break
+        raise
     return {c.name: failures[c.name] for c in cells if c.name in failures}
 
 
@@ -267,11 +274,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     notebook = chosen.notebook
     try:
         if not notebook.is_file():
-            raise ValueError(f"expected a chapter as notebooks/…, found {notebook}")
+            raise ValueError(
+                f"expected a chapter, found nothing at {notebook}; chapters come with "
+                "a clone of the course or with what `make handout` writes"
+            )
         params = profile(chosen.profile, notebook.stem, notebook.parent)
         params |= each_once(map(assignment, chosen.set))
         grid = each_once(map(axis, chosen.grid))
-        table = sweep(notebook, grid, params, chosen.out, chosen.jobs)
+        with stopped_by_signals():
+            table = sweep(notebook, grid, params, chosen.out, chosen.jobs)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on where it was", file=sys.stderr)
+        return 130
     except (ValueError, OSError) as error:
         parser.error(str(error))
     except SweepError as error:

@@ -1,4 +1,4 @@
-"""Find the checks of exercises in code: ``exercises.check("name", answer, **given)``."""
+"""Find checks of exercises in code: ``exercises.check("name", answer, **given)``."""
 
 from __future__ import annotations
 

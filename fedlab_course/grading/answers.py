@@ -7,6 +7,7 @@ statements bind and use tell which ones it needs, as in a program without branch
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -58,8 +59,7 @@ def statements(
     for number, cell in enumerate(notebook.cells):
         if cell.cell_type != "code":
             continue
-        lines = cell.source.splitlines()
-        source = "\n".join("" if line[:1] in ("%", "!") else line for line in lines)
+        source = without_magics(cell.source)
         try:
             nodes = ast.parse(source).body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -91,6 +91,43 @@ def needed(program: Sequence[Statement], names: Iterable[str]) -> set[int]:
                 chosen.add(k)
                 wanted |= statement.uses
     return chosen
+
+
+def is_answered(check: ast.Call, program: Sequence[Statement]) -> bool:
+    """Whether the student gave the answer of a check: not what the chapter calls so.
+
+    program: the statements up to that of the check.
+    """
+    answer = check.args[1]
+    if not isinstance(answer, ast.Name):
+        return program[-1].is_own
+    return any(s.is_own and answer.id in s.binds for s in program if not s.checks)
+
+
+def repaired(notebook: NotebookNode, original: NotebookNode) -> dict[str, str]:
+    """Undo what is no Python in the chapter's cells; changes the notebook in place.
+
+    Returns a message for each exercise that such a cell checks.
+    """
+    sources = {cell.id: cell.source for cell in original.cells}
+    broken = {}
+    for number, cell in enumerate(notebook.cells):
+        if cell.cell_type != "code":
+            continue
+        try:
+            ast.parse(without_magics(cell.source))
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            reason = f"cell {number}: {type(error).__name__}: {error}"
+            for name in re.findall(r"""\bcheck\(\s*["'](\w+)["']""", cell.source):
+                broken[name] = reason
+            cell.source = sources.get(cell.get("id"), "")
+    return broken
+
+
+def without_magics(source: str) -> str:
+    """The source with lines that only IPython understands left empty."""
+    lines = source.splitlines()
+    return "\n".join("" if line[:1] in ("%", "!") else line for line in lines)
 
 
 def names_in(node: ast.AST) -> set[str]:

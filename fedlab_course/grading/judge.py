@@ -19,9 +19,11 @@ GIGABYTE = 2**30
 
 
 def limit(memory: int, file_size: int) -> None:
-    """Limit this process and all that it starts; both in bytes."""
-    import resource  # which Windows lacks
-
+    """Limit this process and all that it starts, but on Windows; both in bytes."""
+    try:
+        import resource
+    except ImportError:
+        return
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -15,7 +15,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sphinx.cmd.build import main as sphinx
+try:
+    from sphinx.cmd.build import main as sphinx
+except ImportError as error:
+    raise SystemExit("the site is made in a clone of the course: make site") from error
 
 from ..runner import BUILD
 from ..runner import main as run_chapters

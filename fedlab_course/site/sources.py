@@ -66,7 +66,16 @@ def _write_chapter(
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = settle(cell.source, chapter, out)
+        if described := _descriptions(cell):
+            cell.metadata.mystnb = {"image": {"alt": described}}
     nbformat.write(notebook, out / "notebooks" / chapter.name)
+
+
+def _descriptions(cell: nbformat.NotebookNode) -> str:
+    """The alternative texts of the images below a cell; MyST-NB takes one per cell."""
+    about = [output.get("metadata", {}) for output in cell.get("outputs", [])]
+    texts = [given.get("image/png", {}).get("alt", "") for given in about]
+    return " ".join(dict.fromkeys(filter(None, texts)))
 
 
 def settle(text: str, origin: Path, out: Path) -> str:

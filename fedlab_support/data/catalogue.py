@@ -80,7 +80,7 @@ def _prostate(about: str, **settings) -> Stored:
     files = ("prostate", "ProstateMRI", "prostate.zip")
     obtain = (
         "put the folder or zip of its six sites there (liuquande.github.io/SAML); "
-        "nibabel reads it: pip install 'fedlab_support[medical]'"
+        "nibabel reads it: pip install nibabel"
     )
     return Stored(about, files, partial(prostate.read, **settings), obtain)
 

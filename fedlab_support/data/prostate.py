@@ -191,7 +191,7 @@ def _volume(tree: Tree, name: str) -> np.ndarray:
     except ImportError as error:
         raise ImportError(
             f"expected nibabel to read {name}, found none ({error}); "
-            "pip install 'fedlab_support[medical]'"
+            "pip install nibabel"
         ) from error
     damage = (
         *DAMAGE,

@@ -172,7 +172,7 @@ class Privacy(Settings):
         except ImportError as error:
             raise ImportError(
                 "computing a privacy budget needs Opacus: "
-                "pip install 'fedlab_support[privacy]'"
+                "pip install opacus"
             ) from error
         rdp = RDPAccountant()
         rdp.history = history

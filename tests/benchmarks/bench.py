@@ -369,6 +369,11 @@ def main() -> None:
     parser.add_argument("--first-round", action="store_true")
     parser.add_argument("--load", metavar="TOY_SET")
     chosen = parser.parse_args()
+    if chosen.device != "cpu" and not torch.cuda.is_available():
+        parser.error(
+            f"expected a device of this machine, found {chosen.device!r}; use cpu, or "
+            "cuda where PyTorch finds a GPU"
+        )
     if chosen.memory:
         job = next(job for job in ON_CPU if job.name == chosen.memory[0])
         rounds = CONTESTANTS[chosen.memory[1]](job)

@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import nbformat
@@ -11,9 +14,10 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from fedlab_course import grading
 from fedlab_course.editions import student
-from fedlab_course.grading import grade, main
-from fedlab_course.grading.answers import needed, statements
+from fedlab_course.grading import grade, main, notebooks_in
+from fedlab_course.grading.answers import needed, repaired, statements
 from fedlab_course.runner import NOTEBOOKS, find_chapters
+from tests.paths import ROOT
 
 TOUR = NOTEBOOKS / "00_tour.ipynb"
 
@@ -102,7 +106,7 @@ def test_every_check_of_a_chapter_is_graded_and_its_answer_found(chapter):
     original = student(read(chapter))
     ours = statements(original, lambda cell: False)
     theirs = statements(read(chapter), lambda cell: cell not in original.cells)
-    task = grading._task(ours, theirs)
+    task = grading._task(ours, theirs, chapter.stem)
     checks = [line for line in task["program"] if len(line) > 3]
     assert len(task["facts"]) >= 4
     assert {line[3] for line in checks} == set(task["facts"])
@@ -137,6 +141,45 @@ def test_one_row_per_exercise_for_everybody(tmp_path):
     assert rows[bob.name] == rows[max_.name] == ["not attempted"] * len(rows[ada.name])
     assert rows[eve.name] == ["no"]
     assert "cannot be graded" in table[table["file"] == eve.name]["message"].item()
+
+
+# ---- what is an answer --------------------------------------------------------------
+def program_of(*cells: str, chapter="02_client_selection") -> list[str]:
+    """The exercises that are asked when a student changes chapter 02 like this."""
+    original = student(read(NOTEBOOKS / f"{chapter}.ipynb"))
+    known = {cell.source for cell in original.cells}
+    changed = [*original.cells, *map(new_code_cell, cells)]
+    theirs = statements(
+        new_notebook(cells=changed), lambda cell: cell.source not in known
+    )
+    ours = statements(original, lambda cell: False)
+    task = grading._task(ours, theirs, chapter)
+    return [line[3] for line in task["program"] if len(line) > 3]
+
+
+def test_what_a_chapter_calls_like_an_answer_is_none():
+    check = "exercises.check('power_of_choice', {})"
+    demonstrated = "\ndef power_of_choice(sizes, losses, d, m, rng): return ..."
+    assert program_of() == program_of(check.format("power_of_choice")) == []
+    assert program_of(demonstrated, check.format("power_of_choice"))
+    assert program_of(check.format("[1, 2]")) == ["power_of_choice"]
+
+
+def test_a_notebook_of_another_chapter_says_so():
+    ours = statements(student(read(TOUR)), lambda cell: False)
+    theirs = statements(read(NOTEBOOKS / "01_fedavg.ipynb"), lambda cell: True)
+    with pytest.raises(ValueError, match=r"exercises of 00_tour.*found.*fedavg_update"):
+        grading._task(ours, theirs, "00_tour")
+
+
+def test_a_syntax_error_costs_the_answer_of_its_cell_and_no_other():
+    original, notebook = student(read(TOUR)), student(read(TOUR))
+    (cell,) = (c for c in notebook.cells if "my_shares" in c.source)
+    cell.source = "my_shares = {3 ...\n" + cell.source
+    notebook.cells[4].source += "\nimport os as"
+    broken = repaired(notebook, original)
+    assert list(broken) == ["shares"] and "SyntaxError" in broken["shares"]
+    assert notebook.cells == original.cells
 
 
 # ---- tricks and accidents -----------------------------------------------------------
@@ -235,17 +278,83 @@ def test_no_message_is_a_formula():
     assert len(grading._harmless("x" * 10**6)) == grading.LONGEST
 
 
-def test_files_that_cannot_be_told_apart_are_refused_before_any_runs(tmp_path):
-    for owner in ("ada", "bob"):
-        (tmp_path / owner).mkdir()
-        (tmp_path / owner / "01_fedavg.ipynb").write_text("{}")
-    ada, bob = (tmp_path / who / "01_fedavg.ipynb" for who in ("ada", "bob"))
-    gone, other = tmp_path / "01_fedavg_eve.ipynb", tmp_path / "homework.ipynb"
-    refused = {"more than once": [ada, bob], "found nothing": [ada, gone]}
-    refused |= {"found none": [], "named after one of": [ada, other]}
-    for words, files in refused.items():
-        with pytest.raises(ValueError, match=words):
-            grade(files, "smoke", tmp_path / "out")
+def test_what_is_not_there_is_refused_before_any_runs(tmp_path):
+    with pytest.raises(ValueError, match="found none"):
+        grade([], "smoke", tmp_path / "out")
+    with pytest.raises(ValueError, match="found nothing at"):
+        notebooks_in([tmp_path / "gone"])
+
+
+def test_folders_of_students_and_names_of_moodle_are_told_apart(tmp_path):
+    names = [
+        "ada/01_fedavg.ipynb",
+        "bob/01_fedavg (1).ipynb",
+        "Eve Lo_1201_assignsubmission_file/01_fedavg_Eve.ipynb",
+        "Max_1202_assignsubmission_file_04b_fedfa_segmentation.ipynb",
+        "max/homework.ipynb",
+        "max/.ipynb_checkpoints/01_fedavg-checkpoint.ipynb",
+    ]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    table = grade(notebooks_in([tmp_path]), "smoke", tmp_path / "out")
+    assert sorted(table["file"]) == sorted(names[:5])
+    found = table.set_index("file")["chapter"]
+    expected = ["01_fedavg"] * 3 + ["04b_fedfa_segmentation", ""]
+    assert [found[name] for name in names[:5]] == expected
+    last = table.set_index("file")["message"][names[4]]
+    assert "in the file's name; call it 00_tour_<somebody>" in last
+
+
+@pytest.mark.slow
+def test_a_stopped_grading_goes_on_and_only_what_changed_is_graded_again(
+    tmp_path, monkeypatch
+):
+    graded, out = [], tmp_path / "out"
+    files = [tmp_path / f"00_tour_{name}.ipynb" for name in ("ada", "bob", "eve")]
+    for file in files:
+        nbformat.write(new_notebook(), file)
+
+    def one(file, *_):
+        if file == files[1] and not (tmp_path / "again").exists():
+            raise KeyboardInterrupt
+        graded.append(file.stem[-3:])
+        yield "shares", True, file.read_text()[:1]
+
+    monkeypatch.setattr(grading, "_graded", one)
+    assert main([*map(str, files), "--out", str(out)]) == 130
+    assert "ada" in (out / "grades.csv").read_text()
+    (tmp_path / "again").write_text("")
+    assert main([*map(str, files), "--out", str(out), "--jobs", "2"]) == 0
+    assert graded[0] == "ada" and sorted(graded) == ["ada", "bob", "eve"]
+    nbformat.write(new_notebook(cells=[new_code_cell("1")]), files[2])
+    table = grade(files, "smoke", out)
+    assert graded[3:] == ["eve"]
+    assert list(table["file"]) == [file.name for file in files]
+
+
+@pytest.mark.slow
+def test_a_terminated_grading_ends_its_processes(tmp_path):
+    file = handed_in(tmp_path, "ada", "while True:\n    pass")
+    with_answer(file, "shares", "my_shares = gone")
+    command = [sys.executable, "-m", "fedlab_course.grading", str(file)]
+    started = subprocess.Popen([*command, "--out", str(tmp_path / "out")], cwd=ROOT)
+    watched = psutil.Process(started.pid)
+    try:
+        children = wait_for(lambda: watched.children(recursive=True)[-1:])
+        started.terminate()
+        assert started.wait(60) == 130
+        assert not [p for p in children if p.is_running() and p.status() != "zombie"]
+    finally:
+        started.kill()
+
+
+def wait_for(found, seconds: float = 120):
+    until = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    return value
 
 
 @pytest.mark.parametrize("wrong", ["--profile=smoek", "--out={}"])

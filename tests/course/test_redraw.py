@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from fedlab_course import figures, plots
+from fedlab_course import redraw as redrawing
 from fedlab_course.plots import export
 from fedlab_course.plots.drawing import DRAWINGS
 from fedlab_course.plots.stored import RECORDS, read_records, write_record
@@ -256,6 +257,18 @@ def test_a_figure_is_drawn_in_another_size(tmp_path):
     wire = next(path for path in STORED if path.name == "wire")
     with pytest.raises(ValueError, match="draw_wire takes no size"):
         draw_again(wire, size="single")
+
+
+def test_what_cannot_be_drawn_in_another_size_fails_with_its_reason(
+    tmp_path, monkeypatch, capsys
+):
+    wire = next(path for path in STORED if path.name == "wire")
+    monkeypatch.setattr(redrawing, "find_figures", lambda folder: [wire])
+    given = [str(ROOT / "figures"), "--into", str(tmp_path), "--formats", "svg"]
+    assert main([*given, "--size", "single"]) == 1
+    assert "wire: draw_wire takes no size" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+    assert main(given) == 0
 
 
 SIZED = [

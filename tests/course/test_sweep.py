@@ -15,6 +15,7 @@ from itertools import count, product
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
 from fedlab_course import sweep as sweeping
@@ -24,6 +25,7 @@ from fedlab_support import history
 from fedlab_support.core.history import TABLE, History
 from fedlab_support.run.archive import keep
 from tests.course.test_runner import write_chapter
+from tests.paths import ROOT
 
 CHAPTER = """
     seeds: list = [0]  # of the runs
@@ -213,6 +215,31 @@ def test_an_interrupt_begins_no_further_cell(chapter, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         sweep(chapter, {"seed": list(range(40))}, out=tmp_path / "out")
     assert 1 <= len(run) < 40
+
+
+@pytest.mark.slow
+def test_a_terminated_sweep_ends_its_kernels(tmp_path):
+    begun = tmp_path / "begun"
+    waits = f"open({str(begun)!r}, 'w').close()\nimport time\ntime.sleep(600)"
+    file = write_chapter(tmp_path / "notebooks" / "01_small.ipynb", CHAPTER, waits)
+    smoke = file.parent / "profiles" / "smoke"
+    smoke.mkdir(parents=True)
+    (smoke / "01_small.yaml").write_text("{}\n")
+    command = [sys.executable, "-m", "fedlab_course.sweep", str(file), "--grid"]
+    command += ["seed=0,1", "--profile", "smoke", "--out", str(tmp_path / "out")]
+    started = subprocess.Popen(command, cwd=ROOT)
+    try:
+        until = time.monotonic() + 300
+        while not begun.exists():
+            assert started.poll() is None and time.monotonic() < until
+            time.sleep(0.2)
+        below = psutil.Process(started.pid).children(recursive=True)
+        assert len(below) >= 2, "papermill and its kernel"
+        started.terminate()
+        assert started.wait(120) == 130
+        assert not [p for p in below if p.is_running() and p.status() != "zombie"]
+    finally:
+        started.kill()
 
 
 def test_an_error_without_words_is_one_too(chapter, tmp_path, monkeypatch):

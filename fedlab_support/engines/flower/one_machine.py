@@ -66,9 +66,7 @@ class LocalFlower:
         port: int | None = None,
     ):
         if find_spec("flwr") is None:
-            raise ImportError(
-                "expected Flower, found none; pip install 'fedlab_support[flower]'"
-            )
+            raise ImportError("expected Flower, found none; pip install flwr")
         self.nodes, self.port = nodes, port
         self.folder: Path | None = None
         self.processes: dict[str, subprocess.Popen] = {}

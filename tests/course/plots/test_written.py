@@ -23,6 +23,11 @@ NASTY = pd.DataFrame(
 )
 
 
+def test_a_caption_keeps_its_formulas_and_loses_no_end():
+    text = as_latex(NASTY, r"50 % of R&D, 5\% of $K_1$")
+    assert r"\caption{50 \% of R\&D, 5\% of $K_1$}" in text
+
+
 def test_special_characters_are_escaped():
     text = as_latex(NASTY)
     assert r"what\_is" in text and r"5 \% of a \& b" in text and r"$\pm$ s.d." in text

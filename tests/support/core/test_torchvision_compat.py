@@ -86,6 +86,22 @@ def test_a_torchvision_that_brings_its_operators_is_left_alone():
 
 
 @pytest.mark.slow
+def test_timm_in_the_code_of_others_is_repaired_once_the_package_is_imported():
+    printed = python(
+        """
+        import fedlab_support, sys
+        assert "torchvision" not in sys.modules
+        import timm
+        import torchvision
+        from importlib import resources
+        print(timm.is_model("vit_tiny_patch16_224"), torchvision.__name__)
+        print(resources.files("torchvision").joinpath("__init__.py").is_file())
+        """
+    )
+    assert printed.split() == ["True", "torchvision", "True"]
+
+
+@pytest.mark.slow
 def test_the_installed_torchvision_and_timm_import_from_several_threads():
     printed = python(
         """

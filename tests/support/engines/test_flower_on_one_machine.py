@@ -193,7 +193,7 @@ def test_impossible_settings_are_refused():
 
 def test_without_flower_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(flower_local, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'fedlab_support\[flower\]'"):
+    with pytest.raises(ImportError, match=r"pip install flwr"):
         LocalFlower()
 
 
