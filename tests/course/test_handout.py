@@ -76,7 +76,7 @@ def test_the_wheel_has_both_packages_their_data_and_no_chapter(tmp_path):
     assert not [n for n in names if n.endswith(".ipynb") or n.startswith("tests")]
 
 
-# ---- where an installed package looks for chapters ------------------------------------
+# ---- where an installed package looks for chapters ----------------------------------
 def test_results_never_go_to_where_a_wheel_is_installed(tmp_path):
     installed, here = tmp_path / "site-packages", tmp_path / "here"
     (here / "notebooks" / "profiles").mkdir(parents=True)
