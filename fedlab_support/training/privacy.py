@@ -171,8 +171,7 @@ class Privacy(Settings):
             from opacus.accountants import RDPAccountant  # takes seconds
         except ImportError as error:
             raise ImportError(
-                "computing a privacy budget needs Opacus: "
-                "pip install opacus"
+                "computing a privacy budget needs Opacus: pip install opacus"
             ) from error
         rdp = RDPAccountant()
         rdp.history = history
