@@ -13,6 +13,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from fedlab_course.editions import instructor, student, write
+from fedlab_course.exercises import check
 from fedlab_course.papermill_runner import execute
 from fedlab_course.runner import find_chapters, profile
 from tests.course.executed import answers
@@ -140,11 +141,20 @@ def test_an_instructor_has_each_solution_in_its_exercise(chapter):
     nbformat.validate(notebook)
 
 
+def test_expecting_a_pass_raises_for_graders_unless_it_is_one():
+    small = {"sizes": {3: 1, 5: 3}, "cohort": [3, 5]}
+    assert check("shares", {3: 0.25, 5: 0.75}, **small).expect() is None
+    for answer, reason in (({3: 0.5, 5: 0.5}, "counts the same"), (..., "attempted")):
+        with pytest.raises(AssertionError, match=f"shares: .*{reason}"):
+            check("shares", answer, **small).expect()
+
+
 @pytest.mark.slow
 def test_the_instructor_edition_runs_and_every_answer_is_expected_to_pass(tmp_path):
     (file,) = write("instructor", tmp_path, find_chapters(["00"]))
     execute(file, tmp_path / "executed.ipynb", profile("smoke", file.stem))
-    assert read(file).cells[-3].source.count(".expect()") <= 1  # it raises if one fails
+    code = "\n".join(cell.source for cell in read(tmp_path / "executed.ipynb").cells)
+    assert code.count(".expect()") >= 6, "one that raises would have stopped the run"
 
 
 def released_by(tool: str, chapters: list[Path], home: Path) -> list[Path]:
