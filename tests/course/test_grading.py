@@ -196,12 +196,14 @@ exercises.check("no_such_exercise", 3)
     with_answer(file, "shares", "my_shares = [1, 2, 3]\nsmall = {'sizes': [1]}")
     patched = "Exercise.grade = lambda self, *a, **k: Result(self.name, True, 'right')"
     with_answer(file, "dearer_round", f"my_changes = 'z'\n{patched}")
+    with_answer(file, "comparison", "my_table = 3")
     table = by_exercise(grade([file], "smoke", tmp_path / "out"))
     assert "no_such_exercise" not in table
     assert table["shares"][0] == "no"
     assert table["dearer_round"][0] == "no"
     assert "fedlab_course.checking.exercise" in table["dearer_round"][1]
-    assert "must not" in table["one_round"][1], "nothing counts afterwards"
+    assert "must not" in table["comparison"][1], "nothing counts afterwards"
+    assert table["one_round"][0] == "not attempted"
 
 
 @pytest.mark.slow
@@ -326,10 +328,11 @@ def test_a_stopped_grading_goes_on_and_only_what_changed_is_graded_again(
     assert "ada" in (out / "grades.csv").read_text()
     (tmp_path / "again").write_text("")
     assert main([*map(str, files), "--out", str(out), "--jobs", "2"]) == 0
-    assert graded[0] == "ada" and sorted(graded) == ["ada", "bob", "eve"]
+    assert graded.count("ada") == graded.count("bob") == 1
+    before = len(graded)
     nbformat.write(new_notebook(cells=[new_code_cell("1")]), files[2])
     table = grade(files, "smoke", out)
-    assert graded[3:] == ["eve"]
+    assert graded[before:] == ["eve"]
     assert list(table["file"]) == [file.name for file in files]
 
 
@@ -349,7 +352,7 @@ def test_a_terminated_grading_ends_its_processes(tmp_path):
         started.kill()
 
 
-def wait_for(found, seconds: float = 120):
+def wait_for(found, seconds: float = 400):
     until = time.monotonic() + seconds
     while not (value := found()):
         assert time.monotonic() < until
