@@ -63,7 +63,7 @@ def test_a_network_trains_for_two_steps(name, label):
     run.step(evaluate=False)
     assert len(run.messages) == 2 and run.history.events().empty
     moved = [not before[n].equal(run.server.weights[n]) for n in before]
-    assert np.mean(moved) > 0.9
+    assert np.mean(moved) > 0.5  # residual branches begin at 0
 
 
 def test_every_network_of_the_papers_is_an_entry():
