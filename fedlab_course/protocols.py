@@ -284,7 +284,8 @@ def paper_femnist() -> Protocol:
     """FedFA+, Table 1: ResNet-18, writers."""
     deal = partial(dealing.owners, least=0.0)
     work = (models.resnet18, LocalTraining(0.05, 5, 32), 1000, 50, 50)
-    return Protocol("fifty writers a round", "femnist", deal, *work, own=CROWD)
+    own = CROWD | GREY
+    return Protocol("fifty writers a round", "femnist", deal, *work, own=own)
 
 
 def paper_mixed(dataset: str, clients: int, cohort: int, rounds: int, every: int):
