@@ -16,8 +16,11 @@ from fedlab_course.papermill_runner import execute
 from fedlab_course.runner import profile
 from fedlab_support import styles
 from fedlab_support.engines.process import one_intra_op_thread
+from tests import device
 from tests.paths import ROOT, shared
 from tests.styler import TinyStyles
+
+device.install()  # before any backward pass: autograd counts devices once a process
 
 
 @pytest.fixture(scope="session")

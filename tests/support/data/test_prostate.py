@@ -220,5 +220,5 @@ def test_a_site_that_is_absent_is_named(tmp_path):
     save(tmp_path / "prostate" / "UCL" / "Case01_segmentation.nii", a_mask())
     with pytest.raises(ValueError, match=r"1 to 12 cases of BIDMC, found 0"):
         load("prostate", root=tmp_path)
-    with pytest.raises(FileNotFoundError, match="medical"):
+    with pytest.raises(FileNotFoundError, match="pip install nibabel"):
         load("prostate", root=tmp_path / "nowhere")

@@ -14,17 +14,11 @@ from fedlab_support import FedAvg, Federation, Run
 from fedlab_support.federation.partition import by_owner
 from fedlab_support.models import small_unet
 from tests.conformance.cases import CASES, SGD, Case
-from tests.device import NAME, OtherDevice, install, on_cpu
+from tests.device import NAME, OtherDevice, on_cpu
 from tests.runs import unequal
 from tests.tiny import tiny_masks
 
 pytestmark = pytest.mark.usefixtures("one_thread", "tiny_styles")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def device() -> str:
-    """The device's name, once PyTorch knows it."""
-    return install()
 
 
 @pytest.fixture(scope="module")
