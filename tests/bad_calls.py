@@ -475,10 +475,10 @@ def networks() -> Iterator[Bad]:
 def tables() -> Iterator[Bad]:
     """Functions of histories."""
     table = trained().table()
-    h = fl.history
+    h, m = fl.history, measures
     frame = (None, 3, [1], "table", table["value"])
-    for function in (h.last, h.summarise, h.final, h.participation, h.across_clients):
-        others = {"num_clients": 3} if function is h.participation else {}
+    for function in (h.last, h.summarise, h.final, m.participation, m.across_clients):
+        others = {"num_clients": 3} if function is m.participation else {}
         name = function.__name__
         yield from each(name, function, "table", *frame[:3], **others)
     yield from each("last", h.last, "rounds", 0, -1, 1.5, "a", None, table=table)
@@ -488,7 +488,7 @@ def tables() -> Iterator[Bad]:
     yield from each("final", final, "rounds", 0, "a", 1.5)
     yield from each("final", final, "by", ["nowhere"], 3, "nowhere")
     yield Bad("summarise of a mixture", "metric", partial(h.summarise, table))
-    counted = partial(h.participation, table, by=["method"])
+    counted = partial(m.participation, table, by=["method"])
     yield from each("participation", counted, "num_clients", 1, 0, "a", 2.5, None)
     for rule in ("best", "", None, 3):
         call = partial(fl.reported, table, rule)

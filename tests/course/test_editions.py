@@ -193,10 +193,12 @@ def test_graders_accept_the_instructor_edition_as_it_stands(tool, chosen, tmp_pa
     for file in released_by(tool, chosen, tmp_path):
         chapter = next(c for c in chosen if c.name == file.name)
         text = "\n".join(cell.source for cell in read(file).cells)
+        shown = "\n".join(cell.source for cell in student(read(chapter)).cells)
         for cell in read(chapter).cells:
             if "solution" in cell.metadata.get("tags", []):
                 inside = MARKED_CODE.search(cell.source)[1].splitlines()
-                assert not [x for x in inside if len(x) > 30 and x in text]
+                inside = [x for x in inside if len(x) > 30 and x not in shown]
+                assert not [x for x in inside if x in text]
             for name in re.findall(r'check\("(\w+)", my', cell.source):
                 mark = "check" if tool == "nbgrader" else "grader.check"
                 assert f'{mark}("{name}"' in text

@@ -131,7 +131,7 @@ def test_stop_throws_half_a_round_away(board, monkeypatch):
         ({"skew": "by owner"}, "has 6 owners to train on, found 10 clients"),
         (
             {"data": "prostate_phantoms", "skew": "by class (Dirichlet)"},
-            "iid, by_owner",
+            "such as FedAvg(), iid or by_owner",
         ),
     ],
 )

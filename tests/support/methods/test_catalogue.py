@@ -32,10 +32,10 @@ def test_a_method_in_a_new_file_is_found_without_a_word_elsewhere(
     source = """
 from fedlab_support.methods.fedavg import FedAvg
 
-class FedNew(FedAvg):
+class FedTurned(FedAvg):
     def aggregation_weights(self, server, messages):
         return super().aggregation_weights(server, messages).flip(0)
 """
-    (tmp_path / "fednew.py").write_text(source)
+    (tmp_path / "fedturned.py").write_text(source)
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
-    assert changed_hooks(catalogue()["FedNew"]) == ("aggregation_weights",)
+    assert changed_hooks(catalogue()["FedTurned"]) == ("aggregation_weights",)

@@ -143,8 +143,10 @@ def test_every_method_goes_on_with_the_same_bits(tmp_path, method):
     data = tiny_data(num=150, owners=5, domains=3, channels=3, size=16)
     kind = getattr(methods, method)
     on_transformer = issubclass(kind, methods.VPT | methods.FedGR | methods.FedGCR)
+    epochs = 2 if kind is methods.FedRep else 1  # for its head, then for its body
     changes = {
         "method": kind(),
+        "training": LocalTraining(lr=0.05, epochs=epochs, batch_size=7),
         "federation": Federation.build(data, iid(data, 4, rng=0), val=0.2),
         "model": narrow_vit if on_transformer else partial(small_cnn, norm="batch"),
         "select": uniform(2),
