@@ -31,7 +31,6 @@ import fedlab_support
 from fedlab_support.core.files import replacing
 
 from .chapter import ROOT
-from .frames import MOST
 from .html_export import export_html
 from .papermill_runner import (
     FOLDERS,
@@ -51,7 +50,7 @@ NOTEBOOKS, BUILD = ROOT / "notebooks", ROOT / "build"
 PACKAGES = (Path(fedlab_support.__file__).parent, COURSE)
 """What a chapter's results depend on, beside its cells and parameters."""
 DRAWING = """from fedlab_course.frames import draw_all
-draw_all({folder!r}, {most})"""
+draw_all({folder!r})"""
 """The cell that draws frames, in the chapter's kernel."""
 SHIPPED = ("py", "npz", "safetensors", "csv")
 """Endings of a package's files that enter a chapter's fingerprint."""
@@ -122,9 +121,10 @@ def run_chapter(
     stamp.unlink(missing_ok=True)
     params = _with_figures_dir(notebook, params, build)
     mark = fingerprint(notebook, params)
-    executed = build / "notebooks" / notebook.name
+    executed, drawn = build / "notebooks" / notebook.name, build / "frames" / name
+    shutil.rmtree(drawn, ignore_errors=True)  # frames belong to one execution
     if frames:
-        execute_with_frames(notebook, executed, params, build / "frames" / name)
+        execute_with_frames(notebook, executed, params, drawn)
     else:
         execute(notebook, executed, params, progress=_show_progress)
     if "figures_dir" in params:
@@ -141,16 +141,15 @@ def run_chapter(
 
 
 def execute_with_frames(
-    notebook: Path, out: Path, params: Parameters, folder: Path, most: int = MOST
+    notebook: Path, out: Path, params: Parameters, folder: Path
 ) -> None:
     """Execute a chapter, and a last cell that no reader sees: it draws the frames.
 
-    folder: receives the frames, emptied before; ``most``: see ``frames.draw``.
+    folder: receives the frames.
     """
-    shutil.rmtree(folder, ignore_errors=True)
     copy = out.with_suffix(".drawing.ipynb")
     content = nbformat.read(notebook, as_version=4)
-    code = DRAWING.format(folder=str(folder.resolve()), most=most)
+    code = DRAWING.format(folder=str(folder.resolve()))
     content.cells.append(nbformat.v4.new_code_cell(code))
     copy.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(content, copy)
