@@ -1,13 +1,9 @@
-"""A run: the fixed order in which a round calls its method's hooks."""
+"""A run: one method on one federation, its state and its history."""
 
 from __future__ import annotations
 
 import threading
-import time
-import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,46 +13,26 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from ..core.checks import Range, checked
-from ..core.history import ALL_CLIENTS, History
-from ..core.messages import (
-    Broadcast,
-    Message,
-    Server,
-    Tensors,
-    unwritten,
-)
+from ..core.history import History
+from ..core.messages import Message, Tensors
 from ..core.metrics import Scores
 from ..core.naming import name_of
-from ..core.rng import numpy_stream
-from ..engines import (
-    Engine,
-    Evaluation,
-    Failure,
-    Faults,
-    Job,
-    open_engine,
-    raise_mistakes,
-    train_with_faults,
-)
+from ..engines import Engine, Evaluation, Faults, Job, open_engine
 from ..engines.process import one_intra_op_thread
 from ..federation.federation import Federation
 from ..federation.samples import Samples
-from ..federation.selection import check_selection, cohort_of, everyone
+from ..federation.selection import check_selection, everyone
 from ..methods import FedAvg
 from ..training.context import PrivateState
 from ..training.learner import Learner
 from ..training.privacy import Privacy
 from ..training.settings import LocalTraining
-from .budget import spent
-from .building import built, check_pieces, check_server, initial_state
+from .building import built, check_pieces, initial_state
 from .checkpoint import keeping
 from .evaluation import SPLITS, measure
-from .roster import roster_of
-from .saving import save_network
-from .set_up import set_up
-from .summary import as_text, describe, latest_score
-from .traffic import MEAN_BYTES, record_node_evaluation
-from .upload_validation import accepted_messages
+from .round import play, set_up, unwritten_state
+from .summary import as_text, describe, latest_score, save_network, spent
+from .traffic import record_node_evaluation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -252,91 +228,35 @@ class Run:
         if self.engine.job is not self.job:
             raise RuntimeError("the engine has another run's job; use one per run")
         if not self.has_started:
-            self._start()
+            record = self.history.empty()
+            self.server, self.clients, self.private = set_up(self, record)
+            self.has_started = True
+            self.history.extend(record)
         if self.must_measure:
             self.evaluate()
-        began, record = time.perf_counter(), self.history.empty()
-        round = self.server.round + 1
-        rng = numpy_stream(self.seed, "select", round)
-        cohort = cohort_of(self.select(roster_of(self, record), rng), self.clients)
-        broadcasts = self._broadcasts(round, cohort)
-        self.messages = []
-        parts = self.engine, self.faults, broadcasts, self.private
-        results = train_with_faults(*parts)
-        raise_mistakes(results, len(self.clients), self.raises_at_once)
-        messages, usual = accepted_messages(self, broadcasts, results, record)
-        server = self._aggregate(messages, record)
-        if not self.engine.holds_clients:
-            for m in messages:
-                size = MEAN_BYTES * len(m.metrics)
-                record.add_wire(round, m.client, "up", metrics=size)
-        private = {
-            i: r[1] for i, r in sorted(results.items()) if not isinstance(r, Failure)
-        }
-        record.add(round, "cost", "seconds", time.perf_counter() - began)
-
-        self.server, self.messages, self.usual = server, messages, usual
-        self.history.extend(record)
-        self.private.update({i: p for i, p in private.items() if p.weights or p.memory})
-        self.reports.update({m.client: m.upload for m in messages if m.upload})
-        self.times_chosen[cohort] += 1
-        is_due = round % self.evaluate_every == 0
+        done = play(self)
+        self.server, self.messages, self.usual = done.server, done.messages, done.usual
+        self.history.extend(done.record)
+        kept = {i: p for i, p in done.private.items() if p.weights or p.memory}
+        self.private.update(kept)
+        self.reports.update({m.client: m.upload for m in self.messages if m.upload})
+        self.times_chosen[done.cohort] += 1
+        is_due = self.server.round % self.evaluate_every == 0
         self.must_measure = is_due if evaluate is None else evaluate
         self.show_weights()
         if self.must_measure:
             self.evaluate()
         return self
 
-    def _broadcasts(self, round: int, cohort: list[int]) -> dict[int, Broadcast]:
-        """What each client of the round receives."""
-        server, shared_with = self.server, self.method.client_broadcast
-        if not self.method.overrides("client_broadcast"):
-            broadcast = Broadcast(round, server.weights, server.shared)
-            return dict.fromkeys(cohort, broadcast)
-        with _unwritten(server):
-            return {
-                i: Broadcast(round, server.weights, shared_with(server, i))
-                for i in cohort
-            }
-
     def show_weights(self) -> None:
         """Load into ``model`` the weights that a new client would use."""
         self._shown.eval()
         self._shown.load(self.state_of(None))
 
-    def _start(self) -> None:
-        """Exchange the setup uploads and replies, once before round 1."""
-        record = self.history.empty()
-        self.server, self.clients, self.private = set_up(self, record)
-        self.has_started = True
-        self.history.extend(record)
-
-    def _aggregate(self, messages: list[Message], record: History) -> Server:
-        """The next server; with too few accepted messages its weights stay."""
-        server = self.server
-        if len(messages) < self.min_clients:
-            found = f"{len(messages)} of at least {self.min_clients} messages"
-            if record.absences and not messages and server.round and not self.faults:
-                found += "; an upload accepted earlier may have ruined the weights"
-                text = f"round {server.round + 1}: every client failed: {found}"
-                warnings.warn(text, stacklevel=5)
-            record.add_event(server.round + 1, ALL_CLIENTS, "the weights stay", found)
-        else:
-            with _unwritten(server, messages):
-                server = self.method.aggregate(server, messages)
-            check_server(server, self.method)
-            with _unwritten(server, messages):
-                metrics = self.method.server_metrics(server, messages)
-            for name, values in metrics.items():
-                for message, value in zip(messages, values.tolist(), strict=True):
-                    row = (server.round + 1, "server", name, value)
-                    record.add(*row, client=message.client)
-        return replace(server, round=self.server.round + 1)
-
     # ---- measurement ----------------------------------------------------------------
     def evaluate(self) -> None:
         """Evaluate the server's weights on every split and record it in the history."""
-        with _unwritten(self.server):
+        with unwritten_state(self.server):
             rows = list(measure(self))
         for row in rows:
             self.history.add(self.server.round, *row)
@@ -406,12 +326,3 @@ class Run:
 
     def __repr__(self) -> str:
         return as_text(self)
-
-
-def _unwritten(
-    server: Server, messages: Sequence[Message] = ()
-) -> AbstractContextManager:
-    """Refuse hooks that write into the server's state or into messages."""
-    trees = [server.weights, server.shared, server.memory]
-    trees += [tree for m in messages for tree in (m.weights, m.upload)]
-    return unwritten("the server's state and messages", trees)

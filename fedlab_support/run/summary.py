@@ -1,10 +1,16 @@
-"""Summaries of a run: its settings as JSON values, and its state as text."""
+"""Summaries of a run: settings, text, privacy spent, and its network as files."""
 
 from __future__ import annotations
 
-import torch
+import json
+from collections import Counter
+from pathlib import Path
 
-from ..core.naming import architecture, code_of, name_of
+import torch
+from safetensors.torch import save_file
+
+from ..core.files import replacing
+from ..core.naming import architecture, code_of, name_of, plain
 
 
 def describe(run) -> dict:
@@ -59,3 +65,60 @@ def as_text(run) -> str:
         f"  {latest_score(run)}",
     ]
     return "\n".join(lines).rstrip()
+
+
+def spent(run, delta: float, observer: str) -> float:
+    """See ``Run.epsilon``."""
+    privacy, traffic = run.job.privacy, run.history.traffic
+    if privacy is None:
+        raise ValueError(
+            "epsilon needs a run with privacy, as in Run(…, privacy=Privacy("
+            "noise=1)), found none: its messages disclose the weights"
+        )
+    sent = {
+        (round, client)
+        for round, client, direction, part, _ in traffic
+        if round and direction == "up" and part == "weights"
+    }
+    if observer == "server":
+        most = max(Counter(client for _, client in sent).values(), default=0)
+        releases = [(1, 1.0, most)] if most else []
+        return privacy.spent(releases, delta)
+    if not hasattr(run.select, "chance"):
+        raise ValueError(
+            "observer='model' needs a selection in which all clients have one "
+            f"probability, as in poisson(0.1), found {run.select!r}"
+        )
+    refused = {(round, client) for round, client, *_ in run.history.absences}
+    cohorts = Counter(round for round, _ in sent - refused)
+    share = run.select.chance(len(run.federation))
+    alike = sorted(Counter(cohorts.values()).items())
+    releases = [(size, share, rounds) for size, rounds in alike]
+    return privacy.spent(releases, delta)
+
+
+def save_network(run, folder: str | Path) -> None:
+    """Write model.safetensors and model.json; see ``Run.save``."""
+    if str(folder) == "" or Path(folder).is_file():
+        raise ValueError(f"folder must be the name of a folder, found {str(folder)!r}")
+    folder, data = Path(folder), run.federation.data
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {n: v.cpu().contiguous().clone() for n, v in run.model.state_dict().items()}
+    values = "image / 255" if data.has_images else "input"
+    shape = ", ".join(("B", *map(str, data.image_shape)))
+    about = {
+        "input": f"({shape}): "
+        + (values if data.mean is None else f"({values} - mean) / std, by channel"),
+        "image_shape": data.image_shape,
+        "mean": data.mean,
+        "std": data.std,
+        "task": data.task,
+        "classes": data.class_names,
+        "round": run.server.round,
+        "run": describe(run),
+    }
+    with replacing(folder / "model.safetensors") as part:
+        save_file(state, part)
+    with replacing(folder / "model.json") as part:
+        text = json.dumps(about, indent=2, default=plain) + "\n"
+        part.write_text(text, encoding="utf-8")

@@ -76,4 +76,4 @@ def record_excluded(
     record.add_event(round, client, what, reason)
     if warn:
         text = f"round {round}: client {client} is {what}: {reason}"
-        warnings.warn(text, stacklevel=6)
+        warnings.warn(text, stacklevel=7)
