@@ -6,14 +6,7 @@ The names below are all that notebooks use; nothing else is promised.
 from . import methods, models
 from .core import history, metrics
 from .core.messages import weighted_mean
-from .data import (
-    available,
-    from_arrays,
-    from_dataset,
-    from_folders,
-    load,
-    rotated,
-)
+from .data import available, from_arrays, from_dataset, from_folders, load, rotated
 from .engines import Faults
 from .engines.flower.one_machine import LocalFlower
 from .federation.federation import Federation

@@ -222,10 +222,7 @@ def _is_series(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 
 
-_SEQUENCE = (
-    "a list",
-    lambda value: _is_series(value) and hasattr(value, "__len__"),
-)
+_SEQUENCE = ("a list", lambda value: _is_series(value) and hasattr(value, "__len__"))
 _SHAPES: dict[str, tuple[str, Callable[[object], bool]]] = {
     "str": ("a text", lambda value: isinstance(value, str)),
     "Callable": ("a function", callable),

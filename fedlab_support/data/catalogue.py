@@ -181,8 +181,7 @@ STORED: dict[str, Stored] = {
     ),
     "prostate": _prostate("prostate MRI of six hospitals, split by patient"),
     "prostate_slices": _prostate(
-        "prostate MRI of six hospitals, split by slice as in the papers",
-        by="slices",
+        "prostate MRI of six hospitals, split by slice as in the papers", by="slices"
     ),
     "mini_prostate": _prostate(
         "prostate_slices with 32 to 46 slices per hospital to train on",

@@ -1,13 +1,6 @@
 """Engines: how the clients of a round are trained and evaluated."""
 
-from .contract import (
-    Engine,
-    Evaluation,
-    Failure,
-    Job,
-    TrainingResult,
-    raise_mistakes,
-)
+from .contract import Engine, Evaluation, Failure, Job, TrainingResult, raise_mistakes
 from .faults import Faults, train_with_faults
 from .local import LocalEngine
 from .stackable import is_faster, refusal

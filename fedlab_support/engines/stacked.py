@@ -86,10 +86,7 @@ class StackedEngine(LocalEngine):
         return results
 
     def _train_stack(
-        self,
-        ids: list[int],
-        broadcast: Broadcast,
-        private: dict[int, PrivateState],
+        self, ids: list[int], broadcast: Broadcast, private: dict[int, PrivateState]
     ) -> dict[int, TrainingResult]:
         """Call the hooks client by client, before and after training the stack."""
         job, method = self.job, self.job.method
@@ -138,10 +135,7 @@ class StackedEngine(LocalEngine):
         return results
 
     def _train(
-        self,
-        ids: list[int],
-        broadcast: Broadcast,
-        private: dict[int, PrivateState],
+        self, ids: list[int], broadcast: Broadcast, private: dict[int, PrivateState]
     ) -> dict[int, tuple[Tensors, Tensors, dict[str, float]]]:
         """Weights, private state and mean logged values of every client."""
         job, model = self.job, self.model

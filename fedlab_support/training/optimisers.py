@@ -77,10 +77,7 @@ class SAM:
     """
 
     def __init__(
-        self,
-        base,
-        rho: float,
-        unit: Callable[[nn.Parameter], Tensor] | None = None,
+        self, base, rho: float, unit: Callable[[nn.Parameter], Tensor] | None = None
     ):
         self.base, self.rho, self.unit = base, rho, unit
         self.param_groups, self.state = base.param_groups, base.state

@@ -75,10 +75,7 @@ class Privacy(Settings):
             )
 
     def protect(
-        self,
-        message: Message,
-        received: Tensors,
-        rng: torch.Generator | None = None,
+        self, message: Message, received: Tensors, rng: torch.Generator | None = None
     ) -> Message:
         """The message as it may leave the client.
 
@@ -108,12 +105,7 @@ class Privacy(Settings):
             weights[name] = (received[name] + step).to(received[name].dtype)
         return replace(message, weights=weights, num_examples=1)
 
-    @checked(
-        rounds=COUNT,
-        delta=DELTA,
-        clients_per_round=COUNT,
-        num_clients=COUNT,
-    )
+    @checked(rounds=COUNT, delta=DELTA, clients_per_round=COUNT, num_clients=COUNT)
     def epsilon(
         self,
         rounds: int,

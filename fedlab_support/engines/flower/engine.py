@@ -134,9 +134,7 @@ class FlowerEngine:
         contents = {}
         for node, ids in self._by_node(asked):
             contents[node] = content = request_for(
-                clients=ids,
-                parts=[asked[i].part for i in ids],
-                round=round,
+                clients=ids, parts=[asked[i].part for i in ids], round=round
             )
             for i in ids:
                 content[f"{i}.weights"] = pack(asked[i].weights)

@@ -59,12 +59,7 @@ class LocalFlower:
     """
 
     @checked(nodes=Range(at_least=1), port=Range(at_least=1, at_most=65535))
-    def __init__(
-        self,
-        nodes: int = 3,
-        *,
-        port: int | None = None,
-    ):
+    def __init__(self, nodes: int = 3, *, port: int | None = None):
         if find_spec("flwr") is None:
             raise ImportError("expected Flower, found none; pip install flwr")
         self.nodes, self.port = nodes, port
