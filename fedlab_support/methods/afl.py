@@ -48,9 +48,7 @@ class AFL(ReceivedLoss, FedAvg):
     """
 
     weighting: str = "equal"  # initial λ: "equal" or "examples"
-    mixture_lr: float = setting(  # step of λ; 0 gives FedAvg of the same weighting
-        0.1, at_least=0
-    )
+    mixture_lr: float = setting(0.1, at_least=0)  # step of λ; 0 gives FedAvg
     memoryless: bool = False  # True: each round's step begins at the initial λ
 
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:

@@ -41,16 +41,12 @@ class CCST(FedAvg):
 
     network: str = "small"  # style-transfer network: "small" or the path of a file
     form: str = setting("fisc", one_of=("fisc", "official"))  # as described above
-    num_styles: int | None = setting(  # K per image; None: 1, or 3 officially
-        None, at_least=1
-    )
+    num_styles: int | None = setting(None, at_least=1)  # K; None: 1, or 3 officially
     strength: float | None = setting(  # of the transfer; None: 0.5, or 1 officially
         None, at_least=0, at_most=1
     )
     own_style: bool | None = None  # whether its own may be drawn; None: officially
-    num_single: int = setting(  # images whose styles are sent; 0: one style for all
-        0, at_least=0
-    )
+    num_single: int = setting(0, at_least=0)  # styles of images to send; 0: one of all
 
     stackable: ClassVar[bool] = False
     needs_images: ClassVar[bool] = True

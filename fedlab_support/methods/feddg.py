@@ -41,9 +41,7 @@ class FedDG(FedAvg):
     Source: Liu et al., CVPR 2021; code at 0a281e4.
     """
 
-    alpha: float = setting(  # half width of the window over the shorter side
-        0.05, at_least=0, below=0.5
-    )
+    alpha: float = setting(0.05, at_least=0, below=0.5)  # half width / shorter side
     mixing: float | None = setting(  # of the foreign amplitude; None: uniform in 0…1
         None, at_least=0, at_most=1
     )
@@ -52,9 +50,7 @@ class FedDG(FedAvg):
         100.0, above=0, at_most=math.inf
     )
     match_label: bool = False  # True: foreign images of the same class, if any
-    bank_share: float = setting(  # of a client's amplitudes that it uploads
-        1.0, above=0, at_most=1
-    )
+    bank_share: float = setting(1.0, above=0, at_most=1)  # of amplitudes uploaded
 
     stackable: ClassVar[bool] = False
     needs_images: ClassVar[bool] = True

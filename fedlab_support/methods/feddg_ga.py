@@ -38,15 +38,9 @@ class FedDGGA(FedAvg):
     Source: Zhang et al., CVPR 2023; code at 8d03a24.
     """
 
-    weighting: str = setting(  # weights before the first gaps are known
-        "equal", one_of=("equal",)
-    )
-    step: float = setting(  # d, the largest change of a weight; 0 keeps equal weights
-        0.2, at_least=0
-    )
-    rounds: int | None = setting(  # R, over which the step falls to 0; None: constant
-        None, at_least=1
-    )
+    weighting: str = setting("equal", one_of=("equal",))  # before gaps are known
+    step: float = setting(0.2, at_least=0)  # d, largest change of a weight; 0: none
+    rounds: int | None = setting(None, at_least=1)  # R of the step; None: constant
     centred: bool = True  # False: gaps are not compared with their mean
 
     label: ClassVar[str] = "FedDG-GA"

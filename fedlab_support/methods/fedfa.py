@@ -35,25 +35,17 @@ class FedFA(FedAvg):
     """
 
     weighting: str = "equal"  # as in the paper and the released code
-    p: float = setting(  # chance that a layer changes a batch; 0 gives FedAvg
-        0.5, at_least=0, at_most=1
-    )
-    alpha: float = setting(  # momentum of the moments; 0 keeps the last batch only
-        0.99, at_least=0, at_most=1
-    )
+    p: float = setting(0.5, at_least=0, at_most=1)  # that a layer acts; 0: FedAvg
+    alpha: float = setting(0.99, at_least=0, at_most=1)  # momentum of the moments
     stages: tuple[int, ...] | None = None  # numbers, from 1, with a layer; None: all
-    fusion: str = setting(  # "adaptive", "direct", "client" (FedFA-C), "random" (-R)
-        "adaptive", one_of=FUSIONS
-    )
+    fusion: str = setting("adaptive", one_of=FUSIONS)  # FedFA-C: "client", -R: "random"
     server_variance: str = setting(  # per channel, or one "scalar" as released
         "channel", one_of=("channel", "scalar")
     )
     stats_carry: str = setting(  # moments between rounds: kept, averaged or reset
         "persist", one_of=("persist", "average", "reset")
     )
-    noise: float = setting(  # deviation of the noise added to uploaded statistics
-        0.0, at_least=0
-    )
+    noise: float = setting(0.0, at_least=0)  # deviation, added to uploaded statistics
 
     stackable: ClassVar[bool] = False
     predicts_personally: ClassVar[bool] = False

@@ -40,12 +40,8 @@ class FedFAPlus(FedFA):
     sections 3.3 and 3.4.
     """
 
-    alignment: float = setting(  # lambda; 0 gives FedFA and uploads no histogram
-        0.1, at_least=0
-    )
-    bins: int = setting(  # L; the outermost two lie beyond the range
-        8, at_least=2
-    )
+    alignment: float = setting(0.1, at_least=0)  # lambda; 0 gives FedFA
+    bins: int = setting(8, at_least=2)  # L; the outermost two lie beyond the range
     temperature: float = setting(0.01, above=0)  # tau; hard bins in the limit of 0
     aligned_stage: int | None = None  # number, from 1; None: the last
     pool_features: bool = False  # True: one value per image and channel, not per pixel

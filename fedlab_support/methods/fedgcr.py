@@ -8,29 +8,25 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ..core.checks import expect, setting
 from ..core.messages import Server, Tensors
 from ..federation.samples import Batch
-from ..models.prompted_vit import INITS, Prompts, TypePrompts
+from ..models.prompted_vit import Prompts, TypePrompts
 from ..training.context import ClientContext
-from ..training.optimisers import FusedSGD
-from ..training.settings import LocalTraining
 from .fedavg import FedAvg
 from .shared.grouping import (
-    ALGORITHMS,
     GroupReweighting,
     centres,
     class_balanced_mean,
     contrast,
     groups_of,
 )
-from .shared.prompting import add_prompts, frozen_features, prompt_optimiser
+from .shared.prompting import Prompted, frozen_features
 
 
 @dataclass(frozen=True)
-class FedGCR(GroupReweighting, FedAvg):
+class FedGCR(GroupReweighting, Prompted, FedAvg):
     """Group customisation (FedGC) and group reweighting (FedGR) of prompts.
 
     GC-Net maps an image's frozen features to h, which shifts its prompts. The server
@@ -57,24 +53,13 @@ class FedGCR(GroupReweighting, FedAvg):
     Source: Cheng et al., AAAI 2024; code at celinezheng/fedgcr c59d480.
     """
 
-    num_prompts: int = setting(4, at_least=0)  # n; 0 needs customise=False
-    deep: bool = False  # True: new prompts for each layer
-    init: str = setting("normal", one_of=INITS)  # or "vpt"
-    prompt_lr: float | None = setting(None, above=0)  # None: that of the training
-    reweight: bool = True  # False: weights as in FedAvg
-    num_groups: int = setting(5, at_least=1)  # T'
-    clustering: str = setting("gmm", one_of=ALGORITHMS)  # of the representations
-    q: float = setting(1.0, at_least=-1)  # power of the loss - 1; -1 is FedAvg
-    delta: float = setting(0.5, at_least=0, at_most=1)  # limit of beta; 0: no groups
-    gamma: float = setting(0.5, at_least=0, at_most=1)  # 1: beta stays 0; code: 0.9
-    rounds_ahead: int = setting(0, at_least=0)  # of beta's schedule; 1 as in the code
+    init: str = "normal"  # or "vpt"
     customise: bool = True  # False: the same prompts for all images, as in FedGR
     gc_weight: float = setting(0.5, at_least=0)  # lambda1; 0 leaves it out
     ra_weight: float = setting(0.1, at_least=0)  # lambda2; 0 leaves it out
     temperature: float = setting(0.5, at_least=1e-3)  # tau of both
     group_early: bool = False  # True: group by the received model's h, as in the code
 
-    stackable: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = True  # the representation is balanced by class
 
     def __post_init__(self) -> None:
@@ -87,10 +72,10 @@ class FedGCR(GroupReweighting, FedAvg):
         """Whether the server groups clients: for the weights, or for the prompts."""
         return self.reweight or self.customise
 
-    # ---- once -----------------------------------------------------------------------
-    def adapt(self, model: nn.Module) -> nn.Module:
-        """Put prompts, and GC-Net, into the transformer; ValueError for another."""
-        return add_prompts(self, model, TypePrompts if self.customise else Prompts)
+    @property
+    def kind(self) -> type[Prompts]:
+        """The class of the prompts, which has the GC-Net."""
+        return TypePrompts if self.customise else Prompts
 
     # ---- down -----------------------------------------------------------------------
     def client_broadcast(self, server: Server, client_id: int) -> Tensors:
@@ -128,10 +113,6 @@ class FedGCR(GroupReweighting, FedAvg):
         return context.kept(
             prompts, lambda b: model.steered_by(weights, b.x, e(b)), batch
         )
-
-    def optimiser(self, named_params, training: LocalTraining) -> FusedSGD | Optimizer:
-        """The usual optimiser, with the prompts' own learning rate if there is one."""
-        return prompt_optimiser(self, named_params, training)
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """CE + lambda1 · GC + lambda2 · RA."""

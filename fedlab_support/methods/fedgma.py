@@ -31,9 +31,7 @@ class FedGMA(FedAvg):
     Source: Tenison et al., TMLR 2023; code of inouye-lab/FedDG_Benchmark at da58f76.
     """
 
-    tau: float = setting(  # agreement from which the step is whole; 0 gives FedAvg
-        0.4, at_least=0, at_most=1
-    )
+    tau: float = setting(0.4, at_least=0, at_most=1)  # agreement; 0 gives FedAvg
     mask: str = setting(  # below tau: the agreement ("soft"), 0 ("hard"), or the bug
         "soft", one_of=("soft", "hard", "benchmark_bug")
     )

@@ -41,12 +41,8 @@ class FedMix(FedAvg):
     Source: Yoon, Shin, Hwang, Yang, ICLR 2021.
     """
 
-    share: float = setting(  # of the foreign mean in the mix; 0 gives FedAvg
-        0.05, at_least=0, at_most=1
-    )
-    group_size: int | None = setting(  # most images per mean; None: all of a client
-        None, at_least=2
-    )
+    share: float = setting(0.05, at_least=0, at_most=1)  # of foreign means; 0: FedAvg
+    group_size: int | None = setting(None, at_least=2)  # images per mean; None: all
     smallest_group: int = setting(  # fewest images per mean; larger groups reveal less
         2, at_least=2, hint="the mean of one image is that image"
     )

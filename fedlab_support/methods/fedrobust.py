@@ -43,11 +43,9 @@ class FedRobust(FedAvg):
     family: str = setting(  # one matrix for channels, or for all values ("full")
         "per_channel", one_of=("per_channel", "full")
     )
-    matrix_rate: float = setting(  # ascent step of Λ; 0 leaves it at I
-        0.001, at_least=0
-    )
+    matrix_rate: float = setting(0.001, at_least=0)  # ascent step of Λ; 0: it stays I
     matrix_penalty: float = setting(100.0, at_least=0)  # on ||Λ - I||²
-    shift_rate: float = setting(0.02, at_least=0)  # ascent step of δ; 0 leaves it at 0
+    shift_rate: float = setting(0.02, at_least=0)  # ascent step of δ; 0: it stays 0
     shift_penalty: float = setting(4.0, at_least=0)  # on ||δ||²
 
     stackable: ClassVar[bool] = False

@@ -30,9 +30,7 @@ class FedSAM(FedAvg):
     code at tfzhou/FedFA 57e9582 and debcaldarola/fedsam 64bbf93.
     """
 
-    rho: float = setting(  # radius of the neighbourhood; 0 gives FedAvg
-        0.05, at_least=0
-    )
+    rho: float = setting(0.05, at_least=0)  # radius; 0 gives FedAvg
     scaling: str = setting(  # radius by |weight|: "asam" for weights, "all" tensors
         "none", one_of=("none", "asam", "all")
     )

@@ -38,17 +38,11 @@ class FedSR(FedAvg):
 
     weighting: str = "equal"  # as in the official code
     l2r_weight: float = setting(0.01, at_least=0)  # of the norm of z; 0 leaves it out
-    cmi_weight: float = setting(  # divergence from the references; 0 leaves it out
-        0.001, at_least=0
-    )
+    cmi_weight: float = setting(0.001, at_least=0)  # of the divergence; 0: none
     power: int = setting(1, one_of=(1, 2))  # of the norm; 2 as in the paper
     learn_scale: bool = True  # False: c = 1, the textbook divergence
-    num_features: int | None = setting(  # D; None: half of the encoder's features
-        None, at_least=1
-    )
-    num_samples: int = setting(  # of z per prediction; 0 predicts with its mean
-        20, at_least=0
-    )
+    num_features: int | None = setting(None, at_least=1)  # D; None: half the encoder's
+    num_samples: int = setting(20, at_least=0)  # of z per prediction; 0: its mean
     form: str = setting("official", one_of=("official", "report"))  # of the code
 
     stackable: ClassVar[bool] = False

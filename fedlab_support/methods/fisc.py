@@ -51,27 +51,17 @@ class FISC(FedAvg):
     """
 
     network: str = "small"  # style-transfer network: "small" or the path of a file
-    strength: float = setting(  # alpha of the transfer; 0 keeps the image's own style
-        0.5, at_least=0, at_most=1
-    )
-    contrast_weight: float = setting(  # gamma 1; 0 leaves the contrast out
+    strength: float = setting(0.5, at_least=0, at_most=1)  # alpha of the transfer
+    contrast_weight: float = setting(
         0.75, at_least=0
-    )
-    size_weight: float = setting(  # gamma 2, of the mean square of embeddings; 0: none
-        0.2, at_least=0
-    )
-    margin: float = setting(  # by which copies of other classes should be farther away
-        0.3, at_least=0
-    )
+    )  # gamma 1, of the contrast; 0: none
+    size_weight: float = setting(0.2, at_least=0)  # gamma 2, of mean squares; 0: none
+    margin: float = setting(0.3, at_least=0)  # m, in distance between unit vectors
     without: str = setting("nothing", one_of=PARTS)  # the part that is left out
     with_spread: bool = False  # True: deviations include the spread between clusters
     coarsest: bool = False  # True: the server uses its coarsest partition
-    noise: float = setting(  # s, deviation of the noise added to a client's style
-        0.0, at_least=0
-    )
-    fading: float = setting(  # p, share by which a client's style is scaled down
-        0.0, at_least=0, at_most=1
-    )
+    noise: float = setting(0.0, at_least=0)  # s, added to a client's style
+    fading: float = setting(0.0, at_least=0, at_most=1)  # p, scales a style down
 
     stackable: ClassVar[bool] = False
     needs_images: ClassVar[bool] = True

@@ -39,16 +39,10 @@ class FPL(FedAvg):
     Source: Huang et al., CVPR 2023; code at 74201b3.
     """
 
-    contrast_weight: float = setting(  # of the contrast of angles; 0 leaves it out
-        1.0, at_least=0
-    )
-    consistency_weight: float = setting(  # of the squared distance; 0 leaves it out
-        1.0, at_least=0
-    )
+    contrast_weight: float = setting(1.0, at_least=0)  # of the contrast; 0: none
+    consistency_weight: float = setting(1.0, at_least=0)  # of distances; 0: none
     temperature: float = setting(0.02, above=0)  # of the contrast
-    min_count: int = setting(  # fewest images per prototype; 1 as in the paper
-        2, at_least=1
-    )
+    min_count: int = setting(2, at_least=1)  # fewest images per prototype; paper: 1
     exact: bool = False  # True: prototypes from an extra pass over the data
 
     stackable: ClassVar[bool] = False

@@ -43,12 +43,8 @@ class HarmoFL(FedAvg):
     window: str = setting(  # frequencies replaced: "dc", "full", or "none" as in FedAvg
         "dc", one_of=("dc", "full", "none")
     )
-    decay: float = setting(  # weight of a batch in the running amplitude
-        0.1, at_least=0, at_most=1
-    )
-    alpha: float = setting(  # radius of the perturbation, SAM's rho; 0 gives SGD
-        0.05, at_least=0
-    )
+    decay: float = setting(0.1, at_least=0, at_most=1)  # weight of a batch in the mean
+    alpha: float = setting(0.05, at_least=0)  # SAM's rho; 0 gives SGD
 
     stackable: ClassVar[bool] = False
     needs_images: ClassVar[bool] = True

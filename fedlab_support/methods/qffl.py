@@ -34,12 +34,8 @@ class QFFL(ReceivedLoss, FedAvg):
     """
 
     weighting: str = "equal"  # "equal" or "examples"
-    q: float = setting(  # fairness; 0 gives FedAvg of the same weighting
-        1.0, at_least=0
-    )
-    epsilon: float = setting(  # added to losses; a larger one helps for q < 1
-        1e-10, above=0
-    )
+    q: float = setting(1.0, at_least=0)  # fairness; 0 gives FedAvg
+    epsilon: float = setting(1e-10, above=0)  # added to losses; larger helps for q < 1
 
     @property
     def label(self) -> str:

@@ -30,9 +30,7 @@ class SCAFFOLD(FedAvg):
     """
 
     weighting: str = "equal"  # as in Algorithm 1
-    correction: float = setting(  # share of c - c_k; 0 gives FedAvg
-        1.0, at_least=0, at_most=1
-    )
+    correction: float = setting(1.0, at_least=0, at_most=1)  # of c - c_k; 0: FedAvg
 
     stackable: ClassVar[bool] = False
 

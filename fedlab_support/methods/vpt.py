@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from torch import nn
-from torch.optim import Optimizer
-
-from ..core.checks import setting
-from ..models.prompted_vit import INITS
-from ..training.optimisers import FusedSGD
-from ..training.settings import LocalTraining
 from .fedavg import FedAvg
-from .shared.prompting import add_prompts, prompt_optimiser
+from .shared.prompting import Prompted
 
 
 @dataclass(frozen=True)
-class VPT(FedAvg):
+class VPT(Prompted, FedAvg):
     """FedAvg of prompts and head on a frozen vision transformer.
 
     FedGCR and the methods that it is compared with train the same network; other
@@ -29,18 +21,3 @@ class VPT(FedAvg):
 
     Source: Jia et al., ECCV 2022.
     """
-
-    num_prompts: int = setting(4, at_least=0)  # n; 0 is FedAvg of the head alone
-    deep: bool = False  # True: new prompts for each layer
-    init: str = setting("vpt", one_of=INITS)  # uniform as in VPT; FedGCR has "normal"
-    prompt_lr: float | None = setting(None, above=0)  # None: that of the training
-
-    stackable: ClassVar[bool] = False
-
-    def adapt(self, model: nn.Module) -> nn.Module:
-        """Add prompts to the transformer; ValueError for another network."""
-        return add_prompts(self, model)
-
-    def optimiser(self, named_params, training: LocalTraining) -> FusedSGD | Optimizer:
-        """The training's optimiser, with the prompts' learning rate if it is set."""
-        return prompt_optimiser(self, named_params, training)

@@ -31,9 +31,7 @@ class ManifoldMixup(Augmentation):
     Source: Verma et al., ICML 2019; code at 870ef77.
     """
 
-    alpha: float = setting(  # of Beta; 0 mixes nothing; 2 in the official code
-        1.0, at_least=0
-    )
+    alpha: float = setting(1.0, at_least=0)  # of Beta; 0 mixes nothing; official: 2
     stages: tuple[int, ...] = setting(  # to draw from; 0 stands for the images
         (0, 1, 2),
         holds=partial(are_stages, first=0),

@@ -28,9 +28,7 @@ class MixStyle(Augmentation):
     Source: Zhou, Yang, Qiao, Xiang, ICLR 2021; code at 16f7cf1.
     """
 
-    p: float = setting(  # chance that a stage mixes a batch
-        0.5, at_least=0, at_most=1
-    )
+    p: float = setting(0.5, at_least=0, at_most=1)  # chance that a stage mixes
     alpha: float = setting(0.1, at_least=0)  # of Beta; 0 mixes nothing
     stages: tuple[int, ...] = setting(  # after which features are mixed; U-Nets: 1…3
         (1, 2), holds=are_stages, allowed=STAGES

@@ -25,12 +25,8 @@ class Mixup(Augmentation):
     Source: Zhang, Cisse, Dauphin, Lopez-Paz, ICLR 2018; code at eaff31a.
     """
 
-    alpha: float = setting(  # of Beta; 0 mixes nothing; 0.2 at 256 pixels
-        1.0, at_least=0
-    )
-    p: float = setting(  # share of the batches that are mixed
-        1.0, at_least=0, at_most=1
-    )
+    alpha: float = setting(1.0, at_least=0)  # of Beta; 0 mixes nothing
+    p: float = setting(1.0, at_least=0, at_most=1)  # share of the batches
 
     @property
     def mixes_labels(self) -> bool:

@@ -27,16 +27,10 @@ class MoEx(Augmentation):
     Source: Li, Wu, Lim, Belongie, Weinberger, CVPR 2021; code at 016571c.
     """
 
-    p: float = setting(  # share of the batches with an exchange
-        0.5, at_least=0, at_most=1
-    )
-    label_share: float = setting(  # of the image's own label; 1 keeps labels
-        0.9, at_least=0, at_most=1
-    )
+    p: float = setting(0.5, at_least=0, at_most=1)  # share of the batches
+    label_share: float = setting(0.9, at_least=0, at_most=1)  # of its own label
     stage: int = setting(1, at_least=1)  # after which moments are exchanged
-    moments: str = setting(  # over channels ("pono"), positions ("in") or both ("ln")
-        "pono", one_of=MOMENTS
-    )
+    moments: str = setting("pono", one_of=MOMENTS)  # "pono": channels, "in": positions
     positive_only: bool = False  # True: biased moments of positive entries only
 
     @property

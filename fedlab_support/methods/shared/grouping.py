@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...core.checks import setting
 from ...core.messages import Message, Server, Tensors
 from ...training.context import ClientContext
 from .clustering import cluster_means, finch
@@ -153,13 +154,21 @@ def contrast(x: Tensor, known: Tensor, right: Tensor, temperature: float) -> Ten
     return F.cross_entropy(likeness / temperature, right.expand(len(x)))
 
 
+@dataclass(frozen=True)
 class GroupReweighting(ReceivedLoss):
     """Clients, and groups of similar clients, count more when their loss is high.
 
-    A mix-in, as ``ReceivedLoss``, for FedGR and FedGCR: methods with the fields
-    ``reweight``, ``num_groups``, ``clustering``, ``q``, ``delta``, ``gamma`` and
-    ``rounds_ahead``, whose clients upload a ``representation`` after training.
+    A mix-in, as ``ReceivedLoss``, for methods whose clients upload a
+    ``representation`` after training.
     """
+
+    reweight: bool = True  # False: weights as in FedAvg
+    num_groups: int = setting(5, at_least=1)  # T'
+    clustering: str = setting("gmm", one_of=ALGORITHMS)  # of the representations
+    q: float = setting(1.0, at_least=-1)  # power of the loss - 1; -1 is FedAvg
+    delta: float = setting(0.5, at_least=0, at_most=1)  # limit of beta; 0: no groups
+    gamma: float = setting(0.5, at_least=0, at_most=1)  # 1: beta stays 0; code: 0.9
+    rounds_ahead: int = setting(0, at_least=0)  # of beta's schedule; 1 as in the code
 
     @property
     def groups_clients(self) -> bool:

@@ -1,33 +1,47 @@
-"""Prompts in a frozen vision transformer, for VPT, FedGR and FedGCR.
-
-``method`` stands for any of them: it has the fields ``num_prompts``, ``deep``, ``init``
-and ``prompt_lr``.
-"""
+"""Prompts in a frozen vision transformer, for VPT, FedGR and FedGCR."""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from dataclasses import dataclass
+from typing import ClassVar
 
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ...core.checks import setting
 from ...federation.samples import Batch
-from ...models.prompted_vit import PromptedViT, Prompts
+from ...models.prompted_vit import INITS, PromptedViT, Prompts
 from ...training.context import ClientContext
+from ...training.optimisers import FusedSGD
 from ...training.settings import LocalTraining, build_optimiser
 
 
-def add_prompts(method, model: nn.Module, kind: type[Prompts] = Prompts) -> nn.Module:
-    """Insert the method's prompts; ValueError for a network without a frozen ViT."""
-    if not isinstance(model, PromptedViT):
-        raise ValueError(
-            f"{method.label} trains prompts of a frozen vision transformer, found "
-            f"{type(model).__name__}; use models.tiny_vit or models.deit_tiny"
-        )
-    return model.add_prompts(method.num_prompts, method.deep, method.init, kind)
+@dataclass(frozen=True)
+class Prompted:
+    """A mix-in: the method trains prompts and the head of a frozen transformer."""
 
+    num_prompts: int = setting(4, at_least=0)  # n; 0 trains the head alone
+    deep: bool = False  # True: new prompts for each layer
+    init: str = setting("vpt", one_of=INITS)  # uniform as in VPT; FedGCR has "normal"
+    prompt_lr: float | None = setting(None, above=0)  # None: that of the training
 
-def prompt_optimiser(method, named_params, training: LocalTraining):
-    """The training's optimiser; prompts may have their own learning rate."""
-    rate = method.prompt_lr or training.lr
-    return build_optimiser(named_params, training, {"prompts.tokens": rate})
+    stackable: ClassVar[bool] = False
+    kind: ClassVar[type[Prompts]] = Prompts
+
+    def adapt(self, model: nn.Module) -> nn.Module:
+        """Add prompts to the transformer; ValueError for another network."""
+        if not isinstance(model, PromptedViT):
+            raise ValueError(
+                f"{self.label} trains prompts of a frozen vision transformer, found "
+                f"{type(model).__name__}; use models.tiny_vit or models.deit_tiny"
+            )
+        settings = self.num_prompts, self.deep, self.init
+        return model.add_prompts(*settings, self.kind)
+
+    def optimiser(self, named_params, training: LocalTraining) -> FusedSGD | Optimizer:
+        """The training's optimiser; prompts may have their own learning rate."""
+        rate = self.prompt_lr or training.lr
+        return build_optimiser(named_params, training, {"prompts.tokens": rate})
 
 
 def frozen_features(

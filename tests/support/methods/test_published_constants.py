@@ -48,10 +48,12 @@ def test_a_default_is_what_was_published(owner, name, value, source):
 @pytest.mark.parametrize("kind", [getattr(fl, n) for n in methods.__all__])
 def test_a_number_that_a_method_adds_has_a_source(kind):
     """A new number without a source is refused; what is ours stands in OURS."""
+    mixed_in = [base for base in kind.__mro__ if not issubclass(base, fl.FedAvg)]
+    adds = {n for base in (kind, *mixed_in) for n in inspect.get_annotations(base)}
     own = [
         each.name
         for each in fields(kind)
-        if each.name in inspect.get_annotations(kind)
+        if each.name in adds
         and each.default is not MISSING
         and type(each.default) in (int, float)
         and each.default not in (0, 0.0)
