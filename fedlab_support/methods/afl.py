@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -70,9 +69,7 @@ class AFL(ReceivedLoss, FedAvg):
             "lambda": super().aggregation_weights(Server(0, {}), each),
         }
 
-    def mixture(
-        self, server: Server, messages: Sequence[Message]
-    ) -> tuple[Tensor, Tensor]:
+    def mixture(self, server: Server, messages: list[Message]) -> tuple[Tensor, Tensor]:
         """λ after this round's losses, float64 (K,), and the participants' indices."""
         here = torch.tensor([message.client for message in messages])
         place = torch.searchsorted(server.memory["clients"], here)
@@ -82,9 +79,7 @@ class AFL(ReceivedLoss, FedAvg):
         # λ <- Π(λ + η L); subtracting a constant avoids overflow
         return onto_simplex(past + self.mixture_lr * (losses - losses.max())), place
 
-    def aggregation_weights(
-        self, server: Server, messages: Sequence[Message]
-    ) -> Tensor:
+    def aggregation_weights(self, server: Server, messages: list[Message]) -> Tensor:
         """λ_k over the sum of the participants' λ, float64 (m,)."""
         after, place = self.mixture(server, messages)
         mine = (after if self.memoryless else server.memory["lambda"])[place]
@@ -92,7 +87,7 @@ class AFL(ReceivedLoss, FedAvg):
             return super().aggregation_weights(server, messages)
         return mine / mine.sum()
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """Σ λ_k w_k; the server stores the new λ unless it is memoryless."""
         after = super().aggregate(server, messages)
         if self.memoryless:

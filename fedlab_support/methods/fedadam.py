@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -43,7 +42,7 @@ class FedAdam(FedAvg):
         """The name that the paper gives the rule."""
         return f"Fed{self.rule.capitalize()}"
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """Take an adaptive step: w <- w + eta m / (√v + tau)."""
         after = super().aggregate(server, messages)
         weights, memory = dict(after.weights), dict(server.memory)

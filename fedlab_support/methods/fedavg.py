@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -134,22 +133,20 @@ class FedAvg(Settings):
         """
         self.check_upload(tensors, model)
 
-    def aggregation_weights(
-        self, server: Server, messages: Sequence[Message]
-    ) -> Tensor:
+    def aggregation_weights(self, server: Server, messages: list[Message]) -> Tensor:
         """One weight per message, float64 (m,), summing to 1."""
         if self.weighting == "equal":
             return torch.full((len(messages),), 1 / len(messages), dtype=torch.float64)
         sizes = torch.tensor([m.num_examples for m in messages], dtype=torch.float64)
         return sizes / sizes.sum()
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """The server after the round; messages are sorted by client."""
         weights = self.aggregation_weights(server, messages)
         mean = weighted_mean([m.weights for m in messages], weights)
         return replace(server, weights={**server.weights, **mean})
 
-    def server_metrics(self, server: Server, messages: Sequence[Message]) -> Tensors:
+    def server_metrics(self, server: Server, messages: list[Message]) -> Tensors:
         """Metrics for the history, called after `aggregate`; nothing of it is sent.
 
         Returns one number per message, (m,), by name of the metric.

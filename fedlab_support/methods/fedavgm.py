@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -28,7 +27,7 @@ class FedAvgM(FedAvg):
     momentum: float = setting(0.9, at_least=0, below=1)  # beta; 0 gives FedAvg
     server_lr: float = setting(1.0, above=0)  # step of the server; 1 gives FedAvg
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """Take a step with momentum: v <- beta v + (w - mean), w <- w - eta v."""
         mean = super().aggregate(server, messages).weights
         weights, memory = dict(mean), dict(server.memory)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -74,7 +73,7 @@ class FedBN(FedAvg):
         names = self.private_names(model) & state.keys()
         return {n: state[n] for n in sorted(names) if state[n].is_floating_point()}
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """Average the shared weights; store the mean of the uploads separately."""
         after = super().aggregate(server, messages)
         uploads = [message.upload for message in messages]

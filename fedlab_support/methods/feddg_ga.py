@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -87,7 +86,7 @@ class FedDGGA(FedAvg):
             return weights
         return _shares(weights.index_add(0, clients, step * change / most).clamp(min=0))
 
-    def _adjusted(self, server: Server, messages: Sequence[Message]) -> Tensor:
+    def _adjusted(self, server: Server, messages: list[Message]) -> Tensor:
         """The weights (K,) of all clients after this round's gaps."""
         memory = server.memory
         back = [m for m in messages if memory["is_known"][m.client]]
@@ -101,13 +100,11 @@ class FedDGGA(FedAvg):
         gaps = after - memory["own_loss"][clients]
         return self.adjust(memory["weights"], clients, gaps, self.step * share)
 
-    def aggregation_weights(
-        self, server: Server, messages: Sequence[Message]
-    ) -> Tensor:
+    def aggregation_weights(self, server: Server, messages: list[Message]) -> Tensor:
         """The weights of this round's clients, normalised to 1."""
         return _shares(self._adjusted(server, messages)[[m.client for m in messages]])
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """FedAvg with these weights; record them and the losses of own models."""
         memory, clients = server.memory, [m.client for m in messages]
         own, known = memory["own_loss"].clone(), memory["is_known"].clone()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -108,7 +107,7 @@ class FedFA(FedAvg):
                     f"{value} of shape {tuple(value.shape)}"
                 )
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """Average weights, and share V, the variance of the moments over clients."""
         server, shared = super().aggregate(server, messages), {}
         is_scalar = self.server_variance == "scalar"

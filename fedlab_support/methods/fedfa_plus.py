@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -105,7 +104,7 @@ class FedFAPlus(FedFA):
         if "histogram" in tensors:
             expect_shares(tensors["histogram"], self.bins)
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """As FedFA; also share pi, the mean of this round's histograms."""
         server = super().aggregate(server, messages)
         if not self.alignment:

@@ -47,7 +47,7 @@ class FedGMA(FedAvg):
             return is_free * (1 + agreement)
         return torch.where(is_free, 1.0, agreement * (self.mask == "soft"))
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """W <- w + eta M · (mean - w), for parameters; buffers are the mean."""
         after = super().aggregate(server, messages)
         weights, counted, num = dict(after.weights), 0.0, 0

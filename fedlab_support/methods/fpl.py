@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -113,7 +112,7 @@ class FPL(FedAvg):
         width = next((p.shape[1] for p in head if p.ndim > 1), None)
         expect_classes(tensors, "prototypes", "classes", num, True, width)
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """FedAvg; also share the means of the clusters of prototypes of each class."""
         names = "prototypes", "classes"
         rows = (torch.cat([m.upload[name] for m in messages]) for name in names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -100,7 +99,7 @@ class HarmoFL(FedAvg):
             if (least := tensors["amplitude"].min()) < 0:
                 raise ValueError(f"amplitudes must be ≥ 0, found {least:.3g}")
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """Average weights and, once, amplitudes; record who received the common one."""
         after, memory = super().aggregate(server, messages), dict(server.memory)
         if "amplitude" in memory:

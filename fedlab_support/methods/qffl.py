@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -54,9 +53,7 @@ class QFFL(ReceivedLoss, FedAvg):
         form = super().upload_spec(model)
         return form | {"walk": form["loss"]}
 
-    def aggregation_weights(
-        self, server: Server, messages: Sequence[Message]
-    ) -> Tensor:
+    def aggregation_weights(self, server: Server, messages: list[Message]) -> Tensor:
         """a_k = p_k F_k^q / Σ_j p_j F_j^q, float64 (m,)."""
         log = (numbers(messages, "loss") + self.epsilon).log()
         # p_k (F_k / F_max)^q, which cannot overflow
@@ -66,7 +63,7 @@ class QFFL(ReceivedLoss, FedAvg):
         )
         return pull / pull.sum()
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """Move from w towards the mean by a share in 0…1."""
         losses = numbers(messages, "loss") + self.epsilon
         a, walk = self.aggregation_weights(server, messages), numbers(messages, "walk")

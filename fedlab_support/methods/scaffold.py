@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -73,7 +72,7 @@ class SCAFFOLD(FedAvg):
         """A change for every trained parameter, of its shape."""
         return {n: p for n, p in model.named_parameters() if p.requires_grad}
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """Average the weights, and add Σ Δc_k / N to c, for N clients in the run."""
         shared = {
             name: server.shared.get(name, 0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -29,9 +28,7 @@ class TERM(ReceivedLoss, FedAvg):
 
     tilt: float = setting(0.1)  # t; 0 gives FedAvg of the same weighting
 
-    def aggregation_weights(
-        self, server: Server, messages: Sequence[Message]
-    ) -> Tensor:
+    def aggregation_weights(self, server: Server, messages: list[Message]) -> Tensor:
         """p_k exp(t F_k) / Σ_j p_j exp(t F_j), float64 (m,)."""
         shares = super().aggregation_weights(server, messages)
         losses = numbers(messages, "loss")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,7 +11,7 @@ from ..core.messages import Message, Server
 from .fedavg import FedAvg
 
 
-def middle(server: Server, messages: Sequence[Message], cut: int) -> Server:
+def middle(server: Server, messages: list[Message], cut: int) -> Server:
     """The server with each entry's mean, without ``cut`` values at either end."""
     weights = dict(server.weights)
     for name, value in server.weights.items():
@@ -38,7 +37,7 @@ class TrimmedMean(FedAvg):
     weighting: str = setting("equal", one_of=("equal",))  # all count alike
     share: float = setting(0.1, at_least=0, below=0.5)  # at either end; 0 gives FedAvg
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """W <- the mean of each entry's middle values."""
         return middle(server, messages, int(self.share * len(messages) + 1e-9))
 
@@ -52,6 +51,6 @@ class FedMedian(FedAvg):
 
     weighting: str = setting("equal", one_of=("equal",))  # all count alike
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """W <- the median of each entry."""
         return middle(server, messages, (len(messages) - 1) // 2)

@@ -190,9 +190,7 @@ class GroupReweighting(ReceivedLoss):
         """The loss is a number ≥ 0."""
         super().check_upload({n: v for n, v in tensors.items() if n == "loss"}, model)
 
-    def aggregation_weights(
-        self, server: Server, messages: Sequence[Message]
-    ) -> Tensor:
+    def aggregation_weights(self, server: Server, messages: list[Message]) -> Tensor:
         """By the losses of clients and of their groups; see ``group_weights``."""
         shares = super().aggregation_weights(server, messages)
         if not self.reweight:
@@ -201,7 +199,7 @@ class GroupReweighting(ReceivedLoss):
         losses, beta = numbers(messages, "loss"), self.beta(server.round + 1)
         return group_weights(shares, losses, groups, beta, self.q)
 
-    def aggregate(self, server: Server, messages: Sequence[Message]) -> Server:
+    def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """Group the clients by their latest representations, then average."""
         if self.groups_clients:
             latest = {m.client: m.upload["representation"] for m in messages}
@@ -209,7 +207,7 @@ class GroupReweighting(ReceivedLoss):
             server = replace(server, memory=regrouped(server.memory, latest, *how))
         return super().aggregate(server, messages)
 
-    def server_metrics(self, server: Server, messages: Sequence[Message]) -> Tensors:
+    def server_metrics(self, server: Server, messages: list[Message]) -> Tensors:
         """Group and weight of each participant."""
         if not self.groups_clients:
             return {}

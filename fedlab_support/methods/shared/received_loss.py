@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +39,7 @@ class ReceivedLoss:
                 )
 
 
-def numbers(messages: Sequence[Message], name: str) -> Tensor:
+def numbers(messages: list[Message], name: str) -> Tensor:
     """The number that each client uploaded as ``name``, float64 (m,)."""
     values = [float(message.upload[name]) for message in messages]
     return torch.tensor(values, dtype=torch.float64)
