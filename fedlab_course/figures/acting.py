@@ -9,14 +9,7 @@ from matplotlib.axes import Axes
 from fedlab_support.core.history import columns_of
 
 from ..plots.drawing import drawing
-from ..plots.style import (
-    MARKERS,
-    SMALL,
-    Picture,
-    colours_for,
-    new_picture,
-    style,
-)
+from ..plots.style import SMALL, Picture, looks_for, new_picture
 
 PALE = "#B8BEC4"
 
@@ -43,14 +36,13 @@ def where_methods_act(
             f"expected as many images as styled copies and prompts, found "
             f"{len(images)}, {len(styled)} and {len(prompts)}"
         )
-    with style():
-        figure = new_picture((6.9, 3.6), title)
-        left, middle, right = figure.subplots(1, 3, width_ratios=(0.8, 1.15, 1.15))
-        _pairs(left, images, styled)
-        _arrows(middle, statistics)
-        _shifts(right, prompts)
-        below = {"loc": "outside lower center", "ncols": 5, "handletextpad": 0.1}
-        figure.legend(*middle.get_legend_handles_labels(), **below, fontsize=SMALL)
+    figure = new_picture((6.9, 3.6), title)
+    left, middle, right = figure.subplots(1, 3, width_ratios=(0.8, 1.15, 1.15))
+    _pairs(left, images, styled)
+    _arrows(middle, statistics)
+    _shifts(right, prompts)
+    below = {"loc": "outside lower center", "ncols": 5, "handletextpad": 0.1}
+    figure.legend(*middle.get_legend_handles_labels(), **below, fontsize=SMALL)
     return figure
 
 
@@ -67,15 +59,13 @@ def _pairs(axis: Axes, images: np.ndarray, styled: np.ndarray) -> None:
 
 def _arrows(axis: Axes, table: pd.DataFrame) -> None:
     """The statistics of every image: where they were, and where noise moved them."""
-    names = list(table["client"].unique())
-    colours = colours_for(names)
-    for name, marker in zip(names, MARKERS, strict=False):
+    for name, look in looks_for(table["client"].unique()).items():
         mine = table[table["client"] == name]
         for row in mine.itertuples():
             ends = [row.mean, row.moved_mean], [row.deviation, row.moved_deviation]
             axis.plot(*ends, color=PALE, linewidth=0.8, zorder=1)
-        dots = {"color": colours[name], "marker": marker, "s": 16, "zorder": 2}
-        axis.scatter(mine["mean"], mine["deviation"], label=name, linewidths=0, **dots)
+        dots = {"s": 16, "zorder": 2, "linewidths": 0} | look
+        axis.scatter(mine["mean"], mine["deviation"], label=name, **dots)
     axis.set(xlabel="Mean of a channel", ylabel="Deviation")
     axis.set_title("FedFA: feature statistics\n(grey: to the noisy ones)", loc="left")
 

@@ -8,15 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
 from ..plots.drawing import drawing
-from ..plots.style import (
-    COLOURS,
-    DOUBLE,
-    SINGLE,
-    SMALL,
-    Picture,
-    new_picture,
-    style,
-)
+from ..plots.style import COLOURS, DOUBLE, SINGLE, SMALL, Picture, new_picture
 
 BOX = (1.0, 0.62)  # width and height, in the unit of the axes
 
@@ -30,33 +22,32 @@ def fedsr_network(
     pixels:   shape of an image in words, such as "1 × 28 × 28".
     features: F, which the encoder hands on. depth: D of z. classes: M.
     """
-    with style():
-        figure = new_picture((DOUBLE[0], 2.75), title)
-        axis = figure.subplots()
-        axis.set(xlim=(-0.6, 9.1), ylim=(-2.75, 0.75))
-        axis.axis("off")
-        shared, own = COLOURS["ours"], COLOURS["other 1"]
-        quiet, loss = COLOURS["quiet"], COLOURS["other 2"]
-        _box(axis, 0, 0, f"image x\n{pixels}", quiet)
-        _box(axis, 1.7, 0, f"encoder\n{features} numbers", shared, filled=True)
-        _box(axis, 3.4, 0, f"linear layer\n2 × {depth}", shared, filled=True)
-        _box(axis, 5.1, 0, f"z = μ + σ ε\n{depth} numbers", quiet)
-        _box(axis, 6.8, 0, f"classifier\n{classes} logits", shared, filled=True)
-        _box(axis, 8.5, 0, "cross-\nentropy", loss)
-        references = f"m, τ of class y\n{classes} × {depth} each, c"
-        _box(axis, 4.3, -2.2, references, own, dashed=True, wide=1.75)
-        _box(axis, 6.5, -2.2, "CMI", loss)
-        _box(axis, 7.4, -1.1, "L2R: ‖z‖", loss)
-        for left in (0, 1.7, 5.1, 6.8):
-            _arrow(axis, (left + BOX[0] / 2, 0), (left + 1.7 - BOX[0] / 2, 0))
-        _arrow(axis, (3.9, 0), (4.6, 0), "μ, σ")
-        _arrow(axis, (5.4, -0.31), (6.88, -1.05))
-        _arrow(axis, (4.2, -0.05), (6.1, -1.85))
-        _arrow(axis, (5.2, -2.2), (5.98, -2.2))
-        _note(axis, 0.0, -1.55, "filled: trained, sent and averaged", shared)
-        _note(axis, 0.0, -1.95, "dashed: trained, never leaves the client", own)
-        _note(axis, 0.0, -2.35, "green: the three parts of the loss", loss)
-        figure.data = None
+    figure = new_picture((DOUBLE[0], 2.75), title)
+    axis = figure.subplots()
+    axis.set(xlim=(-0.6, 9.1), ylim=(-2.75, 0.75))
+    axis.axis("off")
+    shared, own = COLOURS["ours"], COLOURS["other 1"]
+    quiet, loss = COLOURS["quiet"], COLOURS["other 2"]
+    _box(axis, 0, 0, f"image x\n{pixels}", quiet)
+    _box(axis, 1.7, 0, f"encoder\n{features} numbers", shared, filled=True)
+    _box(axis, 3.4, 0, f"linear layer\n2 × {depth}", shared, filled=True)
+    _box(axis, 5.1, 0, f"z = μ + σ ε\n{depth} numbers", quiet)
+    _box(axis, 6.8, 0, f"classifier\n{classes} logits", shared, filled=True)
+    _box(axis, 8.5, 0, "cross-\nentropy", loss)
+    references = f"m, τ of class y\n{classes} × {depth} each, c"
+    _box(axis, 4.3, -2.2, references, own, dashed=True, wide=1.75)
+    _box(axis, 6.5, -2.2, "CMI", loss)
+    _box(axis, 7.4, -1.1, "L2R: ‖z‖", loss)
+    for left in (0, 1.7, 5.1, 6.8):
+        _arrow(axis, (left + BOX[0] / 2, 0), (left + 1.7 - BOX[0] / 2, 0))
+    _arrow(axis, (3.9, 0), (4.6, 0), "μ, σ")
+    _arrow(axis, (5.4, -0.31), (6.88, -1.05))
+    _arrow(axis, (4.2, -0.05), (6.1, -1.85))
+    _arrow(axis, (5.2, -2.2), (5.98, -2.2))
+    _note(axis, 0.0, -1.55, "filled: trained, sent and averaged", shared)
+    _note(axis, 0.0, -1.95, "dashed: trained, never leaves the client", own)
+    _note(axis, 0.0, -2.35, "green: the three parts of the loss", loss)
+    figure.data = None
     return figure
 
 
@@ -99,18 +90,17 @@ def bound_picture(table: pd.DataFrame, information: float, title: str = "") -> P
     information: I(x; z | y), the smallest value that a bound can have.
     """
     best = table.loc[table["bound"].idxmin()]
-    with style():
-        figure = new_picture((1.35 * SINGLE[0], 1.1 * SINGLE[1]), title)
-        axis = figure.subplots()
-        axis.plot(table["tau"], table["bound"], color=COLOURS["ours"])
-        axis.axhline(information, color=COLOURS["baseline"], linestyle="--")
-        axis.plot(best["tau"], best["bound"], "o", color=COLOURS["ours"])
-        right = table["tau"].max()
-        words = {"ha": "right", "fontsize": SMALL}
-        axis.text(right, information - 0.02, "I(x; z | y)", va="top", **words)
-        text = f"tightest at τ = {best['tau']:.1f}"
-        axis.annotate(text, best, (-8, 16), textcoords="offset points", fontsize=SMALL)
-        axis.set(xlabel="τ of the reference r(z | y)", ylabel="Nats")
-        axis.set_ylim(0, 1.25 * np.median(table["bound"]) + 0.3)
-        axis.grid(axis="y")
+    figure = new_picture((1.35 * SINGLE[0], 1.1 * SINGLE[1]), title)
+    axis = figure.subplots()
+    axis.plot(table["tau"], table["bound"], color=COLOURS["ours"])
+    axis.axhline(information, color=COLOURS["baseline"], linestyle="--")
+    axis.plot(best["tau"], best["bound"], "o", color=COLOURS["ours"])
+    right = table["tau"].max()
+    words = {"ha": "right", "fontsize": SMALL}
+    axis.text(right, information - 0.02, "I(x; z | y)", va="top", **words)
+    text = f"tightest at τ = {best['tau']:.1f}"
+    axis.annotate(text, best, (-8, 16), textcoords="offset points", fontsize=SMALL)
+    axis.set(xlabel="τ of the reference r(z | y)", ylabel="Nats")
+    axis.set_ylim(0, 1.25 * np.median(table["bound"]) + 0.3)
+    axis.grid(axis="y")
     return figure

@@ -11,15 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
 
 from ..plots.drawing import drawing
-from ..plots.style import (
-    COLOURS,
-    SMALL,
-    Picture,
-    Size,
-    inches,
-    new_picture,
-    style,
-)
+from ..plots.style import COLOURS, SMALL, Picture, Size, inches, new_picture
 
 MARKS = {  # marker, colour
     "broadcast": ("o", COLOURS["baseline"]),
@@ -92,22 +84,21 @@ def draw_drift(
     }
     paths = {name: line for name, line in lines.items() if name not in MARKS}
     marks = [(name, lines[name][0], *MARKS[name]) for name in MARKS if name in lines]
-    with style():
-        figure = new_picture(inches(size, (4.6, 3.6)), title)
-        axis = figure.subplots()
-        axis.set(xlabel=axes[0], ylabel=axes[1])
-        axis.grid(axis="both")
-        for path in paths.values():
-            _draw_path(axis, path)
-        for _, place, marker, colour in marks:
-            area = 130 if marker == "*" else 42
-            look = {"marker": marker, "c": colour, "edgecolors": "white", "zorder": 5}
-            axis.scatter(*place, s=area, linewidths=0.8, **look)
-        _equal_limits(figure, axis, table[["first", "second"]].to_numpy())
-        labels = [(name, place, colour) for name, place, _, colour in marks]
-        labels += [(name, path[-1], COLOURS["ours"]) for name, path in paths.items()]
-        everywhere = np.concatenate([_dense(path) for path in paths.values()])
-        _place_labels(figure, axis, labels, everywhere)
+    figure = new_picture(inches(size, (4.6, 3.6)), title)
+    axis = figure.subplots()
+    axis.set(xlabel=axes[0], ylabel=axes[1])
+    axis.grid(axis="both")
+    for path in paths.values():
+        _draw_path(axis, path)
+    for _, place, marker, colour in marks:
+        area = 130 if marker == "*" else 42
+        look = {"marker": marker, "c": colour, "edgecolors": "white", "zorder": 5}
+        axis.scatter(*place, s=area, linewidths=0.8, **look)
+    _equal_limits(figure, axis, table[["first", "second"]].to_numpy())
+    labels = [(name, place, colour) for name, place, _, colour in marks]
+    labels += [(name, path[-1], COLOURS["ours"]) for name, path in paths.items()]
+    everywhere = np.concatenate([_dense(path) for path in paths.values()])
+    _place_labels(figure, axis, labels, everywhere)
     return figure
 
 

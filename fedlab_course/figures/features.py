@@ -10,20 +10,18 @@ from matplotlib.ticker import MaxNLocator
 from fedlab_support.core.history import columns_of
 
 from ..plots.drawing import drawing
+from ..plots.panels import panel_axes, panels_across, parts_of
 from ..plots.style import (
     COLOURS,
     DOUBLE,
-    MARKERS,
     SMALL,
     Picture,
     Size,
-    colours_for,
     inches,
     label_of,
     legend_columns,
+    looks_for,
     new_picture,
-    panels_across,
-    style,
 )
 
 MOST_PANELS = 3  # side by side
@@ -51,54 +49,44 @@ def scatter_panels(
     Raises ValueError for other columns, or more than five values of `by`.
     """
     columns_of(table, [x, y, by, *([panels] if panels else [])])
-    shown = list(table[panels].unique()) if panels else [None]
-    if len(shown) > MOST_PANELS:
-        raise ValueError(f"expected at most {MOST_PANELS} panels, found {len(shown)}")
-    names = list(table[by].unique())
-    with style():
-        colours = colours_for(names)
-        columns = panels_across(len(shown), inches(size)[0])
-        rows = -(-len(shown) // columns)
-        usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.7 + 1.9 * rows)
-        figure = new_picture(inches(size, usual), title)
-        axes = figure.subplots(rows, columns, squeeze=False)
-        for axis, panel in zip(axes.flat, shown, strict=False):
-            part = table[table[panels] == panel] if panels else table
-            if cloud is not None:
-                grey = {"color": "#B8BEC4", "s": 5, "linewidths": 0, "zorder": 1}
-                axis.scatter(cloud[x], cloud[y], **grey)
-            for name, marker in zip(names, MARKERS, strict=False):
-                mine = part[part[by] == name]
-                letters = mine[text] if text else None
-                _points(axis, mine[x], mine[y], letters, (colours[name], marker))
-            axis.set(xlabel=label_of(x), ylabel=label_of(y))
-            axis.set_title("" if panel is None else str(panel), loc="left")
-        for axis in axes[:, 1:].flat:
-            axis.set_ylabel("")
-        for axis in axes.flat[len(shown) :]:
-            axis.remove()
-        _legend(figure, names, colours, with_markers=text is None)
+    shown, looks = parts_of(table, panels, MOST_PANELS), looks_for(table[by].unique())
+    columns = panels_across(len(shown), inches(size)[0])
+    rows = -(-len(shown) // columns)
+    usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.7 + 1.9 * rows)
+    figure = new_picture(inches(size, usual), title)
+    axes = panel_axes(figure, len(shown), columns)
+    for axis, (panel, part) in zip(axes, shown.items(), strict=True):
+        if cloud is not None:
+            grey = {"color": "#B8BEC4", "s": 5, "linewidths": 0, "zorder": 1}
+            axis.scatter(cloud[x], cloud[y], **grey)
+        for name, look in looks.items():
+            mine = part[part[by] == name]
+            _points(axis, mine[x], mine[y], mine[text] if text else None, look)
+        axis.set_xlabel(label_of(x))
+        axis.set_title("" if panel is None else str(panel), loc="left")
+    for axis in axes[::columns]:
+        axis.set_ylabel(label_of(y))
+    _legend(figure, looks, with_markers=text is None)
     return figure
 
 
-def _points(axis: Axes, x, y, letters, look: tuple[str, str]) -> None:
-    colour, marker = look
+def _points(axis: Axes, x, y, letters, look: dict[str, str]) -> None:
     if letters is None:
         dots = {"s": 14, "linewidths": 0, "alpha": 0.75, "zorder": 2}
-        axis.scatter(x, y, color=colour, marker=marker, **dots)
+        axis.scatter(x, y, **look, **dots)
         return
     axis.scatter(x, y, s=0)  # lets the axis find its range
     centred = {"ha": "center", "va": "center", "fontsize": SMALL, "clip_on": True}
     for place, letter in zip(zip(x, y, strict=True), letters, strict=True):
-        axis.text(*place, str(letter), color=colour, **centred)
+        axis.text(*place, str(letter), color=look["color"], **centred)
 
 
-def _legend(figure: Picture, names: list, colours: dict, with_markers: bool) -> None:
+def _legend(figure: Picture, looks: dict, with_markers: bool) -> None:
     """The names below the panels, each in its colour."""
-    for name, marker in zip(names, MARKERS, strict=False):
-        look = {"color": colours[name], "linestyle": "none", "label": str(name)}
-        figure.axes[0].plot([], [], marker=marker if with_markers else "s", **look)
-    columns = legend_columns(names, figure.get_size_inches()[0])
+    for name, look in looks.items():
+        look = look if with_markers else look | {"marker": "s"}
+        figure.axes[0].plot([], [], linestyle="none", label=str(name), **look)
+    columns = legend_columns(list(looks), figure.get_size_inches()[0])
     figure.legend(loc="outside lower left", ncols=columns, handletextpad=0.2)
 
 
@@ -131,24 +119,23 @@ def draw_bins(
     shares:      columns bin, soft, hard. memberships: a column place, then one per bin.
     """
     curves = memberships.drop(columns="place")
-    with style():
-        figure = new_picture(DOUBLE, title)
-        left, right = figure.subplots(1, 2)
-        for number, bin_ in enumerate(curves, 1):
-            is_outer = number in (1, curves.shape[1])
-            colour = COLOURS["other 1" if is_outer else "ours"]
-            strength = 1 if is_outer or number % 2 else 0.5
-            look = {"color": colour, "alpha": strength}
-            left.plot(memberships["place"], curves[bin_], **look)
-        for end in (0, 1):
-            left.axvline(end, color=COLOURS["quiet"], linestyle=":", linewidth=1)
-        left.set(xlabel="Scaled value (0: least, 1: largest)", ylabel="Membership")
-        left.set_title("Each bin's membership; orange: the outermost", loc="left")
-        wide = {"width": 0.8, "color": "#B8BEC4", "label": "hard bins"}
-        right.bar(shares["bin"], 100 * shares["hard"], **wide)
-        narrow = {"width": 0.4, "color": COLOURS["ours"], "label": "soft bins"}
-        right.bar(shares["bin"], 100 * shares["soft"], **narrow)
-        right.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        right.set(xlabel="Bin", ylabel="Share of the values (%)")
-        right.legend(loc="upper right")
+    figure = new_picture(DOUBLE, title)
+    left, right = figure.subplots(1, 2)
+    for number, bin_ in enumerate(curves, 1):
+        is_outer = number in (1, curves.shape[1])
+        colour = COLOURS["other 1" if is_outer else "ours"]
+        strength = 1 if is_outer or number % 2 else 0.5
+        look = {"color": colour, "alpha": strength}
+        left.plot(memberships["place"], curves[bin_], **look)
+    for end in (0, 1):
+        left.axvline(end, color=COLOURS["quiet"], linestyle=":", linewidth=1)
+    left.set(xlabel="Scaled value (0: least, 1: largest)", ylabel="Membership")
+    left.set_title("Each bin's membership; orange: the outermost", loc="left")
+    wide = {"width": 0.8, "color": "#B8BEC4", "label": "hard bins"}
+    right.bar(shares["bin"], 100 * shares["hard"], **wide)
+    narrow = {"width": 0.4, "color": COLOURS["ours"], "label": "soft bins"}
+    right.bar(shares["bin"], 100 * shares["soft"], **narrow)
+    right.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    right.set(xlabel="Bin", ylabel="Share of the values (%)")
+    right.legend(loc="upper right")
     return figure

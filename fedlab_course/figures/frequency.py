@@ -12,14 +12,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from ..plots.drawing import drawing
-from ..plots.style import (
-    COLOURS,
-    DOUBLE,
-    SMALL,
-    Picture,
-    new_picture,
-    style,
-)
+from ..plots.style import COLOURS, DOUBLE, SMALL, Picture, new_picture
 
 FAINTEST = 0.02  # smallest range of a difference, so that rounding stays invisible
 PICTURES = ("own", "foreign", "restyled")
@@ -73,19 +66,18 @@ def draw_restyled(table: pd.DataFrame, half_width: int, title: str = "") -> Pict
     side = 2 * half_width + 1
     grey = {"cmap": "gray", "norm": Normalize(0, 1)}
     signed = {"cmap": "RdBu_r", "norm": Normalize(-limit, limit)}
-    with style():
-        figure = new_picture((DOUBLE[0], 1.95 if title else 1.7), title)
-        axes = figure.subplots(1, 5)
-        _show(axes[0], own, "own image", grey)
-        _show(axes[1], foreign, "another client's", grey)
-        within = f"log amplitude of own,\nwindow {side} × {side}"
-        _show(axes[2], amplitude, within, {"cmap": "viridis"})
-        _window(axes[2], half_width)
-        _show(axes[3], restyled.clip(0, 1), "restyled", grey)
-        _show(axes[4], change, f"restyled \N{MINUS SIGN} own,\n{mean}", signed)
-        beside = axes[4].inset_axes((1.05, 0, 0.07, 1))
-        bar = figure.colorbar(axes[4].get_images()[0], cax=beside, ticks=MaxNLocator(5))
-        bar.outline.set_visible(False)
+    figure = new_picture((DOUBLE[0], 1.95 if title else 1.7), title)
+    axes = figure.subplots(1, 5)
+    _show(axes[0], own, "own image", grey)
+    _show(axes[1], foreign, "another client's", grey)
+    within = f"log amplitude of own,\nwindow {side} × {side}"
+    _show(axes[2], amplitude, within, {"cmap": "viridis"})
+    _window(axes[2], half_width)
+    _show(axes[3], restyled.clip(0, 1), "restyled", grey)
+    _show(axes[4], change, f"restyled \N{MINUS SIGN} own,\n{mean}", signed)
+    beside = axes[4].inset_axes((1.05, 0, 0.07, 1))
+    bar = figure.colorbar(axes[4].get_images()[0], cax=beside, ticks=MaxNLocator(5))
+    bar.outline.set_visible(False)
     return figure
 
 
@@ -180,21 +172,20 @@ def gaussian_picture(
     z = np.linspace(-reach, reach, 401)
     posterior, reference = _normal(z, mu, sigma), _normal(z, m, tau)
     curves = {"z": z, "posterior": posterior, "reference": reference}
-    with style():
-        figure = new_picture((4.6, 2.9), title)
-        figure.data = pd.DataFrame(curves)
-        axis = figure.subplots()
-        grey, blue = {"color": COLOURS["quiet"]}, {"color": COLOURS["ours"]}
-        axis.fill_between(z, reference, alpha=0.25, linewidth=0, **grey)
-        axis.fill_between(z, posterior, alpha=0.25, linewidth=0, **blue)
-        axis.plot(z, posterior, label="posterior p(z | x)", **blue)
-        dashed = {"linestyle": "--", "label": "class reference r(z | y)"}
-        axis.plot(z, reference, **grey, **dashed)
-        axis.set(xlabel="One coordinate of z", ylabel="Density", xlim=(-reach, reach))
-        axis.set_ylim(0, max(0.5, 1.08 * posterior.max(), 1.08 * reference.max()))
-        above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
-        axis.legend(ncols=2, columnspacing=1.5, **above)
-        axis.set_title(f"KL(p ‖ r) = {abs(nats):.2f} nats", loc="left", pad=22)
+    figure = new_picture((4.6, 2.9), title)
+    figure.data = pd.DataFrame(curves)
+    axis = figure.subplots()
+    grey, blue = {"color": COLOURS["quiet"]}, {"color": COLOURS["ours"]}
+    axis.fill_between(z, reference, alpha=0.25, linewidth=0, **grey)
+    axis.fill_between(z, posterior, alpha=0.25, linewidth=0, **blue)
+    axis.plot(z, posterior, label="posterior p(z | x)", **blue)
+    dashed = {"linestyle": "--", "label": "class reference r(z | y)"}
+    axis.plot(z, reference, **grey, **dashed)
+    axis.set(xlabel="One coordinate of z", ylabel="Density", xlim=(-reach, reach))
+    axis.set_ylim(0, max(0.5, 1.08 * posterior.max(), 1.08 * reference.max()))
+    above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+    axis.legend(ncols=2, columnspacing=1.5, **above)
+    axis.set_title(f"KL(p ‖ r) = {abs(nats):.2f} nats", loc="left", pad=22)
     return figure
 
 

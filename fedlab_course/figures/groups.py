@@ -12,6 +12,7 @@ from fedlab_support.core.history import columns_of
 
 from ..plots.domains import accuracy_by_domain
 from ..plots.drawing import drawing
+from ..plots.panels import parts_of
 from ..plots.style import (
     COLOURS,
     DOUBLE,
@@ -20,10 +21,9 @@ from ..plots.style import (
     Picture,
     Size,
     colours_for,
+    expect_rows,
     label_of,
     new_picture,
-    one_row_per,
-    style,
 )
 
 MOST_PANELS = 3  # side by side
@@ -75,34 +75,30 @@ def weights_picture(
     """
     import seaborn  # slow to import, and it brings pyplot
 
-    columns_of(table, [panels, "client", "type", "round", "weight"])
-    one_row_per(table, [panels, "client", "round"], "draw one run in each panel")
-    shown = _few(table[panels])
+    keys, cure = [panels, "client", "round"], "draw one run in each panel"
+    expect_rows(table, keys, ["type", "weight"], cure)
+    shown = parts_of(table, panels, MOST_PANELS)
     clients = _in_rows(table)
     rounds = range(table["round"].min(), table["round"].max() + 1)
     norm = Normalize(0, 100 * table["weight"].max())
-    with style():
-        note = "A row is a client. Grey: it did not participate in that round."
-        size = (DOUBLE[0], 1.3 + max(1.2, 0.125 * len(clients)))
-        figure = new_picture(size, title, note)
-        axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-        for axis, panel in zip(axes, shown, strict=True):
-            part = table[table[panels] == panel]
-            cells = part.pivot(index="client", columns="round", values="weight")
-            cells = 100 * cells.reindex(index=clients["client"], columns=rounds)
-            every = -(-len(rounds) // 6)  # of the rounds, named
-            look = {"norm": norm, "cmap": "viridis", "cbar": False, "rasterized": True}
-            axis.set_facecolor(COLOURS["pale"])
-            seaborn.heatmap(
-                cells, ax=axis, xticklabels=every, yticklabels=False, **look
-            )
-            axis.set_title(str(panel), loc="left")
-            axis.set(xlabel="Round", ylabel="")
-            axis.tick_params(axis="x", rotation=0)
-            _part_types(axis, list(clients["type"]))
-        scale = ScalarMappable(norm, "viridis")
-        bar = figure.colorbar(scale, ax=axes, label="Weight (%)", pad=0.02)
-        bar.outline.set_visible(False)
+    note = "A row is a client. Grey: it did not participate in that round."
+    size = (DOUBLE[0], 1.3 + max(1.2, 0.125 * len(clients)))
+    figure = new_picture(size, title, note)
+    axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    for axis, (panel, part) in zip(axes, shown.items(), strict=True):
+        cells = part.pivot(index="client", columns="round", values="weight")
+        cells = 100 * cells.reindex(index=clients["client"], columns=rounds)
+        every = -(-len(rounds) // 6)  # of the rounds, named
+        look = {"norm": norm, "cmap": "viridis", "cbar": False, "rasterized": True}
+        axis.set_facecolor(COLOURS["pale"])
+        seaborn.heatmap(cells, ax=axis, xticklabels=every, yticklabels=False, **look)
+        axis.set_title(str(panel), loc="left")
+        axis.set(xlabel="Round", ylabel="")
+        axis.tick_params(axis="x", rotation=0)
+        _part_types(axis, list(clients["type"]))
+    scale = ScalarMappable(norm, "viridis")
+    bar = figure.colorbar(scale, ax=axes, label="Weight (%)", pad=0.02)
+    bar.outline.set_visible(False)
     return figure
 
 
@@ -112,14 +108,6 @@ def _in_rows(table: pd.DataFrame) -> pd.DataFrame:
     sizes = clients.groupby("type", sort=False)["client"].transform("size")
     keys, falls = ["size", "type", "client"], [False, True, True]
     return clients.assign(size=sizes).sort_values(keys, ascending=falls)
-
-
-def _few(column: pd.Series) -> list[object]:
-    """Return the panels in their order; ValueError for too many."""
-    shown = list(column.unique())
-    if len(shown) > MOST_PANELS:
-        raise ValueError(f"expected at most {MOST_PANELS} panels, found {len(shown)}")
-    return shown
 
 
 def _part_types(axis: Axes, types: list[object]) -> None:
@@ -150,7 +138,7 @@ def clusters_picture(
     Raises ValueError for other columns or too many panels, types or clusters.
     """
     columns_of(table, ["type", "cluster", x, y, *([panels] if panels else [])])
-    shown = _few(table[panels]) if panels else [None]
+    shown = parts_of(table, panels, MOST_PANELS)
     types, clusters = list(table["type"].unique()), sorted(table["cluster"].unique())
     if len(clusters) > len(SHAPES):
         raise ValueError(
@@ -159,20 +147,18 @@ def clusters_picture(
         )
     letters = dict(zip(types, "ABCDE", strict=False))
     shapes = dict(zip(clusters, SHAPES, strict=False))
-    with style():
-        colours = colours_for(types)
-        figure = new_picture((DOUBLE[0], 3.4), title)
-        axes = figure.subplots(1, len(shown), squeeze=False)[0]
-        for axis, panel in zip(axes, shown, strict=True):
-            part = table[table[panels] == panel] if panels else table
-            for place, row in enumerate(part.to_dict("records")):
-                kind, shape = row["type"], shapes[row["cluster"]]
-                look = {"color": colours[kind], "marker": shape}
-                _client(axis, (row[x], row[y]), letters[kind], look, 2 + place)
-            axis.set(xlabel=label_of(x), ylabel=label_of(y))
-            axis.set_title("" if panel is None else str(panel), loc="left")
-            axis.margins(0.1)
-        _name_looks(figure, letters, colours, shapes)
+    colours = colours_for(types)
+    figure = new_picture((DOUBLE[0], 3.4), title)
+    axes = figure.subplots(1, len(shown), squeeze=False)[0]
+    for axis, (panel, part) in zip(axes, shown.items(), strict=True):
+        for place, row in enumerate(part.to_dict("records")):
+            kind, shape = row["type"], shapes[row["cluster"]]
+            look = {"color": colours[kind], "marker": shape}
+            _client(axis, (row[x], row[y]), letters[kind], look, 2 + place)
+        axis.set(xlabel=label_of(x), ylabel=label_of(y))
+        axis.set_title("" if panel is None else str(panel), loc="left")
+        axis.margins(0.1)
+    _name_looks(figure, letters, colours, shapes)
     return figure
 
 

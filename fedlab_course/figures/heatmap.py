@@ -16,13 +16,12 @@ from ..plots.style import (
     SMALL,
     Picture,
     Size,
+    expect_rows,
     inches,
     label_of,
     names_below,
     new_picture,
-    one_row_per,
     scale_of,
-    style,
 )
 
 ROOM = (0.45, 0.2)  # width and height in inches that a cell needs to hold a number
@@ -55,7 +54,7 @@ def grid_heatmap(
     """
     import seaborn  # slow to import, and it brings pyplot
 
-    one_row_per(table, [x, y])
+    expect_rows(table, [x, y])
     scale = scale_of(metric)
     cells = table.pivot(index=y, columns=x, values=value).sort_index() * scale
     rows, columns = ((orders or {}).get(name) for name in (y, x))
@@ -68,24 +67,23 @@ def grid_heatmap(
     texts = _texts(cells, table.set_index([y, x]), scale) if has_room else None
     unit = "points" if scale == 100 else label_of(metric).lower()
     unit = f"Difference ({unit})" if is_difference else label_of(metric)
-    with style():
-        figure = new_picture(size, title, _seeds_note(table))
-        axis = figure.subplots()
-        axis.set_facecolor(COLOURS["pale"])
-        if cells.empty:  # seaborn cannot draw it
-            _name_cells(axis, cells)
-            return figure
-        options = _colours(cells, is_difference)
-        bar = {"label": unit, "pad": 0.03, "extend": options.pop("extend")}
-        options |= {"linewidths": 0.5, "xticklabels": False, "yticklabels": False}
-        options |= {"annot": texts, "fmt": "", "annot_kws": {"fontsize": SMALL}}
-        seaborn.heatmap(cells, ax=axis, cbar_kws=bar, **options)
-        axis.invert_yaxis()
-        if texts is not None:
-            for row, column in np.argwhere(cells.isna().to_numpy()):
-                dash = {"ha": "center", "va": "center", "fontsize": SMALL}
-                axis.text(column + 0.5, row + 0.5, "–", **dash)
+    figure = new_picture(size, title, _seeds_note(table))
+    axis = figure.subplots()
+    axis.set_facecolor(COLOURS["pale"])
+    if cells.empty:  # seaborn cannot draw it
         _name_cells(axis, cells)
+        return figure
+    options = _colours(cells, is_difference)
+    bar = {"label": unit, "pad": 0.03, "extend": options.pop("extend")}
+    options |= {"linewidths": 0.5, "xticklabels": False, "yticklabels": False}
+    options |= {"annot": texts, "fmt": "", "annot_kws": {"fontsize": SMALL}}
+    seaborn.heatmap(cells, ax=axis, cbar_kws=bar, **options)
+    axis.invert_yaxis()
+    if texts is not None:
+        for row, column in np.argwhere(cells.isna().to_numpy()):
+            dash = {"ha": "center", "va": "center", "fontsize": SMALL}
+            axis.text(column + 0.5, row + 0.5, "–", **dash)
+    _name_cells(axis, cells)
     return figure
 
 

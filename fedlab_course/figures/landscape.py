@@ -8,7 +8,7 @@ import pandas as pd
 from fedlab_support.core.history import columns_of
 
 from ..plots.drawing import drawing
-from ..plots.style import COLOURS, DOUBLE, Picture, new_picture, style
+from ..plots.style import COLOURS, DOUBLE, Picture, new_picture
 
 MARKS = {"client": ("o", "other 1"), "mean": ("D", "ours"), "start": ("s", "baseline")}
 LEVELS = 14
@@ -29,24 +29,23 @@ def loss_planes(table: pd.DataFrame, marks: pd.DataFrame, title: str = "") -> Pi
     shown = list(table["network"].unique())
     low, high = table["loss"].min(), table["loss"].quantile(0.97)
     levels = np.linspace(low, max(high, low + 1e-6), LEVELS)
-    with style():
-        figure = new_picture(DOUBLE, title)
-        look = {"sharex": True, "sharey": True, "squeeze": False}
-        axes = figure.subplots(1, len(shown), **look)[0]
-        for axis, panel in zip(axes, shown, strict=True):
-            part = table[table["network"] == panel]
-            grid = part.pivot(index="y", columns="x", values="loss")
-            if grid.isna().any(axis=None):
-                raise ValueError(f"expected a full grid of x and y for {panel!r}")
-            values = (grid.columns, grid.index, grid)
-            hills = axis.contourf(*values, levels, cmap="viridis_r", extend="max")
-            _stand(axis, marks[marks["network"] == panel])
-            axis.set(xlabel="First direction of weights", aspect="equal")
-            axis.set_title(str(panel), loc="left")
-        axes[0].set_ylabel("Second direction")
-        handles, names = axes[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower left", ncols=len(names))
-        figure.colorbar(hills, ax=list(axes), label="Loss", format="%.2f")
+    figure = new_picture(DOUBLE, title)
+    look = {"sharex": True, "sharey": True, "squeeze": False}
+    axes = figure.subplots(1, len(shown), **look)[0]
+    for axis, panel in zip(axes, shown, strict=True):
+        part = table[table["network"] == panel]
+        grid = part.pivot(index="y", columns="x", values="loss")
+        if grid.isna().any(axis=None):
+            raise ValueError(f"expected a full grid of x and y for {panel!r}")
+        values = (grid.columns, grid.index, grid)
+        hills = axis.contourf(*values, levels, cmap="viridis_r", extend="max")
+        _stand(axis, marks[marks["network"] == panel])
+        axis.set(xlabel="First direction of weights", aspect="equal")
+        axis.set_title(str(panel), loc="left")
+    axes[0].set_ylabel("Second direction")
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower left", ncols=len(names))
+    figure.colorbar(hills, ax=list(axes), label="Loss", format="%.2f")
     return figure
 
 

@@ -8,23 +8,19 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedlab_support.core.history import columns_of
-
-from ..plots.curves import label_ends, seeds_note
+from ..plots.curves import draw_points, label_ends, seeds_note
 from ..plots.drawing import drawing
+from ..plots.panels import panel_axes, panels_across, parts_of
 from ..plots.style import (
     COLOURS,
     DOUBLE,
-    MARKERS,
     Picture,
     Size,
-    colours_for,
+    expect_rows,
     inches,
     label_of,
+    looks_for,
     new_picture,
-    one_row_per,
-    panels_across,
-    style,
 )
 
 MOST_PANELS = 4
@@ -47,42 +43,33 @@ def leak_curves(
     size:    "single", "double", "slide" or inches.
     Raises ValueError for repeated rows, more panels, or more than five lines.
     """
-    columns_of(table, [x, "name", "measure", "mean", "sd", "num_seeds", "chance"])
-    one_row_per(table, [x, "name", "measure"])
-    shown, steps = list(table["measure"].unique()), sorted(table[x].unique())
-    if len(shown) > MOST_PANELS:
-        raise ValueError(f"expected at most {MOST_PANELS} measures, found {len(shown)}")
-    colours = colours_for(list(table["name"].unique()))
+    values = ["mean", "sd", "num_seeds", "chance"]
+    expect_rows(table, [x, "name", "measure"], values)
+    shown, steps = parts_of(table, "measure", MOST_PANELS), sorted(table[x].unique())
+    looks = looks_for(table["name"].unique())
     columns = panels_across(columns, inches(size)[0])
     rows = -(-len(shown) // columns)
-    with style():
-        note = seeds_note(table, "Points: mean, bars: ± s.d.") + " Dotted: guessing."
-        size = inches(size, (DOUBLE[0], 0.8 + 1.9 * rows))
-        figure = new_picture(size, title, note)
-        axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
-        for axis, panel in zip(axes.flat, shown, strict=False):
-            part = table[table["measure"] == panel]
-            _lines(axis, part, x, steps, colours)
-            axis.set_title(str(panel), loc="left")
-            axis.set_xlabel(label_of(x))
-            axis.tick_params(labelbottom=True)
-        for axis in axes.flat[len(shown) :]:
-            axis.remove()
-        label_ends(figure, axes.flat[min(columns, len(shown)) - 1], "")
+    note = seeds_note(table, "Points: mean, bars: ± s.d.") + " Dotted: guessing."
+    size = inches(size, (DOUBLE[0], 0.8 + 1.9 * rows))
+    figure = new_picture(size, title, note)
+    axes = panel_axes(figure, len(shown), columns, sharex=True)
+    for axis, (panel, part) in zip(axes, shown.items(), strict=True):
+        _lines(axis, part, x, steps, looks)
+        axis.set_title(str(panel), loc="left")
+        axis.set_xlabel(label_of(x))
+        axis.tick_params(labelbottom=True)
+    label_ends(figure, axes[columns - 1], "")
     return figure
 
 
 def _lines(
-    axis: Axes, table: pd.DataFrame, x: str, steps: Sequence, colours: dict
+    axis: Axes, table: pd.DataFrame, x: str, steps: Sequence, looks: dict
 ) -> None:
     """Draw every line of one measure, and the value that guessing reaches."""
     axis.grid(axis="y")
-    for (name, colour), marker in zip(colours.items(), MARKERS, strict=False):
+    for name, look in looks.items():
         line = table[table["name"] == name].sort_values(x)
-        places = np.searchsorted(steps, line[x])
-        axis.plot(places, line["mean"], color=colour, marker=marker, label=str(name))
-        bars = {"fmt": "none", "ecolor": colour, "capsize": 2.5, "elinewidth": 1.2}
-        axis.errorbar(places, line["mean"], line["sd"].fillna(0.0), **bars)
+        draw_points(axis, np.searchsorted(steps, line[x]), line, look, name)
     guess = table.dropna(subset="chance").drop_duplicates(x).sort_values(x)
     look = {"color": COLOURS["quiet"], "linestyle": ":", "linewidth": 1.2, "zorder": 0}
     axis.plot(np.searchsorted(steps, guess[x]), guess["chance"], **look)

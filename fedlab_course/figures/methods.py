@@ -11,14 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
 from ..plots.drawing import drawing
-from ..plots.style import (
-    COLOURS,
-    SLIDE,
-    SMALL,
-    Picture,
-    new_picture,
-    style,
-)
+from ..plots.style import COLOURS, SLIDE, SMALL, Picture, new_picture
 
 NAME_INCHES = 1.45  # room for a method's name
 LINE_INCHES = 0.135  # one line of small text
@@ -66,25 +59,24 @@ def draw_map(
     headings, above, angle = _headings(hooks, room)
     above += 0.26 * bool(phases)
     total = sum(heights) + above
-    with style():
-        figure = new_picture((width, total + 0.55), title)
-        axis = figure.subplots()
-        axis.set(xlim=(0, width - 0.15), ylim=(total, 0))
-        axis.axis("off")
-        for place, text in enumerate(headings):
-            centre = NAME_INCHES + (place + 0.5) * cell
-            look = {
-                "ha": "center",
-                "va": "bottom",
-                "fontsize": SMALL,
-                "rotation": angle,
-            }
-            axis.text(centre, above - 0.06, text, weight="bold", **look)
-        _name_phases(axis, phases or [], cell)
-        y = above
-        for name, height, row in zip(names, heights, words.values, strict=True):
-            _row(axis, name, row, (y, height, cell))
-            y += height
+    figure = new_picture((width, total + 0.55), title)
+    axis = figure.subplots()
+    axis.set(xlim=(0, width - 0.15), ylim=(total, 0))
+    axis.axis("off")
+    for place, text in enumerate(headings):
+        centre = NAME_INCHES + (place + 0.5) * cell
+        look = {
+            "ha": "center",
+            "va": "bottom",
+            "fontsize": SMALL,
+            "rotation": angle,
+        }
+        axis.text(centre, above - 0.06, text, weight="bold", **look)
+    _name_phases(axis, phases or [], cell)
+    y = above
+    for name, height, row in zip(names, heights, words.values, strict=True):
+        _row(axis, name, row, (y, height, cell))
+        y += height
     return figure
 
 

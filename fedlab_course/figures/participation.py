@@ -14,23 +14,21 @@ from matplotlib.transforms import ScaledTranslation
 
 from fedlab_support.core.history import columns_of
 
-from ..plots.curves import label_ends, name_axes, panel_title, seeds_note
+from ..plots.curves import label_ends, seeds_note
 from ..plots.drawing import drawing
+from ..plots.panels import name_axes, panel_axes, panel_title, panels_across
 from ..plots.style import (
     COLOURS,
     DOUBLE,
-    MARKERS,
     SMALL,
     Picture,
     Size,
-    colours_for,
+    expect_rows,
     inches,
     label_of,
+    looks_for,
     new_picture,
-    one_row_per,
-    panels_across,
     scale_of,
-    style,
 )
 
 MOST_PANELS = 6
@@ -93,22 +91,21 @@ def draw_participation(
     room = int((size[0] - 1.0) / columns * 12)  # characters above a panel
     names = {panel: textwrap.fill(panel_title(by, panel), room) for panel in panels}
     note = seeds_note(places, "Mean after sorting within each seed")
-    with style():
-        figure = new_picture(size, title, note)
-        axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-        for axis, panel in zip(axes.flat, panels, strict=False):
-            part = places[places[by] == panel]
-            for one, look in zip(groups, GROUPS, strict=False):
-                bars = part if one is None else part[part[group] == one]
-                _draw_bars(axis, bars, BARE | look)
-            _name_panel(axis, names[panel], part)
-        axes[0, 0].set_ylim(0, 1.05 * places[PERCENT].max())
-        name_axes(axes, len(panels), "Share of rounds (%)", "Clients, sorted")
-        means = places.groupby(by, sort=False)[PERCENT].mean()
-        _name_equal(axes[0, columns - 1], means)
-        if group:
-            lines = max(name.count("\n") for name in names.values())
-            _name_groups(axes[0, 0], groups, 0.42 + 0.15 * lines)
+    figure = new_picture(size, title, note)
+    axes = panel_axes(figure, len(panels), columns, sharex=True, sharey=True)
+    for axis, panel in zip(axes, panels, strict=True):
+        part = places[places[by] == panel]
+        for one, look in zip(groups, GROUPS, strict=False):
+            bars = part if one is None else part[part[group] == one]
+            _draw_bars(axis, bars, BARE | look)
+        _name_panel(axis, names[panel], part)
+    axes[0].set_ylim(0, 1.05 * places[PERCENT].max())
+    name_axes(axes, "Share of rounds (%)", "Clients, sorted")
+    means = places.groupby(by, sort=False)[PERCENT].mean()
+    _name_equal(axes[columns - 1], means)
+    if group:
+        lines = max(name.count("\n") for name in names.values())
+        _name_groups(axes[0], groups, 0.42 + 0.15 * lines)
     return figure
 
 
@@ -117,7 +114,7 @@ def _places(table: pd.DataFrame, by: str, group: str | None) -> Iterator[dict]:
     if "seed" not in table:
         table = table.assign(seed=0)
     cure = "filter the table, or choose as `by` what tells the runs apart"
-    one_row_per(table, [by, "seed", "client"], cure)
+    expect_rows(table, [by, "seed", "client"], cure=cure)
     for panel, clients in table.groupby(by, sort=False):
         place = 0
         num_seeds = clients["seed"].nunique()
@@ -193,28 +190,24 @@ def accuracy_by_client(
     of the clients do not exceed.
     Raises ValueError for repeated clients or more than five lines.
     """
-    columns_of(table, [by, "client", "mean", "num_seeds"])
-    one_row_per(table, [by, "client"], "average first, with measures.by_client")
+    cure = "average first, with measures.by_client"
+    expect_rows(table, [by, "client"], ["mean", "num_seeds"], cure)
     scaled = table["mean"] * scale_of(metric)
     lines = table.assign(mean=scaled).sort_values("mean", kind="stable")
     ranks = lines.groupby(by)["mean"]
     share = 100 * (ranks.cumcount() + 0.5) / ranks.transform("size")
     lines = lines.assign(percent_of_clients=share)
-    names = list(table[by].unique())
-    with style():
-        colours = colours_for(names)
-        note = seeds_note(table, "Each client's mean")
-        figure = new_picture(inches(size), title, note)
-        axis = figure.subplots()
-        for place, (name, marker) in enumerate(zip(names, MARKERS, strict=False)):
-            line = lines[lines[by] == name]
-            every = (0.04 * place, 0.2)  # of the figure: marks of lines alternate
-            look = {"marker": marker, "markevery": every, "color": colours[name]}
-            look["label"] = f"{SIGNS[place]} {name}"  # ends may well coincide
-            axis.plot(line["percent_of_clients"], line["mean"], **look)
-        axis.set(xlabel="Share of clients, worst served first (%)", xlim=(0, 100))
-        axis.set_ylabel(label_of(metric))
-        axis.grid(axis="y")
-        is_text = table[by].map(type).eq(str).all()
-        label_ends(figure, axis, "" if is_text else label_of(by))
+    note = seeds_note(table, "Each client's mean")
+    figure = new_picture(inches(size), title, note)
+    axis = figure.subplots()
+    for place, (name, look) in enumerate(looks_for(table[by].unique()).items()):
+        line = lines[lines[by] == name]
+        every = (0.04 * place, 0.2)  # of the figure: marks of lines alternate
+        look |= {"label": f"{SIGNS[place]} {name}"}  # ends may well coincide
+        axis.plot(line["percent_of_clients"], line["mean"], markevery=every, **look)
+    axis.set(xlabel="Share of clients, worst served first (%)", xlim=(0, 100))
+    axis.set_ylabel(label_of(metric))
+    axis.grid(axis="y")
+    is_text = table[by].map(type).eq(str).all()
+    label_ends(figure, axis, "" if is_text else label_of(by))
     return figure

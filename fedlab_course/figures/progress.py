@@ -11,14 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS
 
-from ..plots.style import (
-    COLOURS,
-    Picture,
-    label_of,
-    new_picture,
-    scale_of,
-    style,
-)
+from ..plots.style import COLOURS, Picture, label_of, new_picture, scale_of, style
 
 SIZE = (9.2, 3.2)  # inches
 MOST_DOMAINS = 10

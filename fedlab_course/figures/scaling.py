@@ -8,10 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fedlab_support.core.history import columns_of
-
 from ..plots.curves import label_ends, seeds_note
 from ..plots.drawing import drawing
+from ..plots.panels import panel_axes, panels_across, parts_of
 from ..plots.style import (
     COLOURS,
     DOUBLE,
@@ -20,12 +19,11 @@ from ..plots.style import (
     Picture,
     Size,
     colours_for,
+    expect_rows,
     inches,
     label_of,
+    looks_for,
     new_picture,
-    one_row_per,
-    panels_across,
-    style,
 )
 
 TIMES = ["seconds", "quartile_1", "quartile_3"]
@@ -43,33 +41,23 @@ def seconds_by_engine(
     table: columns job, engine, seconds (a median), quartile_1, quartile_3.
     Raises ValueError when an engine stands twice in a job.
     """
-    columns_of(table, ["job", "engine", *TIMES])
-    one_row_per(table, ["job", "engine"], "take the median first")
-    jobs, engines = (list(table[name].unique()) for name in ("job", "engine"))
+    expect_rows(table, ["job", "engine"], TIMES, "take the median first")
+    jobs, engines = parts_of(table, "job"), list(table["engine"].unique())
     colours = colours_for(engines, baseline=engines[0])
-    with style():
-        columns = panels_across(len(jobs), inches(size)[0])
-        rows = -(-len(jobs) // columns)
-        usual = (DOUBLE[0], 0.8 + (0.4 + 0.3 * len(engines)) * rows)
-        note = f"Seconds per round: {QUARTILES}"
-        figure = new_picture(inches(size, usual), title, note)
-        axes = _panels(figure, rows, columns, len(jobs))
-        for axis, job in zip(axes, jobs, strict=True):
-            part = table[table["job"] == job].set_index("engine").reindex(engines)
-            _draw_bars(axis, part, [colours[engine] for engine in engines])
-            axis.set_title(job, loc="left")
-            axis.set_xlabel("Seconds per round")
-        axes[0].set_yticks(range(len(engines)), engines)
-        axes[0].invert_yaxis()
+    columns = panels_across(len(jobs), inches(size)[0])
+    rows = -(-len(jobs) // columns)
+    usual = (DOUBLE[0], 0.8 + (0.4 + 0.3 * len(engines)) * rows)
+    note = f"Seconds per round: {QUARTILES}"
+    figure = new_picture(inches(size, usual), title, note)
+    axes = panel_axes(figure, len(jobs), columns, sharey=True)
+    for axis, (job, part) in zip(axes, jobs.items(), strict=True):
+        part = part.set_index("engine").reindex(engines)
+        _draw_bars(axis, part, [colours[engine] for engine in engines])
+        axis.set_title(job, loc="left")
+        axis.set_xlabel("Seconds per round")
+    axes[0].set_yticks(range(len(engines)), engines)
+    axes[0].invert_yaxis()
     return figure
-
-
-def _panels(figure: Picture, rows: int, columns: int, count: int) -> list[Axes]:
-    """Axes that share what goes up; those beyond `count` are taken away."""
-    axes = figure.subplots(rows, columns, sharey=True, squeeze=False).flat
-    for axis in axes[count:]:
-        axis.remove()
-    return list(axes[:count])
 
 
 def _draw_bars(axis: Axes, part: pd.DataFrame, colours: list[str]) -> None:
@@ -96,31 +84,29 @@ def cost_curves(table: pd.DataFrame, title: str = "", size: Size = None) -> Pict
     A dotted line through the first point grows in proportion to the size.
     Raises ValueError when an engine has two rows for a size.
     """
-    columns_of(table, ["what", "size", "engine", *TIMES])
-    one_row_per(table, ["what", "size", "engine"], "take the median first")
-    panels, engines = (list(table[name].unique()) for name in ("what", "engine"))
-    colours = colours_for(engines, baseline=engines[0])
+    keys = ["what", "size", "engine"]
+    expect_rows(table, keys, TIMES, "take the median first")
+    panels, engines = parts_of(table, "what"), list(table["engine"].unique())
+    looks = looks_for(engines, baseline=engines[0])
     note = f"Points: {QUARTILES} Dotted: in proportion to the size."
-    with style():
-        columns = panels_across(len(panels), inches(size)[0])
-        rows = -(-len(panels) // columns)
-        usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.7 + 2.0 * rows)
-        figure = new_picture(inches(size, usual), title, note)
-        axes = _panels(figure, rows, columns, len(panels))
-        for axis, panel in zip(axes, panels, strict=True):
-            axis.set(xscale="log", yscale="log", xlabel=panel)
-            for engine, marker in zip(engines, MARKERS, strict=False):
-                mine = (table["what"] == panel) & (table["engine"] == engine)
-                _draw_cost(axis, table[mine], engine, colours[engine], marker)
-            axis.grid(axis="y")
-            sizes = sorted(table.loc[table["what"] == panel, "size"].unique())
-            axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
-            axis.xaxis.set_minor_formatter(NullFormatter())
-        axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        _plain_numbers(axes[0].yaxis)
-        for axis in axes[::columns]:
-            axis.set_ylabel("Seconds per round")
-        label_ends(figure, axes[-1], "")
+    columns = panels_across(len(panels), inches(size)[0])
+    rows = -(-len(panels) // columns)
+    usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.7 + 2.0 * rows)
+    figure = new_picture(inches(size, usual), title, note)
+    axes = panel_axes(figure, len(panels), columns, sharey=True)
+    for axis, (panel, part) in zip(axes, panels.items(), strict=True):
+        axis.set(xscale="log", yscale="log", xlabel=panel)
+        for engine, look in looks.items():
+            _draw_cost(axis, part[part["engine"] == engine], engine, look)
+        axis.grid(axis="y")
+        sizes = sorted(part["size"].unique())
+        axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axis.xaxis.set_minor_formatter(NullFormatter())
+    axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    _plain_numbers(axes[0].yaxis)
+    for axis in axes[::columns]:
+        axis.set_ylabel("Seconds per round")
+    label_ends(figure, axes[-1], "")
     return figure
 
 
@@ -130,15 +116,15 @@ def _plain_numbers(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _draw_cost(axis: Axes, line: pd.DataFrame, name: str, colour, marker: str) -> None:
+def _draw_cost(axis: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
     line = line.sort_values("size")
     if line.empty:
         return
     size, seconds = line["size"].to_numpy(), line["seconds"].to_numpy()
-    axis.plot(size, seconds, color=colour, marker=marker, label=name)
-    axis.vlines(size, line["quartile_1"], line["quartile_3"], color=colour)
-    look = {"color": colour, "linestyle": ":", "linewidth": 1, "label": "_"}
-    axis.plot(size, seconds[0] * size / size[0], **look)
+    axis.plot(size, seconds, label=name, **look)
+    axis.vlines(size, line["quartile_1"], line["quartile_3"], color=look["color"])
+    dotted = {"color": look["color"], "linestyle": ":", "linewidth": 1, "label": "_"}
+    axis.plot(size, seconds[0] * size / size[0], **dotted)
 
 
 @drawing
@@ -150,22 +136,20 @@ def budget_picture(
     table:  columns observer ("server" or "models"), rounds, epsilon.
     budget: a level to draw, 0 for none.
     """
-    columns_of(table, ["observer", "rounds", "epsilon"])
-    one_row_per(table, ["observer", "rounds"])
-    with style():
-        note = f"Dashed: an epsilon of {budget:g}." if budget else ""
-        figure = new_picture(inches(size), title, note)
-        axis = figure.subplots()
-        axis.set(xlabel="Rounds", ylabel="Epsilon spent", yscale="log")
-        for (name, role), marker in zip(OBSERVERS.items(), MARKERS, strict=False):
-            line = table[(table["observer"] == name) & np.isfinite(table["epsilon"])]
-            look = {"color": COLOURS[role], "marker": marker, "label": SEES[name]}
-            axis.plot(line["rounds"], line["epsilon"], **look)
-        if budget:
-            axis.axhline(budget, color="black", linestyle="--", linewidth=1)
-        axis.grid(axis="y")
-        _plain_numbers(axis.yaxis)
-        label_ends(figure, axis, "")
+    expect_rows(table, ["observer", "rounds"], ["epsilon"])
+    note = f"Dashed: an epsilon of {budget:g}." if budget else ""
+    figure = new_picture(inches(size), title, note)
+    axis = figure.subplots()
+    axis.set(xlabel="Rounds", ylabel="Epsilon spent", yscale="log")
+    for (name, role), marker in zip(OBSERVERS.items(), MARKERS, strict=False):
+        line = table[(table["observer"] == name) & np.isfinite(table["epsilon"])]
+        look = {"color": COLOURS[role], "marker": marker, "label": SEES[name]}
+        axis.plot(line["rounds"], line["epsilon"], **look)
+    if budget:
+        axis.axhline(budget, color="black", linestyle="--", linewidth=1)
+    axis.grid(axis="y")
+    _plain_numbers(axis.yaxis)
+    label_ends(figure, axis, "")
     return figure
 
 
@@ -179,32 +163,31 @@ def price_of_privacy(
            infinite ones are left out and marked).
     Raises ValueError when a noise stands twice.
     """
-    columns_of(table, ["noise", "mean", "sd", "num_seeds", *OBSERVERS])
-    one_row_per(table, ["noise"], "summarise over seeds first")
+    values = ["mean", "sd", "num_seeds", *OBSERVERS]
+    expect_rows(table, ["noise"], values, "summarise over seeds first")
     table = table.sort_values("noise", ignore_index=True)
     place = np.arange(len(table))
-    with style():
-        note = seeds_note(table, "Accuracy: mean ± s.d.")
-        if not np.isfinite(table[list(OBSERVERS)]).all(axis=None):
-            note += " Without noise epsilon is infinite."
-        columns = panels_across(2, inches(size)[0])
-        usual = DOUBLE if columns == 2 else (DOUBLE[0], 4.6)
-        figure = new_picture(inches(size, usual), title, note)
-        left, right = figure.subplots(2 // columns, columns).flat
-        look = {"color": COLOURS["ours"], "marker": "o", "capsize": 3}
-        spread = 100 * table["sd"].fillna(0)
-        left.errorbar(place, 100 * table["mean"], spread, **look)
-        left.set(ylabel=label_of("accuracy"), ylim=(0, 100))
-        for (name, role), marker in zip(OBSERVERS.items(), MARKERS, strict=False):
-            shown = np.isfinite(table[name])
-            dots = {"color": COLOURS[role], "marker": marker, "label": SEES[name]}
-            right.plot(place[shown], table[name][shown], **dots)
-        right.set(ylabel="Epsilon", yscale="log")
-        _plain_numbers(right.yaxis)
-        right.set_xlim(left.get_xlim())
-        right.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
-        for axis in (left, right):
-            axis.set_xticks(place, [f"{noise:g}" for noise in table["noise"]])
-            axis.set_xlabel("Noise (deviation / clip)")
-            axis.grid(axis="y")
+    note = seeds_note(table, "Accuracy: mean ± s.d.")
+    if not np.isfinite(table[list(OBSERVERS)]).all(axis=None):
+        note += " Without noise epsilon is infinite."
+    columns = panels_across(2, inches(size)[0])
+    usual = DOUBLE if columns == 2 else (DOUBLE[0], 4.6)
+    figure = new_picture(inches(size, usual), title, note)
+    left, right = figure.subplots(2 // columns, columns).flat
+    look = {"color": COLOURS["ours"], "marker": "o", "capsize": 3}
+    spread = 100 * table["sd"].fillna(0)
+    left.errorbar(place, 100 * table["mean"], spread, **look)
+    left.set(ylabel=label_of("accuracy"), ylim=(0, 100))
+    for (name, role), marker in zip(OBSERVERS.items(), MARKERS, strict=False):
+        shown = np.isfinite(table[name])
+        dots = {"color": COLOURS[role], "marker": marker, "label": SEES[name]}
+        right.plot(place[shown], table[name][shown], **dots)
+    right.set(ylabel="Epsilon", yscale="log")
+    _plain_numbers(right.yaxis)
+    right.set_xlim(left.get_xlim())
+    right.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
+    for axis in (left, right):
+        axis.set_xticks(place, [f"{noise:g}" for noise in table["noise"]])
+        axis.set_xlabel("Noise (deviation / clip)")
+        axis.grid(axis="y")
     return figure

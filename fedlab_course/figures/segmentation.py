@@ -9,24 +9,22 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from fedlab_support.core.history import columns_of
-
-from ..plots.curves import label_ends, seeds_note
+from ..plots.curves import draw_points, label_ends, seeds_note
 from ..plots.drawing import drawing
 from ..plots.federation import contact_sheet
+from ..plots.panels import panel_axes, parts_of
 from ..plots.style import (
     COLOURS,
     DOUBLE,
-    MARKERS,
     SMALL,
     Picture,
     Size,
-    colours_for,
+    expect_rows,
+    in_units,
     inches,
     label_of,
+    looks_for,
     new_picture,
-    one_row_per,
-    style,
 )
 
 TRUE = {"colors": COLOURS["other 1"], "linewidths": 1.1}
@@ -75,12 +73,11 @@ def outline_sheet(
     shown = images[:, middle : middle + 1]
     figure = contact_sheet(shown, columns, titles, row_labels, title=title, width=width)
     axis = figure.axes[0]
-    with style():
-        for number, image in enumerate(list(axis.get_images())):
-            for mask, look in zip(masks, (TRUE, FOUND), strict=False):
-                _outline(axis, mask[number], image.get_extent(), look)
-            if notes is not None:
-                _note(axis, notes[number], image.get_extent())
+    for number, image in enumerate(list(axis.get_images())):
+        for mask, look in zip(masks, (TRUE, FOUND), strict=False):
+            _outline(axis, mask[number], image.get_extent(), look)
+        if notes is not None:
+            _note(axis, notes[number], image.get_extent())
     return figure
 
 
@@ -130,20 +127,17 @@ def brightness_by_site(
 @drawing
 def draw_brightness(table: pd.DataFrame, title: str = "") -> Picture:
     """Draw the histograms that `brightness_by_site` has counted."""
-    names = list(table["site"].unique())
-    num_rows = -(-len(names) // 3)
-    with style():
-        figure = new_picture((DOUBLE[0], 0.9 + 1.15 * num_rows), title)
-        axes = figure.subplots(num_rows, 3, sharex=True, sharey=True, squeeze=False)
-        for place, name in enumerate(names):
-            _brightness(axes.flat[place], table[table["site"] == name])
-            axes.flat[place].set_title(name, loc="left")
-        for axis in axes.flat[len(names) :]:
-            axis.remove()
-        axes[0, 0].legend(loc="upper right")
-        axes[0, 0].set_ylim(0, min(0.45, 1.2 * table["share"].max()))
-        figure.supxlabel("Brightness (0 to 255)", fontsize=SMALL)
-        figure.supylabel("Share of pixels", fontsize=SMALL)
+    sites = parts_of(table, "site")
+    num_rows = -(-len(sites) // 3)
+    figure = new_picture((DOUBLE[0], 0.9 + 1.15 * num_rows), title)
+    axes = panel_axes(figure, len(sites), 3, sharex=True, sharey=True)
+    for axis, (name, part) in zip(axes, sites.items(), strict=True):
+        _brightness(axis, part)
+        axis.set_title(name, loc="left")
+    axes[0].legend(loc="upper right")
+    axes[0].set_ylim(0, min(0.45, 1.2 * table["share"].max()))
+    figure.supxlabel("Brightness (0 to 255)", fontsize=SMALL)
+    figure.supylabel("Share of pixels", fontsize=SMALL)
     return figure
 
 
@@ -182,27 +176,26 @@ def threshold_picture(
     table = pd.DataFrame({"threshold": levels, "dice": curve})
     found = probability > threshold
     value = 100 * _dice(found, true == 1)
-    with style():
-        figure = new_picture((DOUBLE[0], 2.4), title)
-        figure.data = table
-        slices, maps, lines = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
-        height, width = image.shape
-        extent = (0, width, height, 0)
-        slices.imshow(image, cmap="gray", vmin=0, vmax=255, extent=extent)
-        for mask, look in ((true, TRUE), (found, FOUND)):
-            _outline(slices, mask, extent, look)
-        slices.set_title("solid: true, dashed: found", fontsize=SMALL)
-        shown = maps.imshow(probability, cmap="cividis", vmin=0, vmax=1)
-        bar = figure.colorbar(shown, ax=maps, shrink=0.75, pad=0.03)
-        bar.outline.set_visible(False)
-        maps.set_title("probability of foreground", fontsize=SMALL)
-        for axis in (slices, maps):
-            axis.axis("off")
-        lines.plot(levels, 100 * table["dice"], color=COLOURS["ours"])
-        lines.plot([threshold], [value], "o", color=COLOURS["ours"])
-        lines.set_title(f"Dice {value:.1f} % at {threshold:g}", fontsize=SMALL)
-        lines.set(xlabel="Threshold", ylabel=label_of("dice"), ylim=(0, 103))
-        lines.grid(axis="y")
+    figure = new_picture((DOUBLE[0], 2.4), title)
+    figure.data = table
+    slices, maps, lines = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
+    height, width = image.shape
+    extent = (0, width, height, 0)
+    slices.imshow(image, cmap="gray", vmin=0, vmax=255, extent=extent)
+    for mask, look in ((true, TRUE), (found, FOUND)):
+        _outline(slices, mask, extent, look)
+    slices.set_title("solid: true, dashed: found", fontsize=SMALL)
+    shown = maps.imshow(probability, cmap="cividis", vmin=0, vmax=1)
+    bar = figure.colorbar(shown, ax=maps, shrink=0.75, pad=0.03)
+    bar.outline.set_visible(False)
+    maps.set_title("probability of foreground", fontsize=SMALL)
+    for axis in (slices, maps):
+        axis.axis("off")
+    lines.plot(levels, 100 * table["dice"], color=COLOURS["ours"])
+    lines.plot([threshold], [value], "o", color=COLOURS["ours"])
+    lines.set_title(f"Dice {value:.1f} % at {threshold:g}", fontsize=SMALL)
+    lines.set(xlabel="Threshold", ylabel=label_of("dice"), ylim=(0, 103))
+    lines.grid(axis="y")
     return figure
 
 
@@ -225,25 +218,16 @@ def score_by_amount(
     size:  "single", "double", "slide" or inches.
     Raises ValueError for repeated rows, or more than five names.
     """
-    columns_of(table, [x, "name", "mean", "sd", "num_seeds"])
-    one_row_per(table, [x, "name"])
-    data = table.sort_values(x, ignore_index=True)
-    data[["mean", "sd"]] *= 100
-    names = list(table["name"].unique())
-    with style():
-        note = seeds_note(data, "Points: mean, bars: ± s.d.")
-        figure = new_picture(inches(size), title, note)
-        axis = figure.subplots()
-        for (name, colour), marker in zip(
-            colours_for(names).items(), MARKERS, strict=False
-        ):
-            line = data[data["name"] == name]
-            look = {"color": colour, "marker": marker}
-            axis.plot(line[x], line["mean"], label=name, **look)
-            bars = {"fmt": "none", "ecolor": colour, "capsize": 2.5, "elinewidth": 1.2}
-            axis.errorbar(line[x], line["mean"], line["sd"].fillna(0.0), **bars)
-        axis.set_xticks(sorted(data[x].unique()))
-        axis.set(xlabel=label_of(x), ylabel=label_of("dice"))
-        axis.grid(axis="y")
-        label_ends(figure, axis, "")
+    expect_rows(table, [x, "name"], ["mean", "sd", "num_seeds"])
+    data = in_units(table.sort_values(x, ignore_index=True), "dice")
+    note = seeds_note(data, "Points: mean, bars: ± s.d.")
+    figure = new_picture(inches(size), title, note)
+    axis = figure.subplots()
+    for name, look in looks_for(table["name"].unique()).items():
+        line = data[data["name"] == name]
+        draw_points(axis, line[x], line, look, name)
+    axis.set_xticks(sorted(data[x].unique()))
+    axis.set(xlabel=label_of(x), ylabel=label_of("dice"))
+    axis.grid(axis="y")
+    label_ends(figure, axis, "")
     return figure

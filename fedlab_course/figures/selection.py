@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from fedlab_support.core.history import columns_of
 
 from ..plots.drawing import drawing
-from ..plots.style import COLOURS, DOUBLE, Picture, new_picture, style
+from ..plots.style import COLOURS, DOUBLE, Picture, new_picture
 
 
 @drawing
@@ -28,13 +28,12 @@ def absent_clients(table: pd.DataFrame, rounds: int) -> Picture:
     never = {"fill": False, "hatch": "////", "edgecolor": COLOURS["other 1"]}
     title = f"{is_absent.sum()} of {len(clients)} clients take no part in {rounds} "
     title += "rounds"
-    with style():
-        figure = new_picture(DOUBLE, title)
-        axis = figure.subplots()
-        axis.bar(place[~is_absent], samples[~is_absent], **there)
-        axis.bar(place[is_absent], samples[is_absent], label="never", **never)
-        axis.set(xlabel="Clients, largest first", ylabel="Training samples")
-        axis.legend()
+    figure = new_picture(DOUBLE, title)
+    axis = figure.subplots()
+    axis.bar(place[~is_absent], samples[~is_absent], **there)
+    axis.bar(place[is_absent], samples[is_absent], label="never", **never)
+    axis.set(xlabel="Clients, largest first", ylabel="Training samples")
+    axis.legend()
     return figure
 
 
@@ -52,19 +51,18 @@ def shares_of_rounds(table: pd.DataFrame, left: str, right: str) -> Picture:
     title += "(right)"
     sorted_shares = np.sort(table["by_group"])[::-1]
     blue = COLOURS["ours"]
-    with style():
-        figure = new_picture(DOUBLE, title)
-        axes = figure.subplots(1, 2, sharey=True)
-        axes[0].bar(range(len(table)), 100 * sorted_shares, width=1.0, color=blue)
-        dots = {"s": table["samples"] / 6, "color": blue, "alpha": 0.6}
-        axes[1].scatter(table["loss"], 100 * table["by_loss"], **dots)
-        for axis, name, shares in zip(
-            axes, (left, right), ("by_group", "by_loss"), strict=True
-        ):
-            _mark_equal(axis, 100 * table[shares].mean())
-            axis.set_title(name, loc="left")
-        axes[0].set(xlabel="Clients, sorted", ylabel="Rounds with this client (%)")
-        axes[1].set(xlabel="Loss of the model on the client", ylim=(0, 100))
+    figure = new_picture(DOUBLE, title)
+    axes = figure.subplots(1, 2, sharey=True)
+    axes[0].bar(range(len(table)), 100 * sorted_shares, width=1.0, color=blue)
+    dots = {"s": table["samples"] / 6, "color": blue, "alpha": 0.6}
+    axes[1].scatter(table["loss"], 100 * table["by_loss"], **dots)
+    for axis, name, shares in zip(
+        axes, (left, right), ("by_group", "by_loss"), strict=True
+    ):
+        _mark_equal(axis, 100 * table[shares].mean())
+        axis.set_title(name, loc="left")
+    axes[0].set(xlabel="Clients, sorted", ylabel="Rounds with this client (%)")
+    axes[1].set(xlabel="Loss of the model on the client", ylim=(0, 100))
     return figure
 
 

@@ -6,21 +6,18 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from fedlab_support.core.history import columns_of
-
 from ..plots.curves import seeds_note
 from ..plots.drawing import drawing
+from ..plots.panels import write_beside
 from ..plots.style import (
     COLOURS,
     DOUBLE,
-    SMALL,
     Picture,
     Size,
+    expect_rows,
+    in_units,
     inches,
     new_picture,
-    one_row_per,
-    scale_of,
-    style,
 )
 
 NARROWEST = 6.0
@@ -47,34 +44,30 @@ def accuracy_by_setting(
     The axis need not start at zero: dots, unlike bars, do not ask for it.
     Raises ValueError for a setting that stands twice.
     """
-    columns_of(table, [by, "mean", "sd", "num_seeds"])
-    one_row_per(table, [by])
-    scaled = table[["mean", "sd"]] * scale_of(unit)
-    data = table.assign(mean=scaled["mean"], sd=scaled["sd"]).reset_index(drop=True)
-    with style():
-        size = inches(size, (DOUBLE[0], 1.15 + 0.24 * len(data)))
-        figure = new_picture(size, title, _note(data))
-        axis = figure.subplots()
-        for row in data.to_dict("records"):
-            if row[by] in yardsticks:
-                line = {"linestyle": ":", "linewidth": 1, "zorder": 0}
-                axis.axvline(row["mean"], color=colour_of(row[by]), **line)
-        for place, row in data.iterrows():
-            spread = 0.0 if pd.isna(row["sd"]) else row["sd"]
-            look = {"fmt": "o", "color": colour_of(row[by]), "capsize": 2.5}
-            axis.errorbar(row["mean"], place, xerr=spread, **look)
-            number = f"{row['mean']:.1f}" + (f" ± {spread:.1f}" if spread else "")
-            beside = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
-            axis.annotate(number, (1.02, place), va="center", fontsize=SMALL, **beside)
-        axis.set_yticks(range(len(data)), data[by].astype(str))
-        axis.set(ylim=(len(data) - 0.5, -0.5), xlabel=unit)
-        axis.margins(x=0.1)
-        if unit.endswith("(%)"):
-            low, high = axis.get_xlim()
-            more = max(0.0, NARROWEST - (high - low)) / 2
-            axis.set_xlim(low - more, high + more)
-        axis.tick_params(axis="y", length=0)
-        axis.grid(axis="x")
+    expect_rows(table, [by], ["mean", "sd", "num_seeds"])
+    data = in_units(table, unit).reset_index(drop=True)
+    size = inches(size, (DOUBLE[0], 1.15 + 0.24 * len(data)))
+    figure = new_picture(size, title, _note(data))
+    axis = figure.subplots()
+    for row in data.to_dict("records"):
+        if row[by] in yardsticks:
+            line = {"linestyle": ":", "linewidth": 1, "zorder": 0}
+            axis.axvline(row["mean"], color=colour_of(row[by]), **line)
+    for place, row in data.iterrows():
+        spread = 0.0 if pd.isna(row["sd"]) else row["sd"]
+        look = {"fmt": "o", "color": colour_of(row[by]), "capsize": 2.5}
+        axis.errorbar(row["mean"], place, xerr=spread, **look)
+        number = f"{row['mean']:.1f}" + (f" ± {spread:.1f}" if spread else "")
+        write_beside(axis, place, number)
+    axis.set_yticks(range(len(data)), data[by].astype(str))
+    axis.set(ylim=(len(data) - 0.5, -0.5), xlabel=unit)
+    axis.margins(x=0.1)
+    if unit.endswith("(%)"):
+        low, high = axis.get_xlim()
+        more = max(0.0, NARROWEST - (high - low)) / 2
+        axis.set_xlim(low - more, high + more)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x")
     return figure
 
 

@@ -11,18 +11,16 @@ from matplotlib.ticker import ScalarFormatter
 from fedlab_support.core.history import columns_of
 
 from ..plots.drawing import drawing
+from ..plots.panels import panels_across, write_beside
 from ..plots.style import (
     COLOURS,
     DOUBLE,
     MARKERS,
-    SMALL,
     Picture,
     Size,
+    expect_rows,
     inches,
     new_picture,
-    one_row_per,
-    panels_across,
-    style,
 )
 from .settings import colour_of
 
@@ -37,8 +35,7 @@ def rank_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Pic
     size:  "single", "double", "slide" or inches.
     Raises ValueError for a method that stands twice.
     """
-    columns_of(table, ["method", "beats", "low", "high", "num_protocols"])
-    one_row_per(table, ["method"])
+    expect_rows(table, ["method"], ["beats", "low", "high", "num_protocols"])
     misses = table["num_protocols"] < table["num_protocols"].max()
     parts = [part for part in (table[~misses], table[misses]) if len(part)]
     parts = parts or [table]
@@ -46,16 +43,15 @@ def rank_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Pic
     note += "seeds, from three data sets on. Right: data sets that it ran on. Dotted: "
     note += "as good as the others."
     rows = [max(1, len(part)) for part in parts]
-    with style():
-        size = inches(size, (DOUBLE[0], 1.0 + 0.3 * len(parts) + 0.22 * sum(rows)))
-        figure = new_picture(size, title, note)
-        look = {"squeeze": False, "sharex": True, "height_ratios": rows}
-        axes = figure.subplots(len(parts), 1, **look)[:, 0]
-        for axis, part in zip(axes, parts, strict=True):
-            _ranks(axis, part)
-        if len(parts) == 2:
-            axes[1].set_title("Methods that miss data sets", loc="left")
-        axes[-1].set_xlabel("Opponents beaten (%)")
+    size = inches(size, (DOUBLE[0], 1.0 + 0.3 * len(parts) + 0.22 * sum(rows)))
+    figure = new_picture(size, title, note)
+    look = {"squeeze": False, "sharex": True, "height_ratios": rows}
+    axes = figure.subplots(len(parts), 1, **look)[:, 0]
+    for axis, part in zip(axes, parts, strict=True):
+        _ranks(axis, part)
+    if len(parts) == 2:
+        axes[1].set_title("Methods that miss data sets", loc="left")
+    axes[-1].set_xlabel("Opponents beaten (%)")
     return figure
 
 
@@ -67,9 +63,7 @@ def _ranks(axis: Axes, table: pd.DataFrame) -> None:
         colour = colour_of(row["method"])
         axis.plot([row["low"], row["high"]], [place, place], color=colour)
         axis.plot(row["beats"], place, "o", color=colour)
-        beside = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
-        text = f"{row['beats']:.0f}   on {row['num_protocols']}"
-        axis.annotate(text, (1.02, place), va="center", fontsize=SMALL, **beside)
+        write_beside(axis, place, f"{row['beats']:.0f}   on {row['num_protocols']}")
     axis.set_yticks(range(len(data)), data["method"].astype(str))
     axis.set(ylim=(max(1, len(data)) - 0.5, -0.5), xlim=(-2, 102))
     axis.tick_params(axis="y", length=0)
@@ -97,18 +91,17 @@ def orders_picture(
     note = "Thick bar: the paper. Marks: ours; filled: clear (5 %, corrected); "
     note += "lines, ± s.d. over blocks. Grey: another sign than the paper's. Beyond "
     note += "one point the axis is logarithmic."
-    with style():
-        size = inches(size, (DOUBLE[0], 1.0 + sum(0.5 + 0.2 * row for row in rows)))
-        figure = new_picture(size, title, note)
-        look = {"squeeze": False, "height_ratios": rows or None}
-        axes = figure.subplots(max(1, len(rows)), columns, **look)
-        for axis in axes.flat[len(parts) :]:
-            axis.remove()
-        for axis, part in zip(axes.flat, parts, strict=False):
-            _signs(axis, part)
-            axis.set_title(str(part[panels].iloc[0]), loc="left", pad=16)
-        for axis in axes.flat[max(0, len(parts) - columns) : len(parts)]:
-            axis.set_xlabel("Points ahead")
+    size = inches(size, (DOUBLE[0], 1.0 + sum(0.5 + 0.2 * row for row in rows)))
+    figure = new_picture(size, title, note)
+    look = {"squeeze": False, "height_ratios": rows or None}
+    axes = figure.subplots(max(1, len(rows)), columns, **look)
+    for axis in axes.flat[len(parts) :]:
+        axis.remove()
+    for axis, part in zip(axes.flat, parts, strict=False):
+        _signs(axis, part)
+        axis.set_title(str(part[panels].iloc[0]), loc="left", pad=16)
+    for axis in axes.flat[max(0, len(parts) - columns) : len(parts)]:
+        axis.set_xlabel("Points ahead")
     return figure
 
 

@@ -11,14 +11,7 @@ from fedlab_support.data.domain_data import DomainData
 
 from ..plots.drawing import drawing
 from ..plots.federation import contact_sheet
-from ..plots.style import (
-    COLOURS,
-    DOUBLE,
-    SMALL,
-    Picture,
-    new_picture,
-    style,
-)
+from ..plots.style import COLOURS, DOUBLE, SMALL, Picture, new_picture
 
 
 def writers_sheet(
@@ -48,26 +41,25 @@ def one_round(images: np.ndarray, writers: list[int], title: str = "") -> Pictur
     writers: the clients' numbers.
     """
     height = 2.75
-    with style():
-        figure = Picture(figsize=(DOUBLE[0], height))
-        axis = figure.add_axes((0, 0, 1, 1), xlim=(0, DOUBLE[0]), ylim=(0, height))
-        axis.axis("off")
-        axis.axhspan(1.92, 2.3, 0.025, 0.975, color="#24323D")
-        centred = {"ha": "center", "va": "center"}
-        text = "server:   1 draws clients   ·   5 averages what they send back"
-        axis.text(DOUBLE[0] / 2, 2.11, text, color="white", **centred)
-        places = 0.9 + 1.7 * np.arange(len(writers))
-        for x, writer, row in zip(places, writers, images, strict=True):
-            is_drawn = writer != writers[-1]
-            name = f"client {writer}: 3 trains" if is_drawn else "not drawn this round"
-            axis.text(x, 0.13, name, ha="center", fontsize=SMALL)
-            extent, shade = (x - 0.73, x + 0.73, 0.34, 0.63), 1.0 if is_drawn else 0.35
-            look = {"extent": extent, "aspect": "auto", "alpha": shade}
-            axis.imshow(np.hstack(row), "gray", **look)
-            if is_drawn:
-                _arrow(axis, x - 0.3, (1.88, 0.7), "2 weights")
-                _arrow(axis, x + 0.3, (0.7, 1.88), "4 new weights")
-        figure.suptitle(title, x=0.025, ha="left")
+    figure = Picture(figsize=(DOUBLE[0], height))
+    axis = figure.add_axes((0, 0, 1, 1), xlim=(0, DOUBLE[0]), ylim=(0, height))
+    axis.axis("off")
+    axis.axhspan(1.92, 2.3, 0.025, 0.975, color="#24323D")
+    centred = {"ha": "center", "va": "center"}
+    text = "server:   1 draws clients   ·   5 averages what they send back"
+    axis.text(DOUBLE[0] / 2, 2.11, text, color="white", **centred)
+    places = 0.9 + 1.7 * np.arange(len(writers))
+    for x, writer, row in zip(places, writers, images, strict=True):
+        is_drawn = writer != writers[-1]
+        name = f"client {writer}: 3 trains" if is_drawn else "not drawn this round"
+        axis.text(x, 0.13, name, ha="center", fontsize=SMALL)
+        extent, shade = (x - 0.73, x + 0.73, 0.34, 0.63), 1.0 if is_drawn else 0.35
+        look = {"extent": extent, "aspect": "auto", "alpha": shade}
+        axis.imshow(np.hstack(row), "gray", **look)
+        if is_drawn:
+            _arrow(axis, x - 0.3, (1.88, 0.7), "2 weights")
+            _arrow(axis, x + 0.3, (0.7, 1.88), "4 new weights")
+    figure.suptitle(title, x=0.025, ha="left")
     return figure
 
 
@@ -85,12 +77,11 @@ def accuracy_and_luck(table: pd.DataFrame, title: str = "") -> Picture:
     table: columns mean and luck, shares, from the lowest to the highest.
     """
     note = "Line: what luck alone would show if all clients were served equally well."
-    with style():
-        figure = new_picture(DOUBLE, title, note)
-        axis = figure.subplots()
-        axis.bar(range(len(table)), 100 * table["mean"], color=COLOURS["ours"])
-        axis.plot(100 * table["luck"], color="black")
-        axis.set(xlabel="Writers, sorted", ylabel="Accuracy (%)", ylim=(0, 100))
+    figure = new_picture(DOUBLE, title, note)
+    axis = figure.subplots()
+    axis.bar(range(len(table)), 100 * table["mean"], color=COLOURS["ours"])
+    axis.plot(100 * table["luck"], color="black")
+    axis.set(xlabel="Writers, sorted", ylabel="Accuracy (%)", ylim=(0, 100))
     return figure
 
 
@@ -103,19 +94,18 @@ def clients_seen(
     table:  columns round, seen and expected, shares.
     times:  how often each client was drawn in the first ``rounds`` rounds, (K,).
     """
-    with style():
-        figure = new_picture(DOUBLE, title)
-        left, right = figure.subplots(1, 2, width_ratios=(1, 1.7))
-        shades = np.where(times[:, None] > 0, [[0, 0.45, 0.7, 1]], 0.0)
-        shades[:, 3] = np.minimum(1, times / 6 + 0.15) * (times > 0)
-        down, across = np.divmod(np.arange(len(times)), 10)
-        left.scatter(across, down, s=75, c=shades, edgecolors="#6B6B6B", linewidths=0.6)
-        left.axis("off")
-        right.plot(table["round"], 100 * table["expected"], "k--", lw=1)
-        blue, now = COLOURS["ours"], table.iloc[rounds - 1]
-        right.step(table["round"], 100 * table["seen"], color=blue, where="mid")
-        right.plot(now["round"], 100 * now["seen"], "o", color=blue)
-        right.set(xlabel="Round", ylabel="Clients seen (%)", ylim=(0, 104))
-        text, end = "solid: this draw\ndashed: expected", table["round"].max()
-        right.text(end, 5, text, ha="right", fontsize=SMALL)
+    figure = new_picture(DOUBLE, title)
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.7))
+    shades = np.where(times[:, None] > 0, [[0, 0.45, 0.7, 1]], 0.0)
+    shades[:, 3] = np.minimum(1, times / 6 + 0.15) * (times > 0)
+    down, across = np.divmod(np.arange(len(times)), 10)
+    left.scatter(across, down, s=75, c=shades, edgecolors="#6B6B6B", linewidths=0.6)
+    left.axis("off")
+    right.plot(table["round"], 100 * table["expected"], "k--", lw=1)
+    blue, now = COLOURS["ours"], table.iloc[rounds - 1]
+    right.step(table["round"], 100 * table["seen"], color=blue, where="mid")
+    right.plot(now["round"], 100 * now["seen"], "o", color=blue)
+    right.set(xlabel="Round", ylabel="Clients seen (%)", ylim=(0, 104))
+    text, end = "solid: this draw\ndashed: expected", table["round"].max()
+    right.text(end, 5, text, ha="right", fontsize=SMALL)
     return figure

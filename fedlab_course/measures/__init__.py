@@ -1,12 +1,6 @@
 """Measures that chapters compare, beside those that every run records."""
 
-from .clients import (
-    across_clients,
-    as_participants,
-    by_client,
-    compare,
-    participation,
-)
+from .clients import across_clients, as_participants, by_client, compare, participation
 from .features import alignment, drift, uniformity
 from .groups import cluster_accuracy, fairness, macro_f1
 from .selections import rehearse

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -19,20 +18,18 @@ from fedlab_support.core.history import (
 )
 
 from .drawing import drawing
+from .panels import name_axes, panel_axes, panel_title, panels_across, parts_of
 from .style import (
     COLOURS,
     DOUBLE,
-    MARKERS,
     SMALL,
     Picture,
     Size,
-    colours_for,
+    in_units,
     inches,
     label_of,
+    looks_for,
     new_picture,
-    panels_across,
-    scale_of,
-    style,
 )
 
 LINE_HEIGHT = 1.35  # of a label, in font sizes
@@ -81,28 +78,23 @@ def draw_curves(
     curves:  columns ``by``, ``panels``, round, mean, sd, num_seeds; shares in per cent.
     The other arguments are those of ``learning_curves``.
     """
-    shown = list(curves[panels].unique()) if panels else [None]
+    shown = parts_of(curves, panels)
     columns = panels_across(len(shown), inches(size)[0])
     rows = -(-len(shown) // columns)
-    lines = list(curves[by].unique())
-    markers = dict(zip(lines, MARKERS, strict=False))
     usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.6 + 2.0 * rows)
-    with style():
-        colours = colours_for(lines, ours)
-        note = seeds_note(curves, "Line: mean, band: ± s.d.")
-        figure = new_picture(inches(size, usual), title, note)
-        ends = curves.groupby(panels)["round"].max().nunique() if panels else 1
-        share = {"sharex": ends == 1, "sharey": True, "squeeze": False}
-        axes = figure.subplots(rows, columns, **share)
-        for place, panel in enumerate(shown):
-            part = curves[curves[panels] == panel] if panels else curves
-            _draw_lines(axes.flat[place], part, by, colours, markers)
-            if panels:
-                axes.flat[place].set_title(panel_title(panels, panel), loc="left")
-        name_axes(axes, len(shown), label_of(metric), "Round")
-        heading = "" if curves[by].map(type).eq(str).all() else label_of(by)
-        for place in range(columns - 1, len(shown), columns):
-            label_ends(figure, axes.flat[place], heading)
+    looks = looks_for(list(curves[by].unique()), ours)
+    note = seeds_note(curves, "Line: mean, band: ± s.d.")
+    figure = new_picture(inches(size, usual), title, note)
+    ends = curves.groupby(panels)["round"].max().nunique() if panels else 1
+    axes = panel_axes(figure, len(shown), columns, sharex=ends == 1, sharey=True)
+    for axis, (panel, part) in zip(axes, shown.items(), strict=True):
+        _draw_lines(axis, part, by, looks)
+        if panels:
+            axis.set_title(panel_title(panels, panel), loc="left")
+    name_axes(axes, label_of(metric), "Round")
+    heading = "" if curves[by].map(type).eq(str).all() else label_of(by)
+    for axis in axes[columns - 1 :: columns]:
+        label_ends(figure, axis, heading)
     return figure
 
 
@@ -122,9 +114,7 @@ def _curves(
             f"and splits {sorted(table['split'].unique())}"
         )
     keys = [by, *([panels] if panels else []), "round"]
-    curves = summarise(chosen, by=keys)
-    scaled = curves[["mean", "sd"]] * scale_of(metric)
-    curves = curves.assign(mean=scaled["mean"], sd=scaled["sd"])
+    curves = in_units(summarise(chosen, by=keys), metric)
     return curves.sort_values("round", kind="stable", ignore_index=True)
 
 
@@ -141,41 +131,29 @@ def seeds_note(table: pd.DataFrame, what: str) -> str:
     return f"{what}, {seeds} seeds."
 
 
-def name_axes(axes: np.ndarray, count: int, values: str, along: str) -> None:
-    """Label the y axes of ``count`` panels ``values`` and their x axes ``along``."""
-    for extra in axes.flat[count:]:
-        extra.remove()
-    for axis in axes[:, 0]:
-        axis.set_ylabel(values)
-    for axis in axes.flat[max(0, count - axes.shape[1]) : count]:
-        axis.set_xlabel(along)
-        axis.tick_params(labelbottom=True)
-
-
-def panel_title(column: str, value: object) -> str:
-    """The title of a panel: a text as it is, a number with its column's name."""
-    return value if isinstance(value, str) else f"{label_of(column)}: {value}"
-
-
 def _draw_lines(
-    axis: Axes,
-    curves: pd.DataFrame,
-    by: str,
-    colours: dict[object, str],
-    markers: dict[object, str],
+    axis: Axes, curves: pd.DataFrame, by: str, looks: dict[object, dict[str, str]]
 ) -> None:
     axis.grid(axis="y")
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    for name in colours:
+    for name, look in looks.items():
         line = curves[curves[by] == name]
         if line.empty:
             continue
         x, mean, spread = line["round"], line["mean"], line["sd"].fillna(0.0)
-        axis.plot(x, mean, color=colours[name], label=str(name), zorder=3)
-        band = {"color": colours[name], "alpha": 0.15, "linewidth": 0}
+        axis.plot(x, mean, color=look["color"], label=str(name), zorder=3)
+        band = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
         axis.fill_between(x, mean - spread, mean + spread, **band)
-        end = {"marker": markers[name], "color": colours[name], "zorder": 4}
-        axis.plot(x.iloc[-1:], mean.iloc[-1:], **end)
+        axis.plot(x.iloc[-1:], mean.iloc[-1:], **look, zorder=4)
+
+
+def draw_points(
+    axis: Axes, x: pd.Series, line: pd.DataFrame, look: dict[str, str], name: object
+) -> None:
+    """Draw a line through means, with bars of ± one s.d.; x: the places of its rows."""
+    axis.plot(x, line["mean"], **look, label=str(name))
+    bars = {"fmt": "none", "ecolor": look["color"], "capsize": 2.5, "elinewidth": 1.2}
+    axis.errorbar(x, line["mean"], line["sd"].fillna(0.0), **bars)
 
 
 def label_ends(figure: Picture, axis: Axes, heading: str) -> None:

@@ -8,24 +8,20 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedlab_support.core.history import columns_of
-
 from .curves import seeds_note
 from .drawing import drawing
 from .style import (
     COLOURS,
-    MARKERS,
     Picture,
     Size,
-    colours_for,
+    expect_rows,
+    in_units,
     inches,
     label_of,
     legend_columns,
+    looks_for,
     names_below,
     new_picture,
-    one_row_per,
-    scale_of,
-    style,
 )
 
 NAMES = {
@@ -56,33 +52,29 @@ def accuracy_by_domain(
     Raises ValueError for repeated rows, an order that does not fit, or more than five
     values of ``by``.
     """
-    columns_of(table, [x, by, "mean", "sd", "num_seeds"])
-    one_row_per(table, [x, by])
+    expect_rows(table, [x, by], ["mean", "sd", "num_seeds"])
     domains = _in_order(table[x], order)
-    scaled = table[["mean", "sd"]] * scale_of(unit)
-    data = table.assign(mean=scaled["mean"], sd=scaled["sd"])
+    data = in_units(table, unit)
     names = list(table[by].unique())
-    with style():
-        colours = colours_for(names)
-        note = seeds_note(data, "Dot: mean, bar: ± s.d.")
-        width, height = inches(size)
-        columns = legend_columns(names, width)
-        if isinstance(size, str):  # a named size grows with the rows of the legend
-            height += 0.17 * (-(-len(names) // columns) - 1)
-        figure = new_picture((width, height), title, note)
-        axis = figure.subplots()
-        gap = min(0.18, ROOM / len(names))
-        for place, (name, marker) in enumerate(zip(names, MARKERS, strict=False)):
-            dots = data[data[by] == name].set_index(x).reindex(domains)
-            options = {"fmt": marker, "color": colours[name], "label": str(name)}
-            options |= {"capsize": 2.5, "elinewidth": 1.2, "markersize": 5.5}
-            places = np.arange(len(domains)) + (place - (len(names) - 1) / 2) * gap
-            axis.errorbar(places, dots["mean"], dots["sd"].fillna(0.0), **options)
-        _name_domains(axis, domains, width)
-        axis.set(xlabel=NAMES.get(x, label_of(x)), ylabel=unit)
-        axis.grid(axis="y")
-        above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
-        axis.legend(ncols=columns, columnspacing=1.5, handletextpad=0.3, **above)
+    note = seeds_note(data, "Dot: mean, bar: ± s.d.")
+    width, height = inches(size)
+    columns = legend_columns(names, width)
+    if isinstance(size, str):  # a named size grows with the rows of the legend
+        height += 0.17 * (-(-len(names) // columns) - 1)
+    figure = new_picture((width, height), title, note)
+    axis = figure.subplots()
+    gap = min(0.18, ROOM / len(names))
+    for place, (name, look) in enumerate(looks_for(names).items()):
+        dots = data[data[by] == name].set_index(x).reindex(domains)
+        options = {"capsize": 2.5, "elinewidth": 1.2, "markersize": 5.5} | look
+        options |= {"linestyle": "none", "label": str(name)}
+        places = np.arange(len(domains)) + (place - (len(names) - 1) / 2) * gap
+        axis.errorbar(places, dots["mean"], dots["sd"].fillna(0.0), **options)
+    _name_domains(axis, domains, width)
+    axis.set(xlabel=NAMES.get(x, label_of(x)), ylabel=unit)
+    axis.grid(axis="y")
+    above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+    axis.legend(ncols=columns, columnspacing=1.5, handletextpad=0.3, **above)
     return figure
 
 

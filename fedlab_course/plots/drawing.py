@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedlab_support.core.checks import checked
 
-from .style import Picture
+from .style import Picture, style
 
 DRAWINGS: dict[str, Callable[..., Picture]] = {}
 """Every function that draws tables, by its name; filled by ``drawing``."""
@@ -46,7 +46,8 @@ def drawing(function: Callable[..., Picture]) -> Callable[..., Picture]:
     def draw(*args: object, **kwargs: object) -> Picture:
         """Draw, and remember the call."""
         try:
-            figure = drawn(*args, **kwargs)
+            with style():
+                figure = drawn(*args, **kwargs)
         except KeyError as error:
             given = signature.bind(*args, **kwargs).arguments.values()
             tables = [v for v in given if isinstance(v, pd.DataFrame)]

@@ -14,7 +14,7 @@ from matplotlib.colors import PowerNorm
 from fedlab_support.core.checks import Range, checked
 
 from .drawing import drawing
-from .style import COLOURS, DOUBLE, NORMAL, SMALL, Picture, new_picture, style
+from .style import COLOURS, DOUBLE, NORMAL, SMALL, Picture, new_picture
 
 LABEL_INCHES = 0.145  # height of a line of small text
 CAPTION = {"fontsize": SMALL, "ha": "center", "va": "bottom"}
@@ -59,19 +59,18 @@ def draw_classes(table: pd.DataFrame, title: str = "", kind: str = "class") -> P
     if not counts.all():
         note += " White: none."
     field = min(4.6, max(1.9, 0.21 * num_classes))
-    with style():
-        figure = new_picture((DOUBLE[0], field + 1.5), title, note)
-        top, main = figure.subplots(2, 1, sharex=True, height_ratios=(0.55, field))
-        colours = ScalarMappable(PowerNorm(0.5, 0, max(1, counts.max())), "viridis_r")
-        is_small = num_classes <= BUBBLES_UP_TO and num_clients <= 2 * BUBBLES_UP_TO
-        (_bubbles if is_small else _heatmap)(main, counts, colours)
-        _name_classes(main, class_names, field)
-        main.set_ylabel(kind.capitalize())
-        _client_sizes(top, counts.sum(axis=1))
-        bar = figure.colorbar(
-            colours, ax=[top, main], label="Examples", pad=0.015, aspect=35
-        )
-        bar.outline.set_visible(False)
+    figure = new_picture((DOUBLE[0], field + 1.5), title, note)
+    top, main = figure.subplots(2, 1, sharex=True, height_ratios=(0.55, field))
+    colours = ScalarMappable(PowerNorm(0.5, 0, max(1, counts.max())), "viridis_r")
+    is_small = num_classes <= BUBBLES_UP_TO and num_clients <= 2 * BUBBLES_UP_TO
+    (_bubbles if is_small else _heatmap)(main, counts, colours)
+    _name_classes(main, class_names, field)
+    main.set_ylabel(kind.capitalize())
+    _client_sizes(top, counts.sum(axis=1))
+    bar = figure.colorbar(
+        colours, ax=[top, main], label="Examples", pad=0.015, aspect=35
+    )
+    bar.outline.set_visible(False)
     return figure
 
 
@@ -145,19 +144,18 @@ def contact_sheet(
     step = cell * images.shape[2] / images.shape[3] + (0.17 if is_each else 0.0)
     head = (0.32 if title else 0.06) + (0.17 if titles else 0.0)
     height = head + rows * step + 0.06 - 0.17 * is_each
-    with style():
-        figure = new_picture((width, height), title)
-        axis = _canvas(figure, width, height)
-        for place, image in enumerate(images):
-            x = left + place % columns * cell
-            y = head + place // columns * step
-            _show(axis, image, (x, y, cell))
-            if place < len(titles) and (is_each or place < columns):
-                text = _shorten(str(titles[place]), cell)
-                axis.text(x + cell / 2, y - 0.02, text, **CAPTION)
-        for row, name in enumerate(row_labels):
-            middle = head + row * step + (step - 0.17 * is_each) / 2
-            axis.text(left - 0.07, middle, str(name), **ROW_LABEL)
+    figure = new_picture((width, height), title)
+    axis = _canvas(figure, width, height)
+    for place, image in enumerate(images):
+        x = left + place % columns * cell
+        y = head + place // columns * step
+        _show(axis, image, (x, y, cell))
+        if place < len(titles) and (is_each or place < columns):
+            text = _shorten(str(titles[place]), cell)
+            axis.text(x + cell / 2, y - 0.02, text, **CAPTION)
+    for row, name in enumerate(row_labels):
+        middle = head + row * step + (step - 0.17 * is_each) / 2
+        axis.text(left - 0.07, middle, str(name), **ROW_LABEL)
     return figure
 
 

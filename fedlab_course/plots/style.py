@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedlab_support.core.checks import Range
+from fedlab_support.core.history import columns_of
 
 if TYPE_CHECKING:
     from .drawing import Drawing
@@ -113,11 +114,6 @@ def inches(size: Size, usual: tuple[float, float] = DOUBLE) -> tuple[float, floa
     return SIZES[size] if usual == DOUBLE else (SIZES[size][0], usual[1])
 
 
-def panels_across(count: int, width: float, least: float = 2.1) -> int:
-    """How many of ``count`` panels fit in a row if each is ``least`` inches wide."""
-    return max(1, min(count, int(width / least)))
-
-
 def legend_columns(names: Sequence[object], width: float) -> int:
     """The number of columns of a legend with these names in ``width`` inches."""
     room, needed = 12.4 * width, [len(str(name)) + 5 for name in names]
@@ -203,6 +199,18 @@ def colours_for(
     return {name: COLOURS[taken[name]] for name in names}
 
 
+def looks_for(
+    names: Sequence[object], ours: object = None, baseline: object = "FedAvg"
+) -> dict[object, dict[str, str]]:
+    """The colour and the marker of each name; see ``colours_for``."""
+    names = list(names)
+    colours = colours_for(names, ours, baseline)
+    return {
+        name: {"color": colours[name], "marker": marker}
+        for name, marker in zip(names, MARKERS, strict=False)
+    }
+
+
 def label_of(name: str) -> str:
     """The axis label of a column or metric: local_epochs → Local epochs."""
     return NAMES.get(name, name[:1].upper() + name[1:].replace("_", " "))
@@ -213,10 +221,24 @@ def scale_of(metric: str) -> float:
     return 100.0 if label_of(metric).endswith("(%)") else 1.0
 
 
-def one_row_per(
-    table: pd.DataFrame, columns: Sequence[str], cure: str = "summarise first"
+def in_units(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The table with its mean and sd in the unit of the metric's axis."""
+    scale = scale_of(metric)
+    return table.assign(mean=scale * table["mean"], sd=scale * table["sd"])
+
+
+def expect_rows(
+    table: pd.DataFrame,
+    keys: Sequence[str],
+    values: Sequence[str] = (),
+    cure: str = "summarise first",
 ) -> None:
-    """Raise ValueError, with the remedy, unless the columns identify each row."""
-    if table.duplicated(list(columns)).any():
-        names = f"{', '.join(columns[:-1])} and {columns[-1]}"
+    """Raise ValueError unless the table has these columns and one row per key.
+
+    keys:  columns that identify a row. values: further columns.
+    cure:  what to do about repeated rows.
+    """
+    columns_of(table, [*keys, *values])
+    if table.duplicated(list(keys)).any():
+        names = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
         raise ValueError(f"expected one row per {names}, found several; {cure}")

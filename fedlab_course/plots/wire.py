@@ -10,7 +10,7 @@ from fedlab_support.core.checks import Range, checked
 from fedlab_support.core.history import WIRE, columns_of
 
 from .drawing import drawing
-from .style import COLOURS, DOUBLE, NORMAL, SMALL, Picture, new_picture, style
+from .style import COLOURS, DOUBLE, NORMAL, SMALL, Picture, new_picture
 
 PARTS = {  # name on the wire: colour, hatch
     "weights": (COLOURS["ours"], ""),
@@ -50,27 +50,26 @@ def draw_wire(chosen: pd.DataFrame, title: str = "") -> Picture:
     note = "Width of a ribbon: bytes. Parts too thin to see are drawn as a thin line."
     if len(clients) > SHOWN:
         note += f" The first {SHOWN} of {len(clients)} clients are shown."
-    with style():
-        height = 3.5 if title else 3.2
-        figure = new_picture((WIDTH, height), title, note)
-        axis = figure.subplots()
-        axis.set(xlim=(0, WIDTH - 0.2), ylim=(0, 2.95), aspect="equal")
-        axis.axis("off")
-        _server(axis, chosen)
-        shown = clients[:SHOWN]
-        cell = (WIDTH - 0.2) / max(3, len(shown))
-        margin = (WIDTH - 0.2 - cell * len(shown)) / 2
-        both = chosen.groupby(["client", "direction"])["bytes"].sum()
-        inches_per_byte = min(0.3 * cell, 0.5) / both.max()
-        for place, client in enumerate(shown):
-            rows = chosen[chosen["client"] == client]
-            centre = margin + (place + 0.5) * cell
-            _client(axis, rows, centre, min(cell - 0.08, 1.3))
-            for direction, side in (("down", -1), ("up", 1)):
-                half = rows[rows["direction"] == direction]
-                middle = centre + side * min(cell, 1.3) * 0.23
-                _ribbon(axis, half, middle, inches_per_byte)
-        _legend(axis, chosen, parts)
+    height = 3.5 if title else 3.2
+    figure = new_picture((WIDTH, height), title, note)
+    axis = figure.subplots()
+    axis.set(xlim=(0, WIDTH - 0.2), ylim=(0, 2.95), aspect="equal")
+    axis.axis("off")
+    _server(axis, chosen)
+    shown = clients[:SHOWN]
+    cell = (WIDTH - 0.2) / max(3, len(shown))
+    margin = (WIDTH - 0.2 - cell * len(shown)) / 2
+    both = chosen.groupby(["client", "direction"])["bytes"].sum()
+    inches_per_byte = min(0.3 * cell, 0.5) / both.max()
+    for place, client in enumerate(shown):
+        rows = chosen[chosen["client"] == client]
+        centre = margin + (place + 0.5) * cell
+        _client(axis, rows, centre, min(cell - 0.08, 1.3))
+        for direction, side in (("down", -1), ("up", 1)):
+            half = rows[rows["direction"] == direction]
+            middle = centre + side * min(cell, 1.3) * 0.23
+            _ribbon(axis, half, middle, inches_per_byte)
+    _legend(axis, chosen, parts)
     return figure
 
 

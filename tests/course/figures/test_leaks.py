@@ -63,7 +63,7 @@ def test_points_stand_at_equal_distances_with_their_numbers_below():
 def test_what_cannot_be_shown_is_refused():
     with pytest.raises(ValueError, match="one row per"):
         figures.leak_curves(pd.concat([table(), table()]), "noise")
-    with pytest.raises(ValueError, match="at most 4 measures, found 5"):
+    with pytest.raises(ValueError, match="at most 4 panels, found 5"):
         figures.leak_curves(table((*MEASURES, "more")), "noise")
     with pytest.raises(ValueError, match="chance"):
         figures.leak_curves(table().drop(columns="chance"), "noise")

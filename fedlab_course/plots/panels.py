@@ -1,0 +1,61 @@
+"""Small axes side by side: one part of a table on each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from .style import SMALL, Picture, label_of
+
+
+def parts_of(
+    table: pd.DataFrame, column: str | None, most: int | None = None
+) -> dict[object, pd.DataFrame]:
+    """The rows of each value of a column, in order of appearance.
+
+    column: None: the whole table, under the name None.
+    Raises ValueError for more than ``most`` values.
+    """
+    if column is None:
+        return {None: table}
+    parts = dict(tuple(table.groupby(column, sort=False, observed=True)))
+    if most is not None and len(parts) > most:
+        raise ValueError(f"expected at most {most} panels, found {len(parts)}")
+    return parts
+
+
+def panels_across(count: int, width: float, least: float = 2.1) -> int:
+    """How many of ``count`` panels fit in a row if each is ``least`` inches wide."""
+    return max(1, min(count, int(width / least)))
+
+
+def panel_axes(figure: Picture, count: int, columns: int, **share: bool) -> list[Axes]:
+    """``count`` axes in rows of ``columns``; share: sharex, sharey."""
+    rows = -(-count // columns)
+    axes = figure.subplots(rows, columns, squeeze=False, **share).flat
+    for extra in axes[count:]:
+        extra.remove()
+    return list(axes[:count])
+
+
+def name_axes(axes: Sequence[Axes], values: str = "", along: str = "") -> None:
+    """Label the outer axes of panels: y ``values``, x ``along``."""
+    columns = axes[0].get_gridspec().ncols
+    for axis in axes[::columns]:
+        axis.set_ylabel(values)
+    for axis in axes[-columns:]:
+        axis.set_xlabel(along)
+        axis.tick_params(labelbottom=True)
+
+
+def panel_title(column: str, value: object) -> str:
+    """The title of a panel: a text as it is, a number with its column's name."""
+    return value if isinstance(value, str) else f"{label_of(column)}: {value}"
+
+
+def write_beside(axis: Axes, place: float, text: str) -> None:
+    """Write a text right of the axis, at the height ``place`` of the data."""
+    where = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
+    axis.annotate(text, (1.02, place), va="center", fontsize=SMALL, **where)
