@@ -7,32 +7,30 @@ from functools import partial
 
 import numpy as np
 
-from ..checking.table import Case, Mistakes, bytes_case, bytes_table, table
+from ..checking.table import Case, Mistakes, count_bytes, table
 
 
-@bytes_table("the question, the answers and the updates are all counted")
-def bytes_of_asking(model_bytes: int, candidates: int, chosen: int) -> Iterator[Case]:
+@count_bytes(
+    "the question, the answers and the updates are all counted",
+    (1_000, 7, 3),
+    (90, 12, 2),
+    advice="Follow the round in order: the question, the answers, the updates; how "
+    "many clients are in each?",
+)
+def bytes_of_asking(
+    model_bytes: int, candidates: int, chosen: int
+) -> tuple[float, Mistakes]:
     """Bytes of one round of power of choice, in both directions, for all clients.
 
     candidates, chosen: how many clients are asked for a loss, and how many train.
     """
-    advice = "Follow the round in order: the question, the answers, the updates; how "
-    advice += "many clients are in each?"
-    given = model_bytes, candidates, chosen
-    for sizes in (given, (1_000, 7, 3), (90, 12, 2)):
-        inputs = dict(zip(("model_bytes", "candidates", "chosen"), sizes, strict=True))
-        model, asked, train = sizes
-        right = asked * (model + 4) + train * (model + 8)
-        yield bytes_case(inputs, right, _byte_mistakes(*sizes), advice)
-
-
-def _byte_mistakes(model: int, asked: int, train: int) -> Mistakes:
+    model, asked, train = model_bytes, candidates, chosen
     down, losses, up = asked * model, 4 * asked, train * (model + 8)
     right, again, plain = down + losses + up, train * model, train * (2 * model + 8)
     twice = "the chosen clients get the model twice; what do they still have when they "
     twice += "start to train?"
     small = "an update is more than the model: which number did chapter 01 add?"
-    return [
+    return right, [
         (right + again, twice),
         (right + again - 8 * train, f"{twice} Besides, {small}"),
         (losses + plain, "what does a client need to compute a loss, chosen or not?"),

@@ -9,42 +9,30 @@ import torch
 from torch import Tensor
 from torch.fft import fft2, fftshift, ifft2, ifftshift
 
-from ..checking.table import Case, Mistakes, bytes_case, bytes_table, table
+from ..checking.table import Case, Mistakes, count_bytes, table
 
 Weights = dict[str, Tensor]
 Gradient = Callable[[Tensor, Tensor], Tensor]
 
 
-@bytes_table("the window is counted once for every channel of every image")
+@count_bytes(
+    "the window is counted once for every channel of every image",
+    (50, 3, 48, 20, 0.12),
+    (9, 2, 16, 30, 0.23),
+    (7, 1, 28, 28, 0.003),
+    advice="Count the frequencies of one window first, then channels, images, bytes",
+)
 def bank_bytes(
     num_pictures: int, channels: int, height: int, width: int, alpha: float
-) -> Iterator[Case]:
+) -> tuple[float, Mistakes]:
     """Bytes of the amplitudes that one client uploads for FedDG.
 
     alpha: half width of the window over the shorter side, in [0, 0.5).
     """
-    advice = "Count the frequencies of one window first, then channels, images, bytes"
-    names = "num_pictures", "channels", "height", "width", "alpha"
-    for case in (
-        (num_pictures, channels, height, width, alpha),
-        (50, 3, 48, 20, 0.12),
-        (9, 2, 16, 30, 0.23),
-        (7, 1, 28, 28, 0.003),
-    ):
-        images, channels, height, width, alpha = case
-        b = math.floor(alpha * min(height, width))
-        right = 4 * images * channels * (2 * b + 1) ** 2
-        mistakes = _bank_mistakes(*case)
-        yield bytes_case(dict(zip(names, case, strict=True)), right, mistakes, advice)
-
-
-def _bank_mistakes(
-    images: int, channels: int, height: int, width: int, alpha: float
-) -> Mistakes:
-    exact, maps = alpha * min(height, width), images * channels
+    exact, maps = alpha * min(height, width), num_pictures * channels
     b, wide = math.floor(exact), math.floor(alpha * max(height, width))
     window = (2 * b + 1) ** 2
-    return [
+    return 4 * maps * window, [
         (4 * maps * height * width, "this is the whole spectrum; how much is used?"),
         (8 * maps * height * width, "the whole spectrum, and 8 bytes each"),
         (4 * maps * b**2, "b is a half width: which signed frequencies lie within b?"),
@@ -58,7 +46,7 @@ def _bank_mistakes(
         (4 * maps * (2 * wide + 1) ** 2, "does it fit the longer or shorter side?"),
         (8 * maps * window, "one real float32 per frequency: how many bytes?"),
         (maps * window, "these are numbers, not bytes"),
-        (4 * images * window, "how many spectra does one image have?"),
+        (4 * num_pictures * window, "how many spectra does one image have?"),
         (4 * channels * window, "right for one image; how many are there?"),
         (4 * window, "right for one channel of one image"),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..checking.table import Case, Mistakes, bytes_case, bytes_table, table
+from ..checking.table import Case, Mistakes, count_bytes, table
 
 EPSILON = 1e-6
 
@@ -107,32 +107,32 @@ def _distance_mistakes(p: Tensor, q: Tensor) -> Mistakes:
     ]  # fmt: skip
 
 
-@bytes_table("moments, variances and both histograms are counted")
-def fedfa_bytes(widths: Sequence[int], bins: int) -> Iterator[Case]:
+@count_bytes(
+    "moments, variances and both histograms are counted",
+    ((3, 5), 4),
+    ((8, 16, 40), 6),
+    advice="Write down what one layer sends and receives, then the size of one "
+    "histogram; only then add up the layers",
+)
+def fedfa_bytes(widths: Sequence[int], bins: int) -> tuple[float, Mistakes]:
     """Bytes that FedFA+ adds to a round of one client, in both directions.
 
     widths: channels of the stages. bins: L.
     """
-    advice = "Write down what one layer sends and receives, then the size of one "
-    advice += "histogram; only then add up the layers"
-    for sizes, size in ((widths, bins), ((3, 5), 4), ((8, 16, 40), 6)):
-        layers = 2 * 4 * sum(sizes)  # in each direction
-        histogram = 4 * size * sizes[-1]
-        right = 2 * (layers + histogram)
-        mistakes = [
-            (2 * layers + 2 * 4 * size * sum(sizes), "only one stage is aligned"),
-            (layers + histogram, "this is one direction; what comes back?"),
-            (2 * layers, "FedFA's part is there; what does the alignment send?"),
-            (2 * histogram, "the histograms are there; what do the layers send?"),
-            (layers + 2 * histogram, "a layer has two kinds of statistics: means, and "
-             "…?"),
-            (2 * layers + histogram, "the mean histogram comes back, too"),
-            (2 * layers + 2 * 4 * size, "there is a histogram for every channel"),
-            (4 * layers + 2 * histogram, "V goes down, the moments go up: does "
-             "anything send both?"),
-            ((layers + histogram) / 2, "these are numbers, not bytes"),
-        ]  # fmt: skip
-        yield bytes_case({"widths": sizes, "bins": size}, right, mistakes, advice)
+    layers = 2 * 4 * sum(widths)  # in each direction
+    histogram = 4 * bins * widths[-1]
+    return 2 * (layers + histogram), [
+        (2 * layers + 2 * 4 * bins * sum(widths), "only one stage is aligned"),
+        (layers + histogram, "this is one direction; what comes back?"),
+        (2 * layers, "FedFA's part is there; what does the alignment send?"),
+        (2 * histogram, "the histograms are there; what do the layers send?"),
+        (layers + 2 * histogram, "a layer has two kinds of statistics: means, and …?"),
+        (2 * layers + histogram, "the mean histogram comes back, too"),
+        (2 * layers + 2 * 4 * bins, "there is a histogram for every channel"),
+        (4 * layers + 2 * histogram, "V goes down, the moments go up: does anything "
+         "send both?"),
+        ((layers + histogram) / 2, "these are numbers, not bytes"),
+    ]  # fmt: skip
 
 
 def shift_means(mean: Tensor, gamma: Tensor, noise: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..checking.table import Case, Mistakes, bytes_case, bytes_table, table
+from ..checking.table import Case, Mistakes, count_bytes, table
 
 
 @table("CLS, then every prompt shifted by the image's own h, then the patches")
@@ -194,43 +194,40 @@ def _weight_mistakes(beta: float, q: float) -> Mistakes:
     ]  # fmt: skip
 
 
-@bytes_table(
+@count_bytes(
     "prompts, GC-Net and head twice; centres down, the representation up",
+    (4, 96, 10, 5),
+    (2, 5, 3, 7),
+    advice="Count what is trained: prompts, GC-Net with its biases, head; twice. Then "
+    "add what travels in only one direction",
 )
-def fedgcr_bytes(prompts: int, width: int, classes: int, groups: int) -> Iterator[Case]:
+def fedgcr_bytes(
+    prompts: int, width: int, classes: int, groups: int
+) -> tuple[float, Mistakes]:
     """Bytes that a client of FedGCR receives and sends in a round, from the second on.
 
     width: D; GC-Net has 4 D hidden units. groups: T', each with a centre.
     """
-    advice = (
-        "Count what is trained: prompts, GC-Net with its biases, head; twice. Then "
-    )
-    advice += "add what travels in only one direction"
-    names = "prompts", "width", "classes", "groups"
-    for case in ((prompts, width, classes, groups), (4, 96, 10, 5), (2, 5, 3, 7)):
-        prompts, width, classes, groups = case
-        tokens, head = prompts * width, classes * (width + 1)
-        net = 2 * 4 * width * width + 5 * width
-        trained, vector = 4 * (tokens + net + head), 4 * width
-        down, up = groups * vector + 8, vector + 2 * 8
-        right = 2 * trained + down + up
-        mistakes = [
-            (2 * trained, "the trained weights are there; what else is sent?"),
-            (trained + down, "this is what goes down; what comes up?"),
-            (trained + up, "this is what goes up; what came down?"),
-            (trained, "what is trained, once; it crosses the wire twice a round"),
-            (right - 8 * net, "GC-Net is trained, too, and must travel"),
-            (right - 8 * head, "is the head private? It is trained, so it travels"),
-            (right - 8 * tokens, "the prompts travel, too"),
-            (right - 8 * 5 * width, "GC-Net's two layers have biases"),
-            (right - 8 * classes, "the head has a bias for every class"),
-            (right - groups * vector, "which loss needs the groups' centres?"),
-            (right - vector, "what does the server find the groups by?"),
-            (right - 8, "a small number is missing: own group, a loss, a size"),
-            (right - 2 * 8, "two small numbers are missing: own group, loss, size"),
-            (right - 3 * 8, "three small numbers of 8 bytes each are missing"),
-            (right + groups * vector, "clients do not send the centres"),
-            (right / 4, "these are numbers, not bytes"),
-        ]  # fmt: skip
-        inputs = dict(zip(names, case, strict=True))
-        yield bytes_case(inputs, right, mistakes, advice)
+    tokens, head = prompts * width, classes * (width + 1)
+    net = 2 * 4 * width * width + 5 * width
+    trained, vector = 4 * (tokens + net + head), 4 * width
+    down, up = groups * vector + 8, vector + 2 * 8
+    right = 2 * trained + down + up
+    return right, [
+        (2 * trained, "the trained weights are there; what else is sent?"),
+        (trained + down, "this is what goes down; what comes up?"),
+        (trained + up, "this is what goes up; what came down?"),
+        (trained, "what is trained, once; it crosses the wire twice a round"),
+        (right - 8 * net, "GC-Net is trained, too, and must travel"),
+        (right - 8 * head, "is the head private? It is trained, so it travels"),
+        (right - 8 * tokens, "the prompts travel, too"),
+        (right - 8 * 5 * width, "GC-Net's two layers have biases"),
+        (right - 8 * classes, "the head has a bias for every class"),
+        (right - groups * vector, "which loss needs the groups' centres?"),
+        (right - vector, "what does the server find the groups by?"),
+        (right - 8, "a small number is missing: own group, a loss, a size"),
+        (right - 2 * 8, "two small numbers are missing: own group, loss, size"),
+        (right - 3 * 8, "three small numbers of 8 bytes each are missing"),
+        (right + groups * vector, "clients do not send the centres"),
+        (right / 4, "these are numbers, not bytes"),
+    ]  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..checking.choice import choice
 from ..checking.exercise import Wrong, call, exercise
-from ..checking.table import Case, bytes_case, bytes_table, compare, table
+from ..checking.table import Case, Mistakes, compare, count_bytes, table
 
 Train = Callable[[int, np.ndarray], tuple[np.ndarray, int]]
 
@@ -53,40 +53,40 @@ def shares(answer: object, sizes: Mapping[int, int], cohort: Sequence[int]) -> s
     )
 
 
-@bytes_table("every byte is counted, in both directions, for all clients")
+@count_bytes(
+    "every byte is counted, in both directions, for all clients",
+    (1_000, 3, 7),
+    (10, 1, 2),
+    advice="Write down what one client receives, then what it sends, and only then "
+    "multiply",
+)
 def bytes_per_round(
     num_floats: int, num_counters: int, num_clients: int
-) -> Iterator[Case]:
+) -> tuple[float, Mistakes]:
     """Bytes of one FedAvg round, in both directions, for all chosen clients.
 
     num_floats, num_counters: entries of float32 and of int64 tensors in the model.
     """
-    given = num_floats, num_counters, num_clients
-    for floats, counters, clients in (given, (1_000, 3, 7), (10, 1, 2)):
-        model = 4 * floats + 8 * counters
-        one = 2 * model + 8
-        per_client = [
-            (2 * model, "the model is there twice; a message carries one more number"),
-            (model + 8, "this is what goes up; a round also has the other direction"),
-            (model, "the model once; it crosses the wire more than once a round"),
-            (2 * model + 16, "num_examples is there twice; which way does it travel?"),
-            (8 * floats + 8, "the integer counters travel too, at their own size"),
-            (8 * floats, "the integer counters travel too, and so does num_examples"),
-            (8 * (floats + counters) + 8, "a counter is an int64; how many bytes?"),
-            (16 * (floats + counters) + 8, "weights are float32; how many bytes each?"),
-            (2 * (floats + counters) + 1, "these are numbers, not bytes"),
-        ]  # fmt: skip
-        mistakes = [(clients * size, hint) for size, hint in per_client]
-        mistakes += [(one, "right for one client; how many participate in a round?")]
-        for size, hint in per_client:
-            mistakes += [(size, f"this is for one client only; besides, {hint}")]
-        yield bytes_case(
-            {"floats": floats, "counters": counters, "clients": clients},
-            clients * one,
-            mistakes,
-            "Write down what one client receives, then what it sends, and only then "
-            "multiply",
-        )
+    floats, counters = num_floats, num_counters
+    model = 4 * floats + 8 * counters
+    one = 2 * model + 8
+    per_client = [
+        (2 * model, "the model is there twice; a message carries one more number"),
+        (model + 8, "this is what goes up; a round also has the other direction"),
+        (model, "the model once; it crosses the wire more than once a round"),
+        (2 * model + 16, "num_examples is there twice; which way does it travel?"),
+        (8 * floats + 8, "the integer counters travel too, at their own size"),
+        (8 * floats, "the integer counters travel too, and so does num_examples"),
+        (8 * (floats + counters) + 8, "a counter is an int64; how many bytes?"),
+        (16 * (floats + counters) + 8, "weights are float32; how many bytes each?"),
+        (2 * (floats + counters) + 1, "these are numbers, not bytes"),
+    ]
+    alone = "this is for one client only; besides, "
+    return num_clients * one, [
+        *((num_clients * size, hint) for size, hint in per_client),
+        (one, "right for one client; how many participate in a round?"),
+        *((size, alone + hint) for size, hint in per_client),
+    ]
 
 
 dearer_round = choice(

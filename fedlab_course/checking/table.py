@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 
@@ -101,16 +101,33 @@ def table(
     return decorate
 
 
-bytes_table = functools.partial(
-    table, what="a number of bytes", rtol=1e-9, atol=0, accepts_values=True
-)
-"""A table of byte counts; the answer is a number or a function that returns one."""
+def count_bytes(
+    praise: str, *also: tuple, advice: str
+) -> Callable[[Callable[..., tuple[float, Mistakes]]], Exercise]:
+    """Decorate a count of bytes, which returns the right number and typical mistakes.
+
+    The answer is a number, checked for the inputs that the check gets, or a function,
+    checked for the inputs in ``also``, too. Mistakes of the unit are added.
+    advice: where to start.
+    """
+
+    def decorate(count: Callable[..., tuple[float, Mistakes]]) -> Exercise:
+        @functools.wraps(count)
+        def cases(**given: object) -> Iterator[Case]:
+            given = inspect.signature(count).bind(**given).arguments  # in its order
+            for values in (tuple(given.values()), *also):
+                inputs = dict(zip(given, values, strict=True))
+                yield _bytes_case(inputs, *count(*values), advice)
+
+        rules = {"what": "a number of bytes", "rtol": 1e-9, "atol": 0}
+        return table(praise, accepts_values=True, **rules)(cases)
+
+    return decorate
 
 
-def bytes_case(
+def _bytes_case(
     inputs: Mapping[str, object], right: float, mistakes: Mistakes, advice: str
 ) -> Case:
-    """A case of a byte count; adds mistakes of the unit. advice: where to start."""
     units = [
         (right / 1000, "right in kB; the question asks for bytes"),
         (right / 1024, "right in KiB; the question asks for bytes"),
