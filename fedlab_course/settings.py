@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
+from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.selection import everyone, uniform
 from fedlab_support.methods import FedAvg, augment, catalogue
 from fedlab_support.run.run import Run
@@ -80,12 +81,14 @@ def run_of(
     seed: int = 0,
     held_out: str = "",
     device: str = "cpu",
+    federation: Federation | None = None,
 ) -> Run:
-    """The run of a setting under a protocol."""
+    """The run of a setting under a protocol; federation: None: the protocol's."""
     rules = setting.change(rules)
     method, own = method_of(setting, rules), _own(rules, setting.label)
     training = own.training or rules.training
-    federation = rules.federation(held_out, type(method).val_share)
+    if federation is None:
+        federation = rules.federation(held_out, type(method).val_share)
     cohort = min(rules.cohort or 0, len(federation))
     select = uniform(cohort) if cohort else everyone()
     how = {"workers": 1, "evaluate_every": rules.every, "device": device}

@@ -13,12 +13,11 @@ reported, as in the papers.
 """
 
 from .runs import Outcome, outcome, pack, train
-from .studies import STUDIES, Arm, Study
+from .studies import STUDIES, Study
 from .tables import Kept, claims, compared, comparisons, tables, verdicts
 
 __all__ = [
     "STUDIES",
-    "Arm",
     "Kept",
     "Outcome",
     "Study",

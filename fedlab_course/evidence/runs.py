@@ -54,7 +54,7 @@ def outcome(study: Study, cell: dict, folder: Path, trains=True) -> Outcome | No
             may be an archive. If only the answers are lost, the run is trained again.
     trains: False returns None for a run that is not there.
     """
-    run, rounds, runs = study.run(**cell), study.rounds, folder / "runs"
+    run, rounds, runs = study.run(**cell), study.rules.rounds, folder / "runs"
     name = identity(run, rounds, runs)[1].name
     bits, asked = _kept_answers(name, folder), run.federation.held_out
     asked = asked if len(asked) else run.federation.test
@@ -114,7 +114,8 @@ def tuned(study: Study, test: str, folder: Path) -> Tuned:
     spaces = {name: {"lr": list(study.rates)} for name in study.tuned}
     build, where = partial(study.run, test=test), study.validate_on(test)
     quiet = {"folder": folder / "runs", "progress": False}
-    return tune(build, spaces, study.rounds, where, seeds=study.tuning_seeds, **quiet)
+    rounds, seeds = study.rules.rounds, study.tuning_seeds
+    return tune(build, spaces, rounds, where, seeds=seeds, **quiet)
 
 
 def reported(study: Study, test: str, folder: Path) -> list[dict]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 
 import numpy as np
 
-from fedlab_support import models
 from fedlab_support.data import DomainData, load
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import (
@@ -18,50 +17,25 @@ from fedlab_support.federation.partition import (
     leave_out,
 )
 from fedlab_support.federation.protocols import leave_two_domains_out
-from fedlab_support.federation.selection import everyone, uniform
-from fedlab_support.methods import (
-    AFL,
-    CCST,
-    FISC,
-    QFFL,
-    TERM,
-    VPT,
-    FedAvg,
-    FedFA,
-    FedFAPlus,
-    FedGCR,
-    FedGR,
-)
 from fedlab_support.run.run import Run
 from fedlab_support.run.tune import VAL
-from fedlab_support.training.settings import LocalTraining
 
-
-@dataclass(frozen=True)
-class Arm:
-    """A method, and what it does not share with the other arms of its study.
-
-    network:  None: the study's.
-    training: fields of the training that differ, such as the optimiser of q-FFL.
-    rate:     its learning rates are the study's, times this.
-    """
-
-    method: FedAvg
-    network: Callable | None = None
-    training: Mapping[str, object] = field(default_factory=dict)
-    rate: float = 1.0
+from ..protocols import PACS, Own, Protocol, protocol
+from ..settings import Setting, fedfa, fedgcr, run_of
 
 
 @dataclass(frozen=True)
 class Study:
-    """A comparison of methods.
+    """A comparison of settings under one protocol, with new clients for every seed.
 
     place:    the folder of its finished runs, below figures/.
+    rules:    the protocol. A method that has a learning rate of its own there keeps its
+              ratio to the others' when rates are tried.
     deal:     test domain and seed → federation; the test domain "" tests the clients'
               own domains.
     arms:     by label; the ``num_first`` first ones are trained first, for all seeds.
     tuned:    arms whose learning rate is chosen, out of ``rates``. The first rate is
-              that of ``training``, the default.
+              that of the protocol, the default.
     tests:    test domains; all arms are compared on the first, ``tuned`` on all.
     against:  pairs of method and reference.
     logged:   what the history shows of the mechanism, by name in "train" or "server".
@@ -69,19 +43,15 @@ class Study:
     """
 
     place: str
+    rules: Protocol
     deal: Callable[[str, int], Federation]
-    network: Callable
-    training: LocalTraining
-    rounds: int
-    every: int
-    arms: Mapping[str, Arm]
+    arms: Mapping[str, Setting]
     num_first: int
     tuned: tuple[str, ...]
     rates: tuple[float, ...]
     against: tuple[tuple[str, str], ...]
     logged: tuple[str, ...] = ()
     tests: tuple[str, ...] = ("",)
-    cohort: int | None = None
     seeds: tuple[int, ...] = (0, 1, 2)
     num_tuning: int = 1
 
@@ -92,22 +62,14 @@ class Study:
 
     def run(self, method: str, test: str, lr: float, seed: int) -> Run:
         """The run of an arm at a learning rate of the study."""
-        arm = self.arms[method]
-        training = replace(self.training, **{"lr": lr * arm.rate, **arm.training})
-        parts = arm.method, self.deal(test, seed), arm.network or self.network, training
-        select = uniform(self.cohort) if self.cohort else everyone()
-        return Run(*parts, select, seed, workers=1, evaluate_every=self.every)
+        rules, federation = _at_rate(self.rules, lr), self.deal(test, seed)
+        return run_of(self.arms[method], rules, seed, federation=federation)
 
     def default(self) -> list[dict]:
         """Arguments of ``run`` for all arms at the default rate, the first first."""
-        names = list(self.arms)
+        names, lr = list(self.arms), self.rules.training.lr
         return [
-            {
-                "method": name,
-                "test": self.tests[0],
-                "lr": self.training.lr,
-                "seed": seed,
-            }
+            {"method": name, "test": self.tests[0], "lr": lr, "seed": seed}
             for some in (names[: self.num_first], names[self.num_first :])
             for seed in self.seeds
             for name in some
@@ -128,6 +90,19 @@ class Study:
         return held_out[0] if len(held_out) > 1 else VAL
 
 
+def _at_rate(rules: Protocol, lr: float) -> Protocol:
+    """The protocol at another learning rate."""
+
+    def at(own: Own) -> Own:
+        if own.training is None:
+            return own
+        ratio = own.training.lr / rules.training.lr
+        return replace(own, training=replace(own.training, lr=lr * ratio))
+
+    own = {label: at(each) for label, each in rules.own.items()}
+    return replace(rules, training=replace(rules.training, lr=lr), own=own)
+
+
 @cache
 def _data(name: str, size: int) -> DomainData:
     return load(name, size=size)
@@ -141,32 +116,35 @@ def mixtures(test: str, seed: int) -> Federation:
     return leave_two_domains_out(_data("pacs", 96), deal)[test]
 
 
-STYLE = "style_cd16x_relu1to4.fp16.safetensors"
-_fisc = partial(FISC, network=STYLE)
-_mobilenet = partial(models.mobilenet, weights="mobilenetv2_100.fp16.safetensors")
-_embedded = partial(_mobilenet, embedding=2048)
+def _embedded(rules: Protocol) -> Protocol:
+    """The released network, whose last layer has 2,048 features."""
+    return replace(rules, network=partial(rules.network, embedding=2048))
+
+
+def _sized(weight: float) -> Setting:
+    return Setting("FISC", {"size_weight": weight})
+
+
+MAIN = {
+    "FedAvg": Setting("FedAvg"),
+    "FISC": Setting("FISC"),
+    "FISC, size_weight 0": _sized(0.0),
+    "CCST": Setting("CCST"),
+    "FISC, size_weight 0.02": _sized(0.02),
+}
+EMBEDDED = {
+    f"{name}, embedding": Setting(name, {}, _embedded) for name in ("FISC", "FedAvg")
+}
 
 FISC_ON_PACS = Study(
     "05_fisc/fair",
+    replace(protocol("pacs"), rounds=50, every=10),
     mixtures,
-    _mobilenet,
-    LocalTraining(lr=3e-4, batch_size=32, optimiser="adam"),
-    rounds=50,
-    every=10,
-    cohort=20,
+    arms=MAIN | EMBEDDED,
     tests=("sketch", "art_painting", "photo", "cartoon"),
     rates=(3e-4, 1e-4, 1e-3),
     tuned=("FedAvg", "FISC", "CCST"),
     num_first=3,
-    arms={
-        "FedAvg": Arm(FedAvg()),
-        "FISC": Arm(_fisc()),
-        "FISC, size_weight 0": Arm(_fisc(size_weight=0.0)),
-        "CCST": Arm(CCST(network=STYLE)),
-        "FISC, embedding": Arm(_fisc(), _embedded),
-        "FedAvg, embedding": Arm(FedAvg(), _embedded),
-        "FISC, size_weight 0.02": Arm(_fisc(size_weight=0.02)),
-    },
     against=(
         ("FISC", "FedAvg"),
         ("FISC, size_weight 0", "FedAvg"),
@@ -194,9 +172,9 @@ FISC_PARTS = replace(
     tuned=(),
     num_first=2,
     arms={
-        "v5": Arm(_fisc()),
-        **{name: Arm(_fisc(without=part)) for name, part in PARTS.items()},
-        "FedAvg": Arm(FedAvg()),
+        "v5": Setting("FISC"),
+        **{name: Setting("FISC", {"without": part}) for name, part in PARTS.items()},
+        "FedAvg": Setting("FedAvg"),
     },
     against=(*(("v5", name) for name in PARTS), ("v5", "FedAvg")),
 )
@@ -207,54 +185,28 @@ FISC_PARTS = replace(
 def types(test: str, seed: int, imbalance: float) -> Federation:
     """Common and rare types of clients; 1,500 images in all, a fifth to choose on."""
     data = _data("pacs", 128)
-    order = ("photo", "art_painting", "cartoon", "sketch")
-    deal = partial(client_types, imbalance=imbalance, rng=seed, order=order, inside=10)
+    deal = partial(client_types, imbalance=imbalance, rng=seed, order=PACS, inside=10)
     share = min(1.0, 1500 / sum(map(len, deal(data))))
     return Federation.build(data, deal(data, share=share), val=0.2, seed=seed)
 
 
-_gcr = partial(FedGCR, num_groups=4)
+HALVES = ("FedAvg", "FedGCR", "FedGC", "FedGR")
+VARIANTS = ("FedGCR, early groups", "FedGCR, delta 0.1", "FedGCR, delta 0.9")
+VARIANTS += ("FedGCR, T +2",)
+OTHERS = ("AFL", "q-FFL", "TERM")
 
 FEDGCR_ON_PACS = Study(
     "06_fedgcr/fair",
+    replace(protocol("pacs_types"), rounds=50, every=10),
     partial(types, imbalance=10),
-    models.deit_tiny,
-    LocalTraining(5e-3, 1, 8, optimiser="adamw", weight_decay=0.01),
-    rounds=50,
-    every=10,
+    arms={name: fedgcr()[name] for name in (*HALVES, *OTHERS, *VARIANTS)},
     rates=(5e-3, 1e-3, 2e-2),
-    tuned=("FedAvg", "FedGCR", "FedGR", "FedGC", "AFL", "q-FFL", "TERM"),
+    tuned=HALVES + OTHERS,
     num_first=3,
-    arms={
-        "FedAvg": Arm(VPT(init="normal")),
-        "FedGCR": Arm(_gcr()),
-        "FedGC": Arm(_gcr(reweight=False)),
-        "FedGR": Arm(FedGR(num_groups=4, init="normal")),
-        "FedGCR, group_early": Arm(_gcr(group_early=True)),
-        "AFL": Arm(AFL(), partial(models.deit_tiny, prompts=4)),
-        "q-FFL": Arm(
-            QFFL(),
-            partial(models.deit_tiny, prompts=4),
-            {"optimiser": "sgd", "weight_decay": 0.0},
-            rate=4.0,
-        ),
-        "TERM": Arm(TERM(), partial(models.deit_tiny, prompts=4)),
-        "FedGCR, delta 0.1": Arm(_gcr(delta=0.1)),
-        "FedGCR, delta 0.9": Arm(_gcr(delta=0.9)),
-        "FedGCR, six groups": Arm(_gcr(num_groups=6)),
-    },
     against=(
-        ("FedGCR", "FedAvg"),
-        ("FedGC", "FedAvg"),
-        ("FedGR", "FedAvg"),
+        *((name, "FedAvg") for name in (*HALVES[1:], *OTHERS)),
         ("FedGCR", "FedGC"),
-        ("AFL", "FedAvg"),
-        ("q-FFL", "FedAvg"),
-        ("TERM", "FedAvg"),
-        ("FedGCR, group_early", "FedGCR"),
-        ("FedGCR, delta 0.1", "FedGCR"),
-        ("FedGCR, delta 0.9", "FedGCR"),
-        ("FedGCR, six groups", "FedGCR"),
+        *((name, "FedGCR") for name in VARIANTS),
     ),
     logged=("task_loss", "gc", "ra", "prompt_norm", "shift_norm"),
 )
@@ -283,34 +235,21 @@ def offices(test: str, seed: int) -> Federation:
     return Federation.build(data, parts, (test,) if test else (), val=0.2, seed=seed)
 
 
+FUSIONS = ("FedFA-R", "FedFA-C", "FedFA, released")
+
 FEDFA_ON_OFFICE = Study(
     "04_fedfa/fair",
+    replace(protocol("office10"), every=10),
     offices,
-    models.alexnet,
-    LocalTraining(lr=0.01, batch_size=32),
-    rounds=60,
-    every=10,
+    arms={n: fedfa()[n] for n in ("FedAvg", "FedFA", "FedFA+", "FedFA-h", *FUSIONS)},
     tests=("", "amazon", "dslr", "webcam"),
     rates=(0.01, 0.003, 0.03),
     tuned=("FedAvg", "FedFA", "FedFA+"),
     num_first=3,
-    arms={
-        "FedAvg": Arm(FedAvg(weighting="equal")),
-        "FedFA": Arm(FedFA()),
-        "FedFA+": Arm(FedFAPlus()),
-        "FedFA-h": Arm(FedFAPlus(stages=())),
-        "FedFA-R": Arm(FedFA(fusion="random")),
-        "FedFA-C": Arm(FedFA(fusion="client")),
-        "FedFA, released": Arm(FedFA(server_variance="scalar", stats_carry="average")),
-    },
     against=(
-        ("FedFA+", "FedAvg"),
-        ("FedFA", "FedAvg"),
-        ("FedFA-h", "FedAvg"),
+        *((name, "FedAvg") for name in ("FedFA+", "FedFA", "FedFA-h")),
         ("FedFA+", "FedFA"),
-        ("FedFA", "FedFA-R"),
-        ("FedFA", "FedFA-C"),
-        ("FedFA", "FedFA, released"),
+        *(("FedFA", name) for name in FUSIONS),
     ),
     logged=("task_loss", "divergence", "gamma_spread"),
 )
@@ -327,23 +266,13 @@ def styles(test: str, seed: int) -> Federation:
 FISC_ON_THE_LAPTOP = replace(
     FISC_ON_PACS,
     place="05_fisc/fair_laptop",
+    rules=replace(protocol("picture_styles"), every=5),
     deal=styles,
-    network=models.small_cnn,
-    training=LocalTraining(lr=2e-3, epochs=2, batch_size=32, optimiser="adam"),
-    rounds=20,
-    every=5,
-    cohort=5,
     tests=("sketch",),
     rates=(2e-3, 6e-4, 6e-3),
     seeds=tuple(range(20)),
     num_tuning=5,
-    arms={
-        "FedAvg": Arm(FedAvg()),
-        "FISC": Arm(FISC()),
-        "FISC, size_weight 0": Arm(FISC(size_weight=0.0)),
-        "CCST": Arm(CCST()),
-        "FISC, size_weight 0.02": Arm(FISC(size_weight=0.02)),
-    },
+    arms=MAIN,
     against=FISC_ON_PACS.against[:-1],
 )
 
@@ -355,4 +284,4 @@ STUDIES = {
     "fedgcr_even": FEDGCR_EVEN,
     "fedfa": FEDFA_ON_OFFICE,
 }
-"""The comparisons, by the name that the command knows."""
+"""The studies, by the name that the command knows."""

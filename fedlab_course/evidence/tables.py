@@ -76,9 +76,9 @@ def _mechanism(study: Study, found: Outcome) -> dict[str, float]:
     table = found.history.table()
     logged = table[(table["split"] == "train") & table["metric"].isin(study.logged)]
     groups = table[(table["split"] == "server") & (table["metric"] == "group")]
-    begin = study.rounds - study.every
+    begin = study.rules.rounds - study.rules.every
     row = {}
-    for name, low, high in (("first", 0, 1), ("last", begin, study.rounds)):
+    for name, low, high in (("first", 0, 1), ("last", begin, study.rules.rounds)):
         now = logged[logged["round"].between(low, high, inclusive="right")]
         for metric, value in now.groupby("metric")["value"].mean().items():
             row[f"{metric}_{name}"] = value

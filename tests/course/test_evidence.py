@@ -10,13 +10,14 @@ import pandas as pd
 import pytest
 
 from fedlab_course import evidence
-from fedlab_course.evidence import Arm, Study, studies
+from fedlab_course.evidence import Study, studies
 from fedlab_course.evidence.runs import reported, tuned
 from fedlab_course.leaderboard.paired import holm, over_images, paired
+from fedlab_course.protocols import Own, Protocol
+from fedlab_course.settings import Setting
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import heterogeneous
 from fedlab_support.federation.protocols import leave_two_domains_out
-from fedlab_support.methods import FedAvg, FedProx
 from fedlab_support.run import archive
 from fedlab_support.training.settings import LocalTraining
 from tests.paths import ROOT
@@ -24,6 +25,7 @@ from tests.support.run.test_study import fits, tiny_cnn  # noqa: F401
 from tests.tiny import tiny_data
 
 DATA = tiny_data(num=240, owners=8, domains=4)
+wide_cnn = partial(tiny_cnn, width=3)
 TEST, VALIDATION = "domain 3", "domain 2"
 
 
@@ -39,19 +41,26 @@ def own(test: str, seed: int) -> Federation:
 
 STUDY = Study(
     "tiny",
+    Protocol(
+        "tiny clients",
+        "",
+        two_out,
+        tiny_cnn,
+        LocalTraining(lr=0.3, batch_size=16),
+        rounds=3,
+        every=2,
+        weighting=None,
+        own={"FedAvgM": Own({"momentum": 0.0}, wide_cnn, LocalTraining(0.6, 1, 8))},
+    ),
     two_out,
-    tiny_cnn,
-    LocalTraining(lr=0.3, batch_size=16),
-    rounds=3,
-    every=2,
     tests=(TEST,),
     rates=(0.3, 0.1),
     tuned=("FedAvg", "FedProx"),
     num_first=2,
     arms={
-        "FedAvg": Arm(FedAvg()),
-        "FedProx": Arm(FedProx(mu=2.0)),
-        "other": Arm(FedAvg(), partial(tiny_cnn, width=3), {"batch_size": 8}, 2.0),
+        "FedAvg": Setting("FedAvg"),
+        "FedProx": Setting("FedProx", {"mu": 2.0}),
+        "other": Setting("FedAvgM"),
     },
     against=(("FedProx", "FedAvg"), ("other", "FedAvg"), ("FedAvg", "absent")),
     logged=("task_loss",),
@@ -95,7 +104,7 @@ def test_methods_are_chosen_on_the_validation_domain_or_on_the_clients_samples()
 @pytest.mark.parametrize("name", evidence.STUDIES)
 def test_studies_agree_with_themselves(name):
     study = evidence.STUDIES[name]
-    assert study.training.lr == (study.rates or (study.training.lr,))[0]
+    assert study.rules.training.lr == study.rates[0]
     assert len(set(study.rates)) == len(study.rates) > 2
     named = {method for pair in study.against for method in pair}
     assert named == set(study.arms) and set(study.tuned) <= set(study.arms)
