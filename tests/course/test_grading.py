@@ -12,10 +12,10 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from fedlab_course import grading
 from fedlab_course.editions import student
-from fedlab_course.grading import grade, main, notebooks_in
+from fedlab_course.grading import grade, grader, main, notebooks_in, sandbox
 from fedlab_course.grading.answers import needed, repaired, statements
+from fedlab_course.grading.task import task_of
 from fedlab_course.runner import NOTEBOOKS, find_chapters
 from tests.paths import ROOT
 
@@ -106,7 +106,7 @@ def test_every_check_of_a_chapter_is_graded_and_its_answer_found(chapter):
     original = student(read(chapter))
     ours = statements(original, lambda cell: False)
     theirs = statements(read(chapter), lambda cell: cell not in original.cells)
-    task = grading._task(ours, theirs, chapter.stem)
+    task = task_of(ours, theirs, chapter.stem)
     checks = [line for line in task["program"] if len(line) > 3]
     assert len(task["facts"]) >= 4
     assert {line[3] for line in checks} == set(task["facts"])
@@ -153,7 +153,7 @@ def program_of(*cells: str, chapter="02_client_selection") -> list[str]:
         new_notebook(cells=changed), lambda cell: cell.source not in known
     )
     ours = statements(original, lambda cell: False)
-    task = grading._task(ours, theirs, chapter)
+    task = task_of(ours, theirs, chapter)
     return [line[3] for line in task["program"] if len(line) > 3]
 
 
@@ -169,7 +169,7 @@ def test_a_notebook_of_another_chapter_says_so():
     ours = statements(student(read(TOUR)), lambda cell: False)
     theirs = statements(read(NOTEBOOKS / "01_fedavg.ipynb"), lambda cell: True)
     with pytest.raises(ValueError, match=r"exercises of 00_tour.*found.*fedavg_update"):
-        grading._task(ours, theirs, "00_tour")
+        task_of(ours, theirs, "00_tour")
 
 
 def test_a_syntax_error_costs_the_answer_of_its_cell_and_no_other():
@@ -219,7 +219,7 @@ my_bytes = look
     file = with_answer(handed_in(tmp_path, "ada"), "bytes_per_round", spy)
     table = by_exercise(grade([file], "smoke", tmp_path / "out"))
     message = table["bytes_per_round"][1]
-    seen = os.path.dirname(grading.NOTEBOOKS)
+    seen = os.path.dirname(sandbox.NOTEBOOKS)
     assert "None" in message and "42" not in message
     assert f"'{seen}" not in message.replace(f"{seen}/.venv", "")
 
@@ -249,7 +249,7 @@ subprocess.Popen(["sleep", "{name}"], start_new_session=True)
 )
 def test_limits(tmp_path, monkeypatch, cell, reason):
     if "while" in cell:
-        monkeypatch.setattr(grading, "SECONDS", 8)
+        monkeypatch.setattr(sandbox, "SECONDS", 8)
     file = with_answer(handed_in(tmp_path, "ada", cell), "shares", "my_shares = gone")
     passed, message = by_exercise(grade([file], "smoke", tmp_path / "out"))["shares"]
     assert passed == "no" and reason in message
@@ -257,7 +257,7 @@ def test_limits(tmp_path, monkeypatch, cell, reason):
 
 @pytest.mark.slow
 def test_there_is_no_network_where_the_system_can_take_it_away(tmp_path):
-    if not grading._isolation():
+    if not sandbox.isolation():
         pytest.skip("this system does not let users leave the network")
     cell = """
 import socket
@@ -274,10 +274,10 @@ socket.create_connection(server.getsockname(), timeout=1)
 # ---- tables -------------------------------------------------------------------------
 def test_no_message_is_a_formula():
     formulas = ["=1+2", "+1", "-1", "@SUM(A1)", " =1", "\t=1", "|x"]
-    assert [grading._harmless(text)[0] for text in formulas] == ["'"] * len(formulas)
-    assert grading._harmless("right: 3 = 3") == "right: 3 = 3"
-    assert grading._harmless("a\x1b[2Jb") == "a[2Jb"
-    assert len(grading._harmless("x" * 10**6)) == grading.LONGEST
+    assert [grader._harmless(text)[0] for text in formulas] == ["'"] * len(formulas)
+    assert grader._harmless("right: 3 = 3") == "right: 3 = 3"
+    assert grader._harmless("a\x1b[2Jb") == "a[2Jb"
+    assert len(grader._harmless("x" * 10**6)) == grader.LONGEST
 
 
 def test_what_is_not_there_is_refused_before_any_runs(tmp_path):
@@ -323,7 +323,7 @@ def test_a_stopped_grading_goes_on_and_only_what_changed_is_graded_again(
         graded.append(file.stem[-3:])
         yield "shares", True, file.read_text()[:1]
 
-    monkeypatch.setattr(grading, "_graded", one)
+    monkeypatch.setattr(grader, "verdicts_on", one)
     assert main([*map(str, files), "--out", str(out)]) == 130
     assert "ada" in (out / "grades.csv").read_text()
     (tmp_path / "again").write_text("")
@@ -375,7 +375,7 @@ def test_a_file_that_is_too_large_or_no_notebook_has_a_row(tmp_path, monkeypatch
     small, large = (tmp_path / f"00_tour_{n}.ipynb" for n in ("small", "large"))
     small.write_text("[]")
     large.write_text("{}" + " " * 100)
-    monkeypatch.setattr(grading, "NOTEBOOK_SIZE", 100)
+    monkeypatch.setattr("fedlab_course.grading.task.NOTEBOOK_SIZE", 100)
     assert main([str(small), str(large), "--out", str(tmp_path / "out")]) == 0
     text = (tmp_path / "out" / "grades.csv").read_text()
     assert text.count("cannot be graded") == 2 and "at most 100 bytes" in text
