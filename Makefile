@@ -47,7 +47,7 @@ $(COURSE) $(INSTALLED): pyproject.toml constraints.txt
 install: $(INSTALLED)  ## create .venv with the tested versions, for developers
 
 # Readers work in a copy, so that tracked files do not change. The server's root is the
-# copy, which has figures/ beside notebooks/ for the pictures that chapters show. Its
+# copy, which has figures/ beside notebooks/ for the images that chapters show. Its
 # settings save widgets, so that a saved chapter shows them before its kernel starts.
 lab: $(COURSE)  ## open JupyterLab on your copy in build/copy (JUPYTER_ARGS="--no-browser")
 	@$(BIN)/python -m fedlab_course.editions copy

@@ -21,8 +21,7 @@ class FedGMA(FedAvg):
     Every client has one vote; the mean itself is weighted as in FedAvg. The agreement
     of an entry is |sum of signs| / K; from ``tau`` on, the entry takes the whole step.
     With 20 clients and random signs the expected agreement is 0.18: then the mask is
-    small nearly everywhere and the model hardly moves. The mask's mean is in
-    ``server.memory["mask_mean"]`` after every round.
+    small nearly everywhere and the model hardly moves.
 
     Running statistics and other buffers are averaged only; the benchmark's code masks
     them as well. By mistake, its mask is 1 + A where clients agree and 0 elsewhere;
@@ -50,12 +49,10 @@ class FedGMA(FedAvg):
     def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """W <- w + eta M · (mean - w), for parameters; buffers are the mean."""
         after = super().aggregate(server, messages)
-        weights, counted, num = dict(after.weights), 0.0, 0
-        for name in sorted(server.parameters):
+        weights = dict(after.weights)
+        for name in server.parameters:
             w = server.weights[name]
             mask = self.mask_of([m.weights[name] - w for m in messages])
             # exact where eta M is 0 or 1
             weights[name] = torch.lerp(w, after.weights[name], self.server_lr * mask)
-            counted, num = counted + mask.double().sum(), num + mask.numel()
-        memory = {"mask_mean": torch.as_tensor(counted / num)}
-        return replace(after, weights=weights, memory=memory)
+        return replace(after, weights=weights)

@@ -100,7 +100,7 @@ class HarmoFL(FedAvg):
                 raise ValueError(f"amplitudes must be ≥ 0, found {least:.3g}")
 
     def aggregate(self, server: Server, messages: list[Message]) -> Server:
-        """Average weights and, once, amplitudes; record who received the common one."""
+        """Average weights and, once, amplitudes; record which clients have it."""
         after, memory = super().aggregate(server, messages), dict(server.memory)
         if "amplitude" in memory:
             now = memory["recipients"].new_tensor([m.client for m in messages])

@@ -1,9 +1,8 @@
 """Finished runs on disk: one file per run in a folder, or all of them in one archive.
 
-Wherever the package takes a folder of runs, such as figures/04_fedfa/runs, it also
-reads the archive of that name beside it, figures/04_fedfa/runs.zip: both are one place,
-and either path names it. New runs always go to the folder; `pack` moves them into the
-archive.
+A folder of runs, figures/04_fedfa/runs, and the archive beside it,
+figures/04_fedfa/runs.zip, are one place, and either path names it. New runs go to the
+folder; `pack` moves them into the archive.
 """
 
 from __future__ import annotations
@@ -119,11 +118,11 @@ def pack(place: str | Path) -> int:
     """Add the runs of a folder to its archive; return how many were new.
 
     A run that the archive already holds stays as it is there. The archive is replaced
-    in one step, and its bytes depend only on the runs in it. Files of the folder that
-    the archive holds byte for byte are then deleted.
-    Raises ValueError when a file is damaged or is not named after its settings, or when
-    there is nothing to pack; then nothing changes. BlockingIOError when another process
-    is packing the same folder.
+    in one step, and its bytes depend only on its runs. Files of the folder that it
+    holds byte for byte are then deleted.
+    Raises ValueError, and changes nothing, for a file that is damaged or not named
+    after its settings, and for an empty folder; BlockingIOError while another process
+    packs.
     """
     folder, archive = folder_of(place), archive_of(place)
     homes = sorted(folder.glob("*.zip"))

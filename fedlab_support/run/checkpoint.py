@@ -1,12 +1,11 @@
 """Checkpoints: save the state of a run after a round, and continue from it.
 
-A folder belongs to one run. Every saved round is one safetensors file that is replaced
-in one step; its name ends in a hash of its content, which reveals damage. The last two
-undamaged files are kept. The history is in a file beside them (see ``journal``).
+A folder belongs to one run. Every saved round is one safetensors file, replaced in one
+step, whose name ends in a hash of its content. The last two undamaged files are kept,
+and the history is in a file beside them (see ``journal``).
 
-Random state is not saved: every stream is a function of (seed, purpose, round, client),
-so the seed and the number of completed rounds determine it. Code is not compared:
-delete the folder after changing a method or a model.
+Random streams are functions of (seed, purpose, round, client) and are not saved. Code
+is not compared: delete the folder after changing a method or a model.
 """
 
 from __future__ import annotations
@@ -53,13 +52,12 @@ def keeping(run, folder: str | Path | None, every: int) -> Iterator[Callable]:
     folder:  used by this run only; None restores and saves nothing.
     every:   rounds between checkpoints.
     Yields ``keep(is_last)``, which saves when the round is a multiple of ``every`` or
-    the last.
+    the last. Only a run without rounds is restored; ``run.rounds_restored`` counts
+    them.
 
-    Only a run without rounds is restored; ``run.rounds_restored`` counts its rounds.
-    Raises ValueError, without changing the run, when the folder holds checkpoints of
-    another run, only damaged ones, or one ahead of a run that has made rounds; or when
-    the run's settings do not identify it. Raises BlockingIOError when another run uses
-    the folder.
+    Raises ValueError, without changing the run, for checkpoints of another run, damaged
+    ones only, one ahead of a run that has made rounds, and settings that do not
+    identify a run. Raises BlockingIOError when another run uses the folder.
     """
     if folder is None:
         yield lambda is_last: None

@@ -21,13 +21,12 @@ def measure(run) -> Iterator[Row]:
     """Yield scores and losses of a run's current weights.
 
     The splits ``test`` and ``held_out`` are evaluated over all samples and per domain,
-    as a new client predicts. The splits ``val`` and ``client_test`` are each client's
-    own validation and test share, evaluated with the weights that this client uses.
+    as a new client predicts; ``val`` and ``client_test`` on each client's share, with
+    the weights that this client uses.
 
-    Metrics of clients that predict with private weights are named ``personal_…``. If
-    the engine has these weights, each test domain that only one client trains on is
-    also evaluated by that client, and all test samples together if every domain is such
-    a domain.
+    Metrics of private weights are named ``personal_…``. Where the engine has these
+    weights, each test domain that only one client trains on is also evaluated by that
+    client, and all test samples together if every domain is such a domain.
     """
     engine, federation = run.engine, run.federation
     metric = federation.store.task.metric

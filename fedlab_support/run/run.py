@@ -54,9 +54,8 @@ class Run:
 
     method:          an instance of FedAvg or of a subclass.
     federation:      the clients, and the splits to evaluate on.
-    model:           a factory, called with the image shape (C, H, W) and the number of
-                     classes.
-    training:        settings of local training; the defaults of LocalTraining if None.
+    model:           a factory: image shape (C, H, W), number of classes → network.
+    training:        settings of local training; LocalTraining() if None.
     select:          which clients participate, ``(roster, rng) -> client numbers``; all
                      by default.
     seed:            runs with equal seeds give equal numbers on one kind of CPU.
@@ -69,14 +68,11 @@ class Run:
     deadline:        seconds that a client may train; slower clients are left out.
     faults:          clients that fail on purpose.
     privacy:         clipping and noise on every message.
-    max_update:      a message is left out if its update is longer than this many times
-                     the median of the round and of all earlier rounds (see ``bounds``);
-                     None accepts any length.
+    max_update:      leaves out a message whose update is this many times longer than
+                     usual (see ``bounds``); None accepts any length.
     on_failure:      "leave out": a client whose training fails is left out of the round
-                     with a warning; if all fail with the same error, which is a mistake
-                     in the method, the model or the data, the round raises it. "raise":
-                     the first error of a client is raised. For clients in this process;
-                     on Flower's nodes they are left out.
+                     with a warning, unless all fail with the same mistake, which is
+                     raised. "raise": the first error of a client in this process.
 
     Raises ValueError before any training for everything that can be checked here.
 
@@ -168,17 +164,16 @@ class Run:
         """Run ``rounds`` more rounds and measure after the last.
 
         progress:    show a progress bar.
-        checkpoint:  a folder that only this run uses; None saves nothing. A checkpoint
-                     holds the weights, the clients' memories and the whole history. A
-                     new run continues from the newest one, whose rounds count towards
-                     ``rounds``: a script that was killed can simply be started again.
-                     If the checkpoint has more rounds, nothing is trained.
+        checkpoint:  a folder for this run only. Weights, the clients' memories and the
+                     history are saved there, and a new run continues from the newest
+                     save, whose rounds count towards ``rounds``: start a killed script
+                     again. The numbers are those of an uninterrupted run. None saves
+                     nothing.
         every:       rounds between checkpoints; the last round is always saved.
         callbacks:   called with the run after each round, and after a checkpoint was
                      restored. If one returns True, this round is the last.
 
-        A run that was interrupted and continued gives the same numbers as one that was
-        not. For checkpoints that are refused see ``checkpoint.keeping``.
+        For checkpoints that are refused see ``checkpoint.keeping``.
         """
         with keeping(self, checkpoint, every) as keep:
             past = min(rounds, self.rounds_restored)
@@ -299,12 +294,11 @@ class Run:
     def epsilon(self, delta: float, observer: str = "server") -> float:
         """The epsilon of (epsilon, delta)-differential privacy spent so far.
 
-        observer:    "server": reads every message; the client that sent the most.
-                     "model": sees averaged models only. The noise of each round is that
-                     of the messages it averaged, and the selection has to draw all
-                     clients alike: ``poisson``, as the accountant assumes, or
-                     ``uniform``. The result is an estimate: noise that grows with
-                     the number of messages reveals a little about that number.
+        observer:  "server" reads every message; the result is that of the client that
+                   sent the most. "model" sees averaged models only; the selection has
+                   to draw all clients alike (``poisson``, ``uniform``), and the result
+                   is an estimate, since the noise of a round reveals a little about its
+                   number of messages.
         Raises ValueError for a run without privacy.
         """
         return spent(self, delta, observer)

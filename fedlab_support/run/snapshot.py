@@ -85,8 +85,8 @@ def serialised(made_by: dict, snapshot: Snapshot, journal: dict) -> bytes:
     made_by:  the settings of its run.
     journal:  where the rows of its history are (`Journal.append`).
 
-    safetensors needs contiguous tensors that share no memory, and sorts them, so the
-    JSON part holds the order of names, the strides (channels-last) and the devices.
+    The JSON part has what safetensors drops: the order of names, strides
+    (channels-last) and devices.
     """
     tensors, trees = {}, {}
     for tree, named in _trees(snapshot).items():

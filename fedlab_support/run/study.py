@@ -43,13 +43,10 @@ def study(
 
     build:  one value per axis of the grid → a new Run.
     grid:   axis → its values, e.g. {"epochs": [1, 5], "seed": [0]}.
-    folder: where finished runs are kept, or the archive that `archive.pack` made of
-            them. A cell whose run is there, with the same settings, data and rounds, is
-            read instead of trained; one that was stopped resumes from its last
-            checkpoint. The code of a method or augmentation outside this package is
-            compared, also of one in a notebook cell; other code and the contents of a
-            weights file are not: after changing them, delete their runs. None keeps
-            nothing.
+    folder: where finished runs are kept, or their archive (`archive.pack`). A run with
+            the same settings, data and rounds is read instead of trained; one that was
+            stopped resumes. The code of your own method or augmentation is compared;
+            other code and weights files are not: delete their runs after a change.
     jobs:   runs at a time; with more than one, build them with `workers=1`. An
             interrupt waits for the runs that have begun and keeps them.
     Returns the tidy table with one more column per axis (`seed` is there already);
@@ -140,11 +137,10 @@ def fit_once(
 
     folder: where finished runs are kept, as in `study`; None keeps nothing.
     others: folders or archives of other studies; a run found there is copied.
-    A run's file appears when it is complete. Until then a hidden folder holds about ten
-    checkpoints over the whole run.
-    Raises ValueError when `folder` is given and the model, the selection or the
-    schedule has no name that tells the run from others. Warns when no upload was
-    accepted in any round: the numbers are then those of the initial weights.
+    A run's file appears when it is complete; until then a hidden folder has
+    checkpoints.
+    Raises ValueError when the model, the selection or the schedule has no name of its
+    own. Warns when no upload was accepted in any round.
     """
     if folder is None:
         return _warn_if_untrained(run.fit(rounds, progress=False))
@@ -217,7 +213,7 @@ def _warn_of_changed_code(run: Run, text: str, folder: str | Path) -> None:
 
 
 _REPORTED: set[tuple[str, str]] = set()
-"""Changed code and the folder for which a study has said so, once for all its runs."""
+"""Pairs of changed code and folder that were warned about, once for all runs."""
 
 
 def _warn_if_untrained(history: History) -> History:

@@ -50,21 +50,17 @@ def tune(
     """Choose the settings of each method by its score on validation data.
 
     build:       called as ``build(method=…, seed=…, **settings)``; returns a new Run.
-    spaces:      method → setting → values to try, of training or of the method, e.g.
-                 {"FedAvg": {"lr": [0.01, 0.1]}, "FedProx": {"lr": [0.01, 0.1]}}.
+    spaces:      method → setting → values to try, e.g. {"FedAvg": {"lr": [0.01, 0.1]}}.
     validate_on: a held-out domain other than the last, which is the test domain (see
                  ``leave_two_domains_out``); or "val", the clients' validation samples.
-    budget:      settings that are tried for each method, a seeded draw out of all
-                 combinations of its values. None tries all, and then all methods must
-                 have equally many.
+    budget:      settings to try for each method, a seeded draw out of all combinations.
+                 None tries all; then all methods must have equally many.
     seeds:       runs per setting, whose mean score counts.
     folder:      where finished runs are kept and found, as for ``study``.
 
     A run's score is that of its last round, the mean over clients for "val". The first
-    of equal settings is chosen.
-
-    Raises ValueError when methods would be tried unequally often, when the test domain
-    is to choose, and when a run has no such validation data.
+    of equal settings is chosen. Raises ValueError for unequal budgets, a choice on the
+    test domain, and runs without such validation data.
     Source: Gulrajani and Lopez-Paz, *In Search of Lost Domain Generalization*, ICLR
     2021: an equal budget for all, and no method without its way of choosing settings.
     """

@@ -1,8 +1,8 @@
 """Check what clients upload before the server uses it.
 
-An upload that fails is left out with the reason in the history. Every upload passes
-the same steps: it succeeded, its tensors are valid, they look like those of most other
-clients where the method does not declare a form, and they are not far larger.
+Every upload passes the same steps: it succeeded, its tensors are valid, they look like
+most others where the method declares no form, and they are not far larger. A client
+that fails is left out, with the reason in the history.
 """
 
 from __future__ import annotations

@@ -23,19 +23,16 @@ DELTA = Range(above=0, below=1, hint="it should be well below 1 / clients")
 class Privacy(Settings):
     """Clip the step in every message to norm ``clip`` and add Gaussian noise to it.
 
-    This protects a client's whole data set, in each of its messages, before they leave
-    the client; ``epsilon`` quantifies the protection. Not protected are which clients
-    participate and when; ``message.metrics`` and everything that ``Run`` measures,
-    which belong to the simulator; and client sizes, which a selection such as
-    ``by_size`` uses.
+    This protects a client's whole data set in each of its messages; ``epsilon``
+    quantifies the protection. Not protected are which clients participate and when,
+    client sizes, which a selection such as ``by_size`` uses, and ``message.metrics``
+    and all that ``Run`` measures, which belong to the simulator.
 
-    The noise is seeded by the operating system, so two runs of one seed differ, and a
-    resumed run continues with other noise. ``seeded=True`` draws it from the run's seed
-    instead: results can be repeated, but nothing is protected from anyone who knows the
-    seed or can guess it. Either way the generator is not a cryptographic one.
-
-    With a ``clip`` that no step reaches and ``noise=0``, messages are the same as
-    without it, up to double precision, apart from ``num_examples``.
+    The noise is seeded by the operating system, so two runs of one seed differ.
+    ``seeded=True`` draws it from the run's seed: results can be repeated, but nothing
+    is protected from anyone who knows or guesses the seed. Neither generator is
+    cryptographic. With a ``clip`` that no step reaches and ``noise=0``, messages change
+    by rounding in double precision only, apart from ``num_examples``.
 
     Source: McMahan et al., *Learning Differentially Private Recurrent Language Models*,
     ICLR 2018, Algorithm 1; there the server adds the noise, here each client does.
@@ -77,13 +74,12 @@ class Privacy(Settings):
     def protect(
         self, message: Message, received: Tensors, rng: torch.Generator | None = None
     ) -> Message:
-        """The message as it may leave the client.
+        """The message as it may leave the client; ``num_examples`` becomes 1.
 
         received:  the weights v that training began with.
         rng:       a CPU generator; None: one that the operating system seeds.
-        All tensors of a step count as one vector. ``num_examples`` becomes 1.
-        Raises FloatingPointError when the step is not finite, ValueError when the
-        message has an upload besides the weights.
+        All tensors of a step count as one vector. Raises FloatingPointError for a step
+        that is not finite, and ValueError for an upload besides the weights.
         """
         if message.upload:
             raise ValueError(
@@ -115,27 +111,22 @@ class Privacy(Settings):
     ) -> float:
         """The epsilon of (epsilon, delta)-differential privacy spent in ``rounds``.
 
-        For a plan; a run knows its own rounds and cohorts: ``Run.epsilon``. It depends
-        on the observer:
+        For a plan; ``Run.epsilon`` knows the rounds and cohorts of a run. By observer:
 
-        - *The server* reads each message and knows its sender. Leave the last two
-          numbers at 1; ``rounds`` is the number of rounds in which the client
-          participated (``run.times_chosen``).
-        - *An observer of the averaged models only* has to find a client among m =
+        - *The server* reads each message. Leave the last two numbers at 1; ``rounds``
+          is the number of rounds in which the client participated.
+        - *Who sees averaged models only* has to find a client among m =
           ``clients_per_round`` of K = ``num_clients``: the noise of m messages adds up
           to noise · clip · √m, and a client is in the sum with probability m / K. This
-          holds if the server uses only the plain average (as FedAvgM does) and all m
-          clients reply, since the noise of a missing client is missing too.
+          holds for plain averages (also FedAvgM) of m messages.
 
-        In neighbouring federations one client's step is present, or is zero while its
-        noise stays (*zero-out*). If its step is *replaced* by another one instead, up
-        to 2 · clip away, the server's epsilon is that of ``noise / 2``. The accountant
-        assumes that each client is drawn by itself (``selection.poisson``), whereas
-        ``uniform(m)`` draws exactly m without replacement: for m < K the result is then
-        the customary estimate without a proof.
+        In neighbouring federations one client's step is present, or zero while its
+        noise stays (*zero-out*); if it is *replaced* instead, the server's epsilon is
+        that of ``noise / 2``. The accountant assumes Poisson sampling; for
+        ``uniform(m)``, m < K, the result is the customary estimate without a proof.
 
-        For the server the result is an upper bound; it is inf without noise. Raises
-        ValueError for arguments out of range, and ImportError without Opacus.
+        An upper bound for the server; inf without noise. Raises ValueError for
+        arguments out of range, and ImportError without Opacus.
         Source: Mironov, Talwar, Zhang, arXiv:1908.10530, 2019; the conversion to
         epsilon is Theorem 21 of Balle et al., AISTATS 2020.
         """

@@ -58,14 +58,14 @@ class PrivateStates:
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def get(self, client: int, told: Tensors, device) -> PrivateState:
-        """The state of a receipt, with the other tensors that the server told.
+    def get(self, client: int, sent: Tensors, device) -> PrivateState:
+        """The state of a receipt, with the other tensors that the server sent.
 
         Raises ValueError when there is a receipt, but no such state.
         """
-        told = dict(told)
-        if (receipt := told.pop(KEPT, None)) is None:
-            return PrivateState(memory=told)
+        sent = dict(sent)
+        if (receipt := sent.pop(KEPT, None)) is None:
+            return PrivateState(memory=sent)
         path = self._path(client, receipt)
         try:
             found = load_file(path, str(device))
@@ -79,15 +79,15 @@ class PrivateStates:
         for name, value in found.items():
             part, _, name = name.partition("/")
             getattr(state, part)[name] = value
-        state.memory.update(told)
+        state.memory.update(sent)
         return state
 
     def keep(
-        self, client: int, run: int, round: int, after: PrivateState, told: Tensors
+        self, client: int, run: int, round: int, after: PrivateState, sent: Tensors
     ) -> Tensors:
         """Store the state after a round; return its receipt, {} for an empty state.
 
-        told:  what the server told before the round; the state of its receipt stays.
+        sent:  by the server before the round; the state of its receipt stays.
         """
         state = {
             f"{part}/{name}": value.detach().cpu().contiguous().clone()
@@ -101,7 +101,7 @@ class PrivateStates:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(path) as part:
             save_file(state, part)
-        kept = {path, self._path(client, told.get(KEPT, receipt))}
+        kept = {path, self._path(client, sent.get(KEPT, receipt))}
         for other in set(path.parent.glob(f"client_{client}_*.safetensors")) - kept:
             other.unlink(missing_ok=True)
         return {KEPT: receipt}
@@ -184,15 +184,15 @@ class Node:
     def _tensors(self, client: int, part: str):
         return unpack(self.content, f"{client}.{part}", self.device)
 
-    def _told(self, client: int) -> Tensors:
+    def _sent(self, client: int) -> Tensors:
         """What the server keeps for the client: a receipt, or a `setup_reply`."""
-        is_told = f"{client}.private" in self.content
-        return self._tensors(client, "private") if is_told else {}
+        has_private = f"{client}.private" in self.content
+        return self._tensors(client, "private") if has_private else {}
 
     def _private(self, reply: RecordDict, client: int) -> PrivateState | None:
         """The private state; None, with a reason in the reply, if it is lost."""
         try:
-            return self.states.get(client, self._told(client), self.device)
+            return self.states.get(client, self._sent(client), self.device)
         except ValueError as error:
             reply[f"{client}.failure"] = ConfigRecord({"reason": str(error)})
             return None
@@ -204,8 +204,8 @@ class Node:
             reason = "it failed" if is_private else result.reason
             reply[f"{client}.failure"] = ConfigRecord({"reason": reason})
         else:
-            told = self._told(client)
-            kept = self.states.keep(client, self.run, round, result[1], told)
+            sent = self._sent(client)
+            kept = self.states.keep(client, self.run, round, result[1], sent)
             reply[f"{client}.kept"] = pack(kept)
         return not has_failed
 

@@ -66,11 +66,11 @@ class Nodes:
         self.queried = there
         self.claims = {n: held for n, held in self.claims.items() if n in there}
         for node, reply in self.queries.replies().items():
-            self._hear(node, reply)
+            self._record(node, reply)
         first_come = reversed(self.claims.items())
         self.of = {i: node for node, held in first_come for i in held}
 
-    def _hear(self, node: int, reply: RecordDict | Failure) -> None:
+    def _record(self, node: int, reply: RecordDict | Failure) -> None:
         if isinstance(reply, Lost):  # query it again if it is still there
             self.queried.discard(node)
             return
@@ -97,15 +97,15 @@ class Nodes:
         """
         if isinstance(reply, Failure):
             raise ValueError(f"it could not build the run: {reply.reason}")
-        said = reply[REQUEST]
+        answer = reply[REQUEST]
         for name, ours in identity(self.job).items():
-            if (theirs := said.get(name)) != ours:
+            if (theirs := answer.get(name)) != ours:
                 raise ValueError(
                     f"expected the same run everywhere, found another {name}: "
                     f"{theirs}, here {ours}; use the same recipe, data and versions on "
                     "every machine"
                 )
-        held, allowed = set(said["clients"]), list(range(len(self.job.federation)))
+        held, allowed = set(answer["clients"]), list(range(len(self.job.federation)))
         if self.owners is not None:
             allowed = self.owners.get(node, [])
         if not held <= set(allowed):

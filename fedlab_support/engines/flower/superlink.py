@@ -1,4 +1,4 @@
-"""A SuperLink that starts runs only for those who know a secret.
+"""A SuperLink that asks for a secret before it starts a run.
 
 Flower checks which nodes may join, but anyone who reaches a SuperLink of its open
 edition may start a run, and with it code of their own on the server and on every node,

@@ -23,7 +23,7 @@ SMALLEST_LOSS = 1e-10
 """Added to losses whose logarithm is taken."""
 
 STARTS = 10
-"""Random starts of a clustering, of which the best is used."""
+"""Random starts of a clustering; the best result is used."""
 
 
 def grouped(points: Tensor, num: int, algorithm: str = "gmm") -> Tensor:

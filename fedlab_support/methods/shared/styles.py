@@ -99,7 +99,7 @@ class _Rows:
 
 
 def inner_products(rows: Iterable[Tensor]) -> Tensor:
-    """Inner products (n, n) of all rows, batches (B, D) of which are given, in float64.
+    """Inner products (n, n), in float64, of all rows, given in batches (B, D).
 
     rows: is iterated over once, and once more for each block of MOST_VALUES values.
     """

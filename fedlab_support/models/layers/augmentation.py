@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ...core.checks import Range, checked
 from ...core.rng import current_layer_noise
 
 EPSILON = 1e-6
@@ -25,6 +26,7 @@ def modulation(variances: Tensor) -> Tensor:
     return q / q.mean(-1, keepdim=True)
 
 
+SHARE = Range(at_least=0, at_most=1)
 FUSIONS = ("adaptive", "direct", "client", "random")
 """Scales of the noise; see ``FeatureAugmentation``."""
 
@@ -47,6 +49,7 @@ class FeatureAugmentation(nn.Module):
     pixels and images are unbiased: we follow it there.
     """
 
+    @checked(p=SHARE, alpha=SHARE, fusion=Range(one_of=FUSIONS))
     def __init__(
         self,
         channels: int,
@@ -55,11 +58,6 @@ class FeatureAugmentation(nn.Module):
         fusion: str = "adaptive",
     ):
         super().__init__()
-        if not (0 <= p <= 1 and 0 <= alpha <= 1 and fusion in FUSIONS):
-            raise ValueError(
-                f"p and alpha must lie in [0, 1], and fusion be one of {[*FUSIONS]}; "
-                f"found {p}, {alpha} and {fusion!r}"
-            )
         self.p, self.alpha, self.fusion = p, alpha, fusion
         self.register_buffer("moments", torch.empty(2, channels))
         self.register_buffer("variances", torch.ones(2, channels), persistent=False)
