@@ -28,19 +28,18 @@ def onto_simplex(y: Tensor) -> Tensor:
 class AFL(ReceivedLoss, FedAvg):
     """FedAvg with weights λ that ascend towards the clients with high loss.
 
-    The server keeps λ for all clients of the run and initialises it by ``weighting``:
-    equal, or the shares of examples, which every client uploads once (8 bytes). A
-    client that does not participate counts as one with loss 0, so the projection
-    reduces its λ. Messages are averaged with λ from before this round's losses,
-    normalised over the participants; if all of it is 0, by ``weighting``.
+    The server keeps λ for all clients of the run, initially by ``weighting``: equal, or
+    the shares of examples, which every client uploads once (8 bytes). A client that
+    does not participate counts as one with loss 0, so its λ falls. Messages are
+    averaged with λ from before this round's losses, normalised over the participants;
+    if all of it is 0, by ``weighting``.
 
     The step depends on the scale of the loss: with losses near 2.3 and
     ``mixture_lr=0.1``, λ concentrates on one client within a few rounds. The theory
-    holds for the average of all rounds' weights; like the released code, we return
-    the last.
+    holds for the average of all rounds' weights; like the released code, we return the
+    last.
 
-    ``AFL(weighting="examples", memoryless=True)`` is the baseline of FedGCR's code,
-    which applies this round's losses at once and keeps no λ.
+    ``AFL(weighting="examples", memoryless=True)`` is the baseline of FedGCR's code.
 
     Source: Mohri, Sivek, Suresh, ICML 2019, section 4. The paper takes one stochastic
     step where clients here train locally.

@@ -19,15 +19,14 @@ from .fedavg import FedAvg
 class FedBN(FedAvg):
     """FedAvg that does not average BatchNorm layers, which are found by their type.
 
-    Without BatchNorm in the network it is FedAvg. Clients predict with their own layers
-    (``personal_accuracy``). The paper does not say which layers a new client uses;
-    ``unseen`` decides:
+    Without BatchNorm it is FedAvg. Clients predict with their own layers
+    (``personal_accuracy``). The paper does not specify the layers of a new client;
+    ``unseen`` does:
 
-    batch:    statistics of the predicted batch, with the initial scale and shift. No
-              BatchNorm is sent, hence the default. Engines then evaluate shuffled
-              batches of one domain, 32 to 63 images each, since batches of a single
-              class have misleading statistics. A batch of one image uses the initial
-              statistics.
+    batch:    statistics of the predicted batch, with the initial scale and shift; no
+              BatchNorm is sent. Engines evaluate shuffled batches of one domain, 32 to
+              63 images each, since a batch of one class has misleading statistics; a
+              batch of one image uses the initial ones.
     average:  mean scale, shift and statistics of the last round's clients, which upload
               theirs for this purpose only.
     adapt:    mean scale and shift, statistics of the batch.

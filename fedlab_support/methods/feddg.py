@@ -23,20 +23,17 @@ class FedDG(FedAvg):
     """FedAvg that also trains on the client's images in the style of other clients.
 
     Before round 1 every client uploads the low-frequency amplitudes of its images (with
-    ``match_label`` also their labels) and receives those of all others. Each step
-    minimises the loss on the client's own images plus the loss on restyled images after
-    a virtual gradient step on the own ones. ``mixing=0, beta=0`` is FedAvg at twice the
-    learning rate (SGD, no weight decay, no dropout). Every client stores the bank,
-    K N C (2b+1)² numbers in all.
+    ``match_label`` also their labels) and receives those of all others, K N C (2b+1)²
+    numbers in all. Each step minimises the loss on the client's own images plus the
+    loss on restyled images after a virtual gradient step on the own ones. ``mixing=0,
+    beta=0`` is FedAvg at twice the learning rate (SGD, no weight decay, no dropout).
 
-    For large images the paper uses ``alpha=0.01``. The authors' training loader
-    replaces amplitudes completely (``mixing=1``), but only the mean (``alpha=0``), and
-    shares an eighth of them (``bank_share=0.125``). The report's repository uses
-    ``alpha=0.003, mixing=0.6, match_label=True``, which at 28x28 pixels also changes
-    the mean only.
-
-    The paper's boundary-contrastive loss for masks is not implemented: segmentation is
-    trained with the task's loss alone, as classification is.
+    For large images the paper uses ``alpha=0.01``. The authors' loader replaces only
+    the mean (``alpha=0, mixing=1``) and shares an eighth of the amplitudes
+    (``bank_share=0.125``). The report's ``alpha=0.003, mixing=0.6, match_label=True``
+    also changes the mean only, at 28x28 pixels. The boundary-contrastive loss for masks
+    is not
+    implemented: masks are trained with the task's loss alone.
 
     Source: Liu et al., CVPR 2021; code at 0a281e4.
     """

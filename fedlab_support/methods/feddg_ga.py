@@ -21,18 +21,17 @@ from .shared.received_loss import numbers
 class FedDGGA(FedAvg):
     """FedAvg whose aggregation weights follow the clients' generalisation gaps.
 
-    A client measures two losses on its validation samples: that of the averaged model
-    when it arrives, and that of its own model after training. Its gap is the first loss
-    of one round minus the second loss of the round before in which it participated. So
-    the averaged model is not sent twice; with all clients in every round, the weights
-    are those of the paper. With a cohort, only clients that participated before change
-    their weight, and the weights of the cohort are normalised to 1. Gaps then also grow
-    with the time since a client last participated, because the averaged model improves
-    in between; the paper has all clients in every round.
+    A client measures two losses on its validation samples: of the averaged model when
+    it arrives, and of its own model after training. Its gap is the first loss of one
+    round minus the second loss of the last round in which it participated, so that the
+    averaged model is sent once; with all clients in every round, as in the paper, the
+    weights are the paper's. In a cohort only clients that participated before change
+    their weight, and the cohort's weights are normalised to 1; gaps then also grow with
+    the rounds missed.
 
     The official code does not centre the gaps (``centred=False``) and has a third of
-    the step; FISC's version uses training losses. We follow the paper, whose step falls
-    to 0 at the last round: set ``rounds`` to the planned number.
+    the step; FISC's version uses training losses. In the paper, which we follow, the
+    step falls to 0 at the last round: set ``rounds`` to the planned number.
 
     Source: Zhang et al., CVPR 2023; code at 8d03a24.
     """

@@ -25,10 +25,10 @@ class FedFA(FedAvg):
     from round to round. ``p=0`` or ``stages=()`` gives FedAvg; the latter uploads
     nothing extra.
 
-    The released code computes one variance over all clients *and channels*, with n - 1
-    in the denominator (``server_variance="scalar"``), so that gamma is 1 everywhere. It
-    averages the moments (``stats_carry="average"``, also useful for clients that rarely
-    return); Algorithm 1 has "reset". We follow the paper's text.
+    We follow the paper's text. The released code computes one unbiased variance over
+    all clients *and channels* (``server_variance="scalar"``), so that gamma is 1
+    everywhere, and averages the moments (``stats_carry="average"``, also useful for
+    clients that rarely return); Algorithm 1 has "reset".
 
     Source: Zhou, Konukoglu, ICLR 2023; code at 57e9582.
     """

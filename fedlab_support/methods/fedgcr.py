@@ -32,23 +32,20 @@ class FedGCR(GroupReweighting, Prompted, FedAvg):
     GC-Net maps an image's frozen features to h, which shifts its prompts. The server
     groups clients by their mean h. Two contrastive losses pull h towards the centre of
     the client's group, and features towards those of the received model and away from
-    those of the client's model after its last visit. Without such a past, as in round
-    1, or without a group, these losses are left out.
+    those of the client's model after its last visit; without such a past, or without a
+    group, they are left out. ``reweight=False`` is FedGC, ``customise=False`` is FedGR
+    with the same ``init``, and both together are VPT.
 
-    ``reweight=False`` is FedGC, ``customise=False`` is FedGR with the same ``init``,
-    and both together are VPT. We follow the paper except for cosines in place of dot
-    products, which overflow; the code uses cosines as well. The code also computes h
-    with the received model, so that one GC-Net serves all clients; in the paper each
-    client's GC-Net has been trained by then, and groups depend on the clients' training
-    as much as on their images: ``group_early``.
+    We follow the paper, but with cosines, as in the code; dot products overflow. The
+    code computes h with the received model, so that one GC-Net serves all clients
+    (``group_early=True``); in the paper each client's GC-Net has been trained by then.
 
-    The released code further differs as follows; we follow the paper. It has no
-    temperature in the second loss. It scales both losses by 0.1, and the first by a
-    factor that rises from 0.5 to 1 over the run. A client's representation is the mean
-    over three batches. Losses are those of the previous round's average, quantised to
-    100 / floor(100 / L) and 1 in round 1, and a group's loss weights its clients by
-    data. h is tiled over the batch so that prompts receive the h of other images, round
-    1 adds the loss of the prompts without h, and z_0 is one round old.
+    The code further differs as follows. The second loss has no temperature. Both losses
+    are scaled by 0.1, and the first by a factor that rises from 0.5 to 1. A
+    representation is the mean over three batches. Losses are those of the previous
+    round's average, quantised to 100 / floor(100 / L) and 1 in round 1; in a group they
+    are weighted by data. h is tiled so that prompts receive the h of other images,
+    round 1 adds the loss of the prompts without h, and z_0 is one round old.
 
     Source: Cheng et al., AAAI 2024; code at celinezheng/fedgcr c59d480.
     """

@@ -20,13 +20,11 @@ class FedGR(GroupReweighting, Prompted, FedAvg):
     """VPT with the group reweighting of FedGCR.
 
     A client uploads its loss under the received model and the mean of its frozen
-    features, by which the server groups clients. A client that does not take part is
-    represented by its last upload. With ``reweight=False`` or ``q=-1`` it is VPT.
+    features, by which the server groups clients; the last upload represents a client
+    that does not participate. With ``reweight=False`` or ``q=-1`` it is VPT.
 
-    We follow the paper; the weights are divided by their sum, as in the code. The code
-    differs in three more points: losses are those of the previous round's average,
-    quantised to 100 / floor(100 / L) and 1 in round 1; a group's loss weights its
-    clients by data; a client's representation is the mean over three batches.
+    We follow the paper; weights are divided by their sum, as in the code. For what else
+    the code does see ``FedGCR``.
 
     Source: Cheng et al., AAAI 2024, section "Group reweighting".
     """

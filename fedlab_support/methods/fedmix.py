@@ -25,18 +25,16 @@ class FedMix(FedAvg):
     """FedAvg that mixes each client's images with averages of other clients' images.
 
     Before round 1 every client uploads mean image and mean label of groups of its data,
-    and receives those of all others. Nothing else derived from single images is sent: a
-    group never consists of one image, and a client with fewer images than
-    ``smallest_group`` uploads none. ``share=0`` is FedAvg. Every client stores the
-    means of all others, G (CHW + M) numbers each.
+    and receives those of all others, G (CHW + M) numbers each. A group never consists
+    of one image, and a client with fewer images than ``smallest_group`` uploads none.
+    ``share=0`` is FedAvg.
 
     ``naive=True`` adds the mean to the images (NaiveMix); otherwise the loss of that
     mixup is expanded around the client's own images, which needs second derivatives.
     The paper has ``share`` 0.2 for FEMNIST, 0.05 for CIFAR-10, 0.1 for CIFAR-100;
     NaiveMix 0.2, 0.1, 0.1. A public reimplementation divides the expansion's last term
     by the batch size; the paper does not. Of masks the mean is a share of each class in
-    each pixel; Dice is not linear in it, as the paper's split of the label is, but
-    nearly.
+    each pixel; Dice is not quite linear in it.
 
     Source: Yoon, Shin, Hwang, Yang, ICLR 2021.
     """

@@ -25,13 +25,12 @@ class FedSR(FedAvg):
     Class references and their scale stay on the client and are used in training only.
     With both weights 0 and sigma → 0 it is FedAvg with a linear head.
 
-    The paper squares the norm; the official code does not, and its weights were tuned
-    that way. The code also learns a scale c that is not in the paper. We follow the
-    code; ``power=2`` and ``learn_scale=False`` follow the paper. ``form="report"`` is
-    what the report's repository trains: fixed references, logits computed from the
-    features, and mu and sigma from the halves of the rectified features.
-    The official D is the full width of the encoder, ``num_features=512`` for ResNet-18;
-    our default is half of it, as in the report, so that both forms have equal size.
+    We follow the official code, which does not square the norm and learns a scale c;
+    ``power=2`` and ``learn_scale=False`` follow the paper. ``form="report"`` is what
+    the report's repository trains: fixed references, logits computed from the features,
+    and mu and sigma from the halves of the rectified features. D is half of the
+    encoder's width as in the report; officially the full one, ``num_features=512`` for
+    ResNet-18.
 
     Source: Nguyen, Torr, Lim, NeurIPS 2022; code at ba8d894.
     """

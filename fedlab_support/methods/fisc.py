@@ -29,22 +29,20 @@ class FISC(FedAvg):
     Before round 1 every client clusters its images by style and uploads the mean style
     of the clusters; the server clusters these styles and returns the median. In
     training, the embedding of an image is pulled towards that of its copy in this
-    interpolation style and pushed away from copies of other classes; both embeddings
-    are kept small. The cross-entropy is computed on the images only.
-    ``contrast_weight=0, size_weight=0`` gives FedAvg; otherwise the copies also enter
-    the running statistics.
+    interpolation style and pushed away from copies of other classes; both are kept
+    small. The cross-entropy is computed on the images only. ``contrast_weight=0,
+    size_weight=0`` gives FedAvg; otherwise the copies also enter the running
+    statistics.
 
-    Where the paper and the released code differ, the server's partition (set
-    ``coarsest=True`` for the paper's) and the mean over dimensions, instead of a sum,
-    follow the code; a client's deviations follow the paper (set ``with_spread=True``
-    for the code's). The code passes normalised images to a network trained on colours
-    in 0…1 and its output straight to the classifier; here images are converted to
-    colours before the transfer and normalised again after it. Copies are stored as
-    uint8, rounded to 256 shades; the code keeps floats.
+    As in the released code, the server uses its finest partition (the paper:
+    ``coarsest=True``) and losses are means over dimensions; as in the paper, a client's
+    deviations are those inside its clusters (the code: ``with_spread=True``). The code
+    passes normalised images to a network trained on colours in 0…1, and its output to
+    the classifier; here images are converted before and after. Copies are stored as
+    uint8.
 
-    Ablations: ``without="contrast"`` replaces the contrast by the cross-entropy of the
-    copies. ``without="transfer"`` makes copies by mirroring and shifting; styles are
-    still exchanged but not used.
+    ``without="contrast"`` replaces the contrast by the cross-entropy of the copies;
+    ``without="transfer"`` makes copies by mirroring and shifting.
 
     Source: Nguyen, Johnson, Leach, arXiv:2410.22622, 2024; code of
     judydnguyen/PARDON-FedDG at e5df7dd.

@@ -29,11 +29,10 @@ class FPL(FedAvg):
     means of the clusters. In the first round, or with both weights 0, training is that
     of FedAvg. Feature maps are averaged over the mask of each class.
 
-    As in the authors' code, prototypes are accumulated during the last epoch, while the
-    weights change (``exact=True`` measures the trained model instead), and the distance
-    to the mean of the clusters is averaged over dimensions (the paper sums). The mean
-    of a single image would reveal its features, so by default it is not uploaded; in
-    the paper it is.
+    As in the authors' code, prototypes are accumulated during the last epoch
+    (``exact=True`` measures the trained model), and the distance to the mean of the
+    clusters is averaged over dimensions (the paper sums). The mean of a single image
+    would reveal its features, so by default, unlike in the paper, it is not uploaded.
 
     Source: Huang et al., CVPR 2023; code at 74201b3.
     """

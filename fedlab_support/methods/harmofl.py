@@ -25,15 +25,15 @@ LAYER = "entry.harmony"
 class HarmoFL(FedAvg):
     """FedAvg on images that share one Fourier amplitude, trained with SAM.
 
-    In its first round a client keeps a running mean of its batches' amplitudes and
-    uploads it; from then on all clients use the server's mean, which each receives
-    once. With ``window="dc"`` this concerns frequency 0 only. ``alpha=0,
+    In its first round a client uploads a running mean of its batches' amplitudes; from
+    then on all clients use the server's mean, which each receives once. ``alpha=0,
     window="none"`` is FedAvg of the same weighting. FedFA+ calls it FedHarmo.
 
     The paper replaces the whole amplitude (``window="full"``), which removes all
-    contrast from the images. The authors' code replaces the brightness only, and rounds
-    its decay to 0; we follow the code in the former and the paper in the latter. In the
-    code the second pass also updates running statistics; here only the first does.
+    contrast from the images. The authors' code replaces frequency 0, the brightness,
+    only, and rounds its decay to 0; we follow the code in the former and the paper in
+    the latter. In the code the second pass also updates running statistics; here only
+    the first does.
 
     Source: Jiang, Wang, Dou, AAAI 2022; code at med-air/HarmoFL 63182fe.
     """

@@ -22,12 +22,11 @@ class QFFL(ReceivedLoss, FedAvg):
     steps by -Σ F_k^q g_k / Σ h_k. Equivalently, it moves from w towards the mean with
     weights a_k ~ F_k^q by the share Σ L F_k^q / Σ h_k. Buffers become that mean.
     Participants count equally, as in the paper, which samples them by size;
-    ``weighting="examples"`` multiplies the terms of both sums by the clients' shares,
-    for rounds with full participation.
+    ``weighting="examples"`` is for rounds with all clients.
 
     With an adaptive optimiser, as in FedGCR's experiments, g_k is not a gradient; L is
     still 1/lr. FedGCR's code applies the power to h only and adds norms of single
-    tensors, where the paper, which we follow, has the norm of all parameters.
+    tensors; we follow the paper.
 
     Source: Li et al., ICLR 2020, Algorithm 2.
     """

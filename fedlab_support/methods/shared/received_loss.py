@@ -14,10 +14,9 @@ from ...training.context import ClientContext
 class ReceivedLoss:
     """Every client uploads its loss F_k(w) under the received weights, 8 bytes.
 
-    A mix-in: list it before FedAvg among a method's bases. The loss is the mean over
-    all training data of the client, in evaluation mode, before the first step. FedGCR's
-    implementations of AFL, q-FFL and TERM average over batches during training instead;
-    the papers use the received model, and so do we.
+    A mix-in: list it before FedAvg among a method's bases. As in the papers, the loss
+    is the mean over the client's training data, in evaluation mode, before the first
+    step; FedGCR's AFL, q-FFL and TERM average over batches during training.
     """
 
     def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
