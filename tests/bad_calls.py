@@ -241,12 +241,6 @@ def partitions() -> Iterator[Bad]:
         yield Bad(f"{name} of one domain", "domain", partial(make, one))
         yield from each(name, make, "deal", 3, "iid", data=DATA)
         yield from each(name, make, "val", 1.5, "a", data=tiny_data(domains=4))
-    pairs = ({"domain 0": "domain 0"}, {"domain 0": "x"}, ["domain 0"], 3)
-    three = tiny_data(domains=3)
-    protocol = fl.leave_two_domains_out
-    for pair in pairs:
-        call = partial(protocol, three, validated_by=pair)
-        yield Bad(f"leave_two_domains_out({pair})", "valid", call, "x")
 
 
 # ---- runs ---------------------------------------------------------------------------

@@ -52,46 +52,28 @@ class Layout:
     surplus: float = 0.0
 
 
-def from_folders(
-    path: str | os.PathLike[str],
-    size: int = SIDE,
-    domains: Sequence[str] | None = None,
-    classes: Sequence[str] | None = None,
-) -> DomainData:
+def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
     """Any tree ``<domain>/<class>/<image>``, a folder or a zip, as square RGB images.
-
-    domains, classes:  those to keep, in this order; None: all, sorted by code point.
 
     A folder level ``images`` and folders above the domains are ignored. Each domain is
     one owner. A fifth of the images of each domain and class is set aside for testing,
     drawn with a fixed seed; identical files are on the same side. A tree without
     domains, ``<class>/<image>``, is one domain; so are ``train/<class>/<image>`` and
     ``test/<class>/<image>`` (or ``val``), which are then the split. Raises ValueError
-    for a name that does not exist and for a file that is not a complete image.
+    for a file that is not a complete image.
     """
     path = Path(path)
     with Tree(path) as tree:
         rows = list(_placed(tree))
-        for place, wanted in ((0, domains), (1, classes)):
-            found = sorted({row[place] for row in rows})
-            if absent := [name for name in wanted or () if name not in found]:
-                raise ValueError(
-                    f"{path.name}: expected <domain>/<class>/<image> with "
-                    f"{absent[0]!r}, found {', '.join(found) or 'no images'}"
-                )
-            rows = [row for row in rows if wanted is None or row[place] in wanted]
         if not rows:
             raise ValueError(
                 f"{path.name}: expected images ({', '.join(SUFFIXES)}) in folders "
                 "<domain>/<class>, found none"
             )
-        names = (
-            tuple(domains or sorted({row[0] for row in rows})),
-            tuple(classes or sorted({row[1] for row in rows})),
-        )
+        names = tuple(tuple(sorted({row[place] for row in rows})) for place in (0, 1))
         data = _assemble(tree, rows, names, size, {})
     is_split = len(names[0]) > 1 and {name.lower() for name in names[0]} <= {*SPLITS}
-    return _as_split(data) if is_split and domains is None else data
+    return _as_split(data) if is_split else data
 
 
 def _as_split(data: DomainData) -> DomainData:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..core.checks import Range, checked
 from ..core.history import ALL_CLIENTS, ALL_DOMAINS, GROUPS, MEASURED, PERSONAL
 from ..data import DomainData
 from .federation import Federation
-from .partition import Parts, by_owner, domain_ids, leave_out
+from .partition import Parts, by_owner, leave_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,33 +57,25 @@ def leave_two_domains_out(
     deal: Callable[..., Parts] = by_owner,
     val: float = 0.0,
     seed: int = 0,
-    validated_by: Mapping[str, str] | None = None,
 ) -> dict[str, Federation]:
     """One federation per test domain, which holds out it and a validation domain.
 
     deal, val, seed:  as for ``leave_one_domain_out``.
-    validated_by:     test domain → validation domain, on which rounds or settings may
-                      be chosen. None: every domain is the test domain once; with four
-                      domains the pairs are those of PACS and Office-Home
-                      (``VALIDATED_BY``), else the validation domain is the previous one
-                      in name order.
+
+    Every domain is the test domain once. Rounds and settings may be chosen on the
+    validation domain: with four domains that of ``VALIDATED_BY``, else the previous one
+    in name order.
 
     Returns test domain → federation, whose ``held_out_domains`` are (validation, test).
     The history measures each of them, and ``reported`` keeps them apart. Raises
-    ValueError for fewer than three domains, an unknown one, or one that would validate
-    itself.
+    ValueError for fewer than three domains.
     """
     _refuse_few(data, 3)
-    pairs = _usual_pairs(data) if validated_by is None else dict(validated_by)
-    domain_ids(data, [*pairs, *pairs.values()])
-    if same := [test for test, chosen in pairs.items() if test == chosen]:
-        raise ValueError(
-            f"expected another domain to validate {same[0]!r}, found itself; choosing "
-            "on the test domain would be oracle selection"
-        )
+    names = sorted(data.domain_names)
+    before = VALIDATED_BY if len(names) == 4 else range(-1, len(names) - 1)
     return {
-        test: _without(data, (chosen, test), deal, val, seed)
-        for test, chosen in pairs.items()
+        test: _without(data, (names[chosen], test), deal, val, seed)
+        for test, chosen in zip(names, before, strict=True)
     }
 
 
@@ -158,12 +150,6 @@ def _by_round(rows: pd.DataFrame, run: pd.DataFrame, what: str) -> pd.Series:
 def _without(data, held_out: tuple[str, ...], deal, val, seed) -> Federation:
     parts = deal(data, among=leave_out(data, held_out))
     return Federation.build(data, parts, held_out, val, seed)
-
-
-def _usual_pairs(data: DomainData) -> dict[str, str]:
-    names = sorted(data.domain_names)
-    before = VALIDATED_BY if len(names) == 4 else range(-1, len(names) - 1)
-    return {test: names[chosen] for test, chosen in zip(names, before, strict=True)}
 
 
 def _refuse_few(data: DomainData, least: int) -> None:

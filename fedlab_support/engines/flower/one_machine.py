@@ -42,7 +42,6 @@ class LocalFlower:
     """A SuperLink and its SuperNodes on this machine, as a context manager.
 
     nodes:  number of SuperNodes; client i belongs to node i modulo ``nodes``.
-    port:   port of the SuperLink; a free one if None.
 
     Connections are encrypted, and only this object can start runs: the SuperLink asks
     for a secret (see ``access``). Any process of this machine may join as a node; the
@@ -54,15 +53,15 @@ class LocalFlower:
             outcome = flower.run("recipes:fedavg", {"seed": 1}, rounds=2)
 
     Raises ImportError when Flower is not installed, ValueError for impossible settings,
-    RuntimeError when the port is in use or a process does not start: the message ends
-    with its log. No process is left running in any case.
+    RuntimeError when a process does not start: the message ends with its log. No
+    process is left running in any case.
     """
 
-    @checked(nodes=Range(at_least=1), port=Range(at_least=1, at_most=65535))
-    def __init__(self, nodes: int = 3, *, port: int | None = None):
+    @checked(nodes=Range(at_least=1))
+    def __init__(self, nodes: int = 3):
         if find_spec("flwr") is None:
             raise ImportError("expected Flower, found none; pip install flwr")
-        self.nodes, self.port = nodes, port
+        self.nodes = nodes
         self.folder: Path | None = None
         self.processes: dict[str, subprocess.Popen] = {}
 
@@ -135,7 +134,7 @@ class LocalFlower:
     def _start(self) -> None:
         script = [cleanup.__file__, str(self.folder)]
         self._spawn("watch", sys.executable, *script, stdin=subprocess.PIPE)
-        port = self._port()
+        port = free_port()
         self.address = f"{LOOPBACK}:{port}"
         self.certificate, key = made_certificate(self.folder)
         self.secret = secret_of(self.folder / "secret")
@@ -150,15 +149,6 @@ class LocalFlower:
             options += ["--root-certificates", self.certificate]
             options += ["--port", str(free_port())]
             self._spawn(f"node{number}", "flower-supernode", *options)
-
-    def _port(self) -> int:
-        try:
-            return free_port(self.port or 0)
-        except OSError as error:
-            raise RuntimeError(
-                f"expected port {self.port} to be free, found it in use ({error}); "
-                "leave port out to get one that is free"
-            ) from error
 
     def _await_superlink(self, port: int) -> None:
         process, end = self.processes["superlink"], time.monotonic() + START_SECONDS
@@ -230,9 +220,9 @@ class LocalFlower:
         return "\n".join(logs)
 
 
-def free_port(port: int = 0) -> int:
-    """A free port of this machine, or ``port`` itself; OSError when it is in use."""
-    with socket.create_server((LOOPBACK, port)) as server:
+def free_port() -> int:
+    """A free port of this machine."""
+    with socket.create_server((LOOPBACK, 0)) as server:
         return server.getsockname()[1]
 
 

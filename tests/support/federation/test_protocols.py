@@ -68,16 +68,6 @@ def test_other_numbers_of_domains_are_validated_by_the_one_before():
     assert pairs == {"a": "c", "b": "a", "c": "b"}
 
 
-def test_pairs_may_be_given_and_no_domain_judges_itself():
-    data = named(PACS)
-    found = leave_two_domains_out(data, deal, validated_by={"photo": "sketch"})
-    assert [f.held_out_domains for f in found.values()] == [("sketch", "photo")]
-    with pytest.raises(ValueError, match=r"validate 'photo', found itself.*oracle"):
-        leave_two_domains_out(data, deal, validated_by={"photo": "photo"})
-    with pytest.raises(ValueError, match="found 'quickdraw'"):
-        leave_two_domains_out(data, deal, validated_by={"photo": "quickdraw"})
-
-
 def test_any_partition_deals_what_is_left():
     mixed = partial(heterogeneous, clients=5, lam=0.1)
     for leave in (leave_one_domain_out, leave_two_domains_out):
