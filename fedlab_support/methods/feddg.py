@@ -86,7 +86,7 @@ class FedDG(FedAvg):
         return x + fft.ifft2(change).real
 
     def num_kept(self, n: int) -> int:
-        """How many of a client's n images are in the bank."""
+        """How many of a client's n images it uploads amplitudes of."""
         return max(1, round(self.bank_share * n))
 
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
@@ -116,7 +116,7 @@ class FedDG(FedAvg):
         expect_count("the number of amplitudes", num, self.num_kept(most))
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
-        """The bank of all amplitudes; ValueError if images differ in shape."""
+        """All amplitudes; ValueError if images differ in shape."""
         return gather(uploads, "amplitudes", "labels")
 
     def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
@@ -140,10 +140,12 @@ class FedDG(FedAvg):
         return inner.detach() + linear + outer
 
     def _restyled(self, batch: Batch, context: ClientContext) -> Tensor:
-        """The batch with low frequencies from the bank, clipped to valid images."""
-        bank, x, rng = context.memory, batch.x, context.rng
-        which = draw(bank["sizes"], len(x), rng, batch.y if self.match_label else None)
+        """The batch with low frequencies of others, clipped to valid images."""
+        theirs, x, rng = context.memory, batch.x, context.rng
+        which = draw(
+            theirs["sizes"], len(x), rng, batch.y if self.match_label else None
+        )
         drawn = torch.rand(len(x), generator=rng)
         mixing = drawn if self.mixing is None else torch.full_like(drawn, self.mixing)
-        t = self.restyle(x, bank["entries"][which].to(x), mixing.to(x))
+        t = self.restyle(x, theirs["entries"][which].to(x), mixing.to(x))
         return context.client.train.store.clip(t)

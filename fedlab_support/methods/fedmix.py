@@ -126,9 +126,11 @@ class FedMix(FedAvg):
         One mean image x' with its label y' is used for the whole batch; u = (1 - a) x,
         and a is ``share``. NaiveMix has u + a x' in place of u, and no third term.
         """
-        bank, a = context.memory, self.share
-        one = torch.randint(len(bank["labels"]), (), generator=context.rng)
-        mean_x, mean_y = (bank[name][one].to(batch.x) for name in ("entries", "labels"))
+        theirs, a = context.memory, self.share
+        one = torch.randint(len(theirs["labels"]), (), generator=context.rng)
+        mean_x, mean_y = (
+            theirs[name][one].to(batch.x) for name in ("entries", "labels")
+        )
         u = ((1 - a) * batch.x).requires_grad_()
         output = model(u + a * mean_x if self.naive else u)
         parts = {

@@ -60,9 +60,7 @@ def _cluster_shares(labels: Tensor) -> Tensor:
     return (member / member.sum(0)).T
 
 
-def means_by_group(
-    points: Tensor, groups: Tensor, distance: str = "cosine"
-) -> tuple[Tensor, Tensor]:
+def means_by_group(points: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
     """Means (J, D) of each group's coarsest clusters, and their groups (J,), sorted.
 
     points:  (n, D); n may be 0.
@@ -71,7 +69,7 @@ def means_by_group(
     means, owners = [points[:0]], [groups[:0]]
     for group in groups.unique():
         members = points[groups == group]
-        means.append(cluster_means(members, finch(members, distance)[-1]))
+        means.append(cluster_means(members, finch(members)[-1]))
         owners.append(group.expand(len(means[-1])))
     return torch.cat(means), torch.cat(owners)
 

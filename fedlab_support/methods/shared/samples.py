@@ -46,27 +46,27 @@ def gather(
     group = owner
     if groups in each[0]:
         group = torch.cat([upload[groups] for upload in each]).to(owner)
-    bank = {name: torch.cat([upload[name] for upload in each]) for name in rows}
-    return {"entries": bank.pop(entries), **bank, "owner": owner, "group": group}
+    pooled = {name: torch.cat([upload[name] for upload in each]) for name in rows}
+    return {"entries": pooled.pop(entries), **pooled, "owner": owner, "group": group}
 
 
-def others(bank: Tensors, client_id: int) -> Tensors:
+def others(pooled: Tensors, client_id: int) -> Tensors:
     """The entries of all other clients, ordered by group, and the groups' ``sizes``.
 
     The last size is 0 and stands for every group without an entry. Raises ValueError if
     no other client has an entry.
     """
-    theirs = (bank["owner"] != client_id).nonzero()[:, 0]
+    theirs = (pooled["owner"] != client_id).nonzero()[:, 0]
     if not len(theirs):
         raise ValueError(
             "expected entries of at least two clients, found one; split the data "
             "among more"
         )
-    group = bank["group"][theirs]
-    sizes = group.bincount(minlength=int(bank["group"].max()) + 2)
+    group = pooled["group"][theirs]
+    sizes = group.bincount(minlength=int(pooled["group"].max()) + 2)
     order = theirs[group.argsort(stable=True)]
-    names = sorted(bank.keys() - {"owner", "group"})
-    rows = {name: bank[name][order.to(bank[name].device)] for name in names}
+    names = sorted(pooled.keys() - {"owner", "group"})
+    rows = {name: pooled[name][order.to(pooled[name].device)] for name in names}
     return {**rows, "sizes": sizes}
 
 
