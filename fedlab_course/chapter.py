@@ -1,4 +1,4 @@
-"""What a chapter would otherwise repeat in many cells: parameters, files, results."""
+"""A chapter's parameters, output files and finished results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Chapter:
     variables: the notebook's ``globals()``. The variables with a type annotation are
                the chapter's parameters; ``figures_dir`` is where exports are written.
 
-    ``chapter = Chapter("05_fisc", globals())`` stands in the cell after the parameters.
+    Create it right after the cell of parameters: ``Chapter("05_fisc", globals())``.
     """
 
     def __init__(self, name: str, variables: Mapping[str, Any]):
@@ -79,7 +79,7 @@ class Chapter:
     ) -> Path:
         """Write a figure with the chapter's parameters; see ``plots.save_figure``.
 
-        settings: what the figure depends on besides the parameters.
+        settings: further settings behind the figure.
         """
         parameters, folder = self.parameters | settings, self["figures_dir"]
         return save_figure(

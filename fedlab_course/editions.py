@@ -116,7 +116,7 @@ def _checks(cell: NotebookNode) -> list[ast.Call]:
 
 
 def _forget_solutions(cell: NotebookNode) -> None:
-    """Drop the sentence that says where the solution is."""
+    """Remove the sentence that points to the solution."""
     if cell.cell_type == "markdown":
         cell.source = cell.source.replace(ABOUT_SOLUTIONS, "").rstrip()
 

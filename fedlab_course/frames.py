@@ -1,4 +1,4 @@
-"""What each explorer shows, drawn in advance for pages that have no kernel.
+"""Frames of explorers, rendered in advance for pages without a kernel.
 
 A frame is the explorer's figure for one combination of values. A page shows one frame
 and native controls; a few lines of JavaScript (docs/_static/frames.js) exchange it.
@@ -117,7 +117,7 @@ def _spread(choices: Choices, num: int, own: object) -> Choices:
 
 # ---- in the page --------------------------------------------------------------------
 def as_html(folder: Path, address: str) -> str:
-    """The explorer whose frames lie in ``folder``, for a page that finds them there.
+    """HTML for an explorer, which shows the frames in ``folder``.
 
     address: of the folder, relative to the page.
     """

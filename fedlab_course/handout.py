@@ -3,7 +3,7 @@
     python -m fedlab_course.handout --out build/handout --chapters 00 01
 
 It holds the chapters without solutions, this package as a wheel, the tested versions
-of what it needs, and a page that says how to start. Put it on a hub, in a repository or
+of its dependencies, and a page with instructions. Put it on a hub, in a repository or
 on a stick; ``requirements.txt`` and ``runtime.txt`` are also what Binder reads.
 """
 

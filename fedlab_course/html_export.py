@@ -118,7 +118,7 @@ def _mathml(formula: str, display: str) -> str:
         raise _unreadable(formula, type(error).__name__) from error
     if unknown := re.search(r"\\[A-Za-z]+|<mi>&</mi>", drawn):
         raise _unreadable(formula, unknown.group())
-    # A prime stands high by itself; as an exponent browsers draw it too small to see.
+    # A prime is raised already; as an exponent, browsers draw it too small to see.
     return _PRIME.sub(r"<mrow>\1<mo>&#x02032;</mo></mrow>", drawn)
 
 
@@ -157,7 +157,7 @@ def _is_progress_bar(model: str, saved: dict[str, Any]) -> bool:
 
 
 def _stills(model: str, saved: dict[str, Any]) -> Iterator[str]:
-    """What a widget and the widgets inside it show, as HTML, in their order."""
+    """The saved output of a widget and its children as HTML, in order."""
     widget = saved.get(model, {"state": {}})
     state = widget["state"]
     for child in state.get("children", []):

@@ -29,7 +29,7 @@ class Plane:
     run:    after at least one round.
     middle: the server's parameters as a vector, float64 (P,).
     basis:  two orthonormal directions, (2, P).
-    places: where the participating clients' models lie, (K, 2).
+    places: coordinates of the participating clients' models, (K, 2).
     """
 
     run: Run
@@ -50,7 +50,7 @@ def plane_of(run: Run) -> Plane:
 def heights(
     planes: Mapping[str, Plane], grid: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The loss on a grid of each plane, and where the models lie.
+    """The loss on a grid of each plane, and the coordinates of the models.
 
     grid: points along each side; all planes reach equally far.
     Returns tables for ``figures.loss_planes``: cross-entropy on test images of the

@@ -32,7 +32,7 @@ from .plots.stored import RECORDS, read_records
 
 Parameters = dict[str, Any]
 PROGRESS_SECONDS = 15
-FOLDERS = ("FEDLAB_DATA", "FEDLAB_WEIGHTS")  # may be relative to where one stands
+FOLDERS = ("FEDLAB_DATA", "FEDLAB_WEIGHTS")  # may be relative to the working folder
 _running: set[str] = set()
 """The folders of the notebooks that run now; their processes are marked with them."""
 
@@ -66,7 +66,7 @@ def check(notebook: Path, params: Parameters) -> None:
 
 
 def own_folders(notebook: Path, cwd: Path, **wanted: Path) -> Parameters:
-    """Folders for what a notebook writes, relative to where it runs.
+    """Output folders of a notebook, relative to its working folder.
 
     wanted:  ``figures_dir`` and ``runs_dir``; left out where it has no such parameter.
     """
@@ -98,11 +98,11 @@ def execute(
 
     params:        checked first; nothing runs when one is wrong (ValueError).
     cell_seconds:  the longest a single cell may take; None is no limit.
-    cwd:           where it runs; None: where it lies.
+    cwd:           working folder; None: the notebook's own.
     progress:      called with the cell at work, the number of cells and the seconds so
                    far, every fifteen seconds.
     Raises ChapterError when a cell fails or an error was hidden in a widget or a
-    thread; the copy then lies at ``<name>.failed.ipynb``, and ``out`` is untouched.
+    thread; the copy is then kept as ``<name>.failed.ipynb``, and ``out`` is unchanged.
     """
     check(notebook, params)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ def _run(
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """The surroundings of one run: own Jupyter folders, this Python's kernel."""
+    """Environment of one run: separate Jupyter folders, this Python's kernel."""
     env = os.environ | {
         "IPYTHONDIR": str((home / "ipython").resolve()),
         "JUPYTER_PREFER_ENV_PATH": "1",
@@ -179,13 +179,13 @@ def end_running() -> None:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Let SIGTERM interrupt as Ctrl-C does, so that what was started ends with us."""
+    """Treat SIGTERM like Ctrl-C, so that child processes end with this one."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread hears signals
+        yield  # only the main thread receives signals
         return
     before = signal.signal(signal.SIGTERM, stop)
     try:

@@ -210,7 +210,7 @@ def fingerprint(
 
 
 def command_line() -> argparse.ArgumentParser:
-    """What the command understands."""
+    """The parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m fedlab_course.runner",
         description="Run the course's chapters.",
@@ -271,7 +271,7 @@ def each_once(pairs: Iterable[tuple[str, Any]]) -> Parameters:
 
 
 def _show_progress(done: int, of: int, seconds: float) -> None:
-    """Print how far a chapter is, on a line of its own."""
+    """Print the progress of a chapter on a new line."""
     print(f"\n    cell {done} of {of} after {seconds:.0f} s", end="", flush=True)
 
 

@@ -73,7 +73,7 @@ class SweepError(Exception):
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of a grid: the chapter's parameters there, and where results lie."""
+    """One point of a grid, with the chapter's parameters and the folder of results."""
 
     notebook: Path
     point: Parameters
@@ -87,16 +87,16 @@ class Cell:
 
     @property
     def is_done(self) -> bool:
-        """Whether a run of just this cell has ended well."""
+        """Whether this cell has completed with the current settings."""
         return _read(self.folder / "done.json") == self.mark
 
     @cached_property
     def mark(self) -> str:
-        """What the cell's results depend on, as it is when first asked for."""
+        """A hash of everything the results depend on, computed at first use."""
         return fingerprint(self.notebook, self.params)
 
     def run(self) -> str:
-        """Execute the chapter at this point; what failed, in words, or nothing."""
+        """Execute the chapter at this point; return the reason for a failure, or ""."""
         claim = self.folder.with_name(f".{self.folder.name}")  # of no other sweep
         try:
             with claimed(claim):
@@ -228,7 +228,7 @@ def sweep(
 
 
 def _run_all(cells: Sequence[Cell], executor: Executor) -> dict[str, str]:
-    """Run the cells, one line each; which failed, and why."""
+    """Run the cells and print a line for each; return the failures by cell."""
     began, failures = time.monotonic(), {}
     futures = {executor.submit(cell.run): cell for cell in cells}
     try:
@@ -255,7 +255,7 @@ def axis(text: str) -> tuple[str, list]:
     name, sign, values = text.partition("=")
     if not sign or not values:
         raise ValueError(
-            f"expected an axis as seed=0,1,2, found {text!r}; values stand behind ="
+            f"expected an axis as seed=0,1,2, found {text!r}; values follow the ="
         )
     return name, read_yaml(f"[{values}]", f"--grid {text}")
 
@@ -284,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with stopped_by_signals():
             table = sweep(notebook, grid, params, chosen.out, chosen.jobs)
     except KeyboardInterrupt:
-        print("stopped; the same command goes on where it was", file=sys.stderr)
+        print("stopped; run the same command to continue", file=sys.stderr)
         return 130
     except (ValueError, OSError) as error:
         parser.error(str(error))

@@ -1,4 +1,4 @@
-"""Chapter 07's capstone: a method of your own, a prediction, and what a board shows."""
+"""Chapter 07's capstone: your own method, a prediction, and the result on a board."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chapter 04b: Dice, predicting how it reacts to shifts, and a soft Dice with a bug."""
+"""Chapter 04b: Dice, its change under shifts, and a soft Dice with a bug."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _dice_mistakes(found: Tensor, true: Tensor) -> Mistakes:
 
 
 def _shift_case(side: int, shift: int = 0, wider: int = 0) -> Case:
-    """A square organ of this side, its mask moved or wider by so many pixels."""
+    """A square organ of this side; its mask is ``shift`` pixels off or ``wider``."""
     area, found = side**2, (side + 2 * wider) ** 2
     both = area - side * shift
     return Case(

@@ -1,4 +1,4 @@
-"""Chapter 05: transfer a style, cluster by hand, agree on a style, contrast copies."""
+"""Chapter 05: style transfer, clustering by hand, style aggregation, contrast."""
 
 from __future__ import annotations
 

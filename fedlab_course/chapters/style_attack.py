@@ -1,4 +1,4 @@
-"""Chapter 05b: what a style keeps, which image came back, and two measures of sets."""
+"""Chapter 05b: invariances of a style, retrieval, and two measures of image sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exercise is, and how an answer is run without showing the solution."""
+"""Exercises: run an answer and grade it without revealing the solution."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from .exercise import Exercise, Wrong, call
 
 Mistakes = Sequence[tuple[object, str]]
-"""What a typical mistake gives, and its hint; of equal values the first counts."""
+"""Pairs of a wrong value and its hint; the first match wins."""
 Advice = str | Callable[[object], str]
 """The hint for any other wrong answer: a text in which `{found}` stands for the answer,
 or a function of the answer."""
@@ -28,7 +28,7 @@ or a function of the answer."""
 
 @dataclass(frozen=True)
 class Case:
-    """One run of an answer, what it should give, and what typical mistakes give.
+    """Inputs for an answer, the right result, and the results of typical mistakes.
 
     right:     a number, an array, a tensor or a dictionary of tensors; the answer must
                have its form.

@@ -110,7 +110,7 @@ def pack(folder: Path) -> None:
 
 
 def tuned(study: Study, test: str, folder: Path) -> Tuned:
-    """The choice among the trials of a test domain, which are trained if they miss."""
+    """The chosen rates for a test domain; missing trials are trained."""
     spaces = {name: {"lr": list(study.rates)} for name in study.tuned}
     build, where = partial(study.run, test=test), study.validate_on(test)
     quiet = {"folder": folder / "runs", "progress": False}
@@ -129,7 +129,7 @@ def reported(study: Study, test: str, folder: Path) -> list[dict]:
 
 
 def train(study: Study, folder: Path, jobs: int = 1) -> None:
-    """Train what is not kept, the most important first."""
+    """Train the missing runs, the most important first."""
     _fit(study, study.default(), folder, jobs)
     for test in study.tests if study.tuned else ():
         _fit(study, study.trials(test), folder, jobs)

@@ -1,4 +1,4 @@
-"""What is compared, and all that a comparison keeps fixed."""
+"""The studies: settings compared, protocol, partitions and seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of what is kept: runs, comparisons in pairs, and verdicts on claims."""
+"""Tables of finished runs, paired comparisons, and verdicts on claims."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def claims() -> pd.DataFrame:
 
 
 def verdicts(table: pd.DataFrame) -> pd.DataFrame:
-    """The papers' main claims, a row each, and what our comparisons say of them.
+    """The papers' main claims, one per row, with the verdict of our comparisons.
 
     table: of ``comparisons``. Returns the claim; printed, the difference in the paper;
     the columns ``MEASURED`` of our comparison, with p_holm over the claims that have
@@ -238,7 +238,7 @@ def tables(name: str, study: Study, folder: Path) -> None:
 
 
 def compared(folders: Iterable[Path]) -> pd.DataFrame:
-    """What ``tables`` wrote into folders; without a row where there is nothing."""
+    """The comparisons that ``tables`` wrote into these folders."""
     import pandas as pd
 
     files = [file for f in folders if (file := f / "comparisons.csv").exists()]

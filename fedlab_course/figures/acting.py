@@ -1,4 +1,4 @@
-"""Where three methods change a network: its images, its features, or its tokens."""
+"""Where three methods act: on images, on features, or on tokens."""
 
 from __future__ import annotations
 

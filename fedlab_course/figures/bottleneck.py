@@ -1,4 +1,4 @@
-"""FedSR's network, and its bound on what a feature says about its image."""
+"""FedSR's network, and its bound on the information in a feature about its image."""
 
 from __future__ import annotations
 

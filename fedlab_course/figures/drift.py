@@ -1,4 +1,4 @@
-"""Client drift: where local training takes each client, and where the average lies."""
+"""Client drift: paths of the clients' weights during local training, and their mean."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def drift_picture(
     """Draw local weights on their way, projected to a plane.
 
     paths:   one (T, 2) array per client, from the broadcast weights to the message.
-    start:   (2,) the broadcast weights. average: (2,) what the server makes of them.
-    together: (2,) where the same steps on everybody's data lead, if known.
-    axes:    what the two directions of the plane are.
+    start:   (2,) the broadcast weights. average: (2,) the aggregated weights.
+    together: (2,) the weights after the same steps on the pooled data, if known.
+    axes:    names of the two directions of the plane.
     names:   one per client; by default client 0, client 1, …
     size:    "single", "double", "slide" or inches.
     """

@@ -43,7 +43,7 @@ def scatter_panels(
     """Draw points, one colour and marker per value of `by`.
 
     panels: column with one axis per value, at most three; every axis has its own range.
-    text:   column with a few characters that stand for a point instead of its marker.
+    text:   column with a few characters to draw in place of a point's marker.
     cloud:  more points with the same columns x and y, drawn in grey below the others.
     size:   "single" (panels below each other), "double", "slide" or inches.
     Raises ValueError for other columns, or more than five values of `by`.

@@ -1,4 +1,4 @@
-"""Images with swapped frequencies, and features as densities."""
+"""Images with exchanged low frequencies, and densities of features."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _show(axis: Axes, pixels: np.ndarray, caption: str, look: dict) -> None:
 
 
 def _window(axis: Axes, half_width: int) -> None:
-    """A box around the zero frequency, which stands at (H // 2, W // 2)."""
+    """Draw a box around the zero frequency, at (H // 2, W // 2)."""
     height, width = axis.get_images()[0].get_array().shape
     corner = (width // 2 - half_width - 0.5, height // 2 - half_width - 0.5)
     side = 2 * half_width + 1
@@ -158,7 +158,7 @@ def gaussian_picture(
 
     mu, sigma: mean and standard deviation of the posterior p(z | x), in blue.
     m, tau:    those of the class reference r(z | y), in grey.
-    Above stands the divergence KL(p ‖ r) in nats, which FedSR makes small.
+    The title gives the divergence KL(p ‖ r) in nats, which FedSR penalises.
     Raises ValueError when a standard deviation is not positive.
     """
     if not (sigma > 0 and tau > 0):

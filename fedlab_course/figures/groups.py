@@ -28,7 +28,7 @@ from ..plots.style import (
 
 MOST_PANELS = 3  # side by side
 SHAPES = (*MARKERS, "p", "h", "8")
-"""Markers with room for a letter inside, one per cluster."""
+"""Markers with room for a letter, one per cluster."""
 
 
 @drawing

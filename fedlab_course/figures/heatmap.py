@@ -88,7 +88,7 @@ def grid_heatmap(
 
 
 def _colours(cells: pd.DataFrame, is_difference: bool) -> dict[str, object]:
-    """The colour map, its range, and at which ends cells lie outside the range."""
+    """The colour map, its range, and the ends at which values exceed the range."""
     values = cells.stack()
     cmap, norm = "viridis", Normalize(values.min(), values.max())
     if is_difference:

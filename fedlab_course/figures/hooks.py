@@ -28,7 +28,7 @@ COLUMNS = {
     },
     "after": {"evaluation": ("predict", "evaluation_state")},
 }
-"""Phase of a run → column of the map → the hooks that it stands for."""
+"""Phase of a run → column of the map → its hooks."""
 
 LAYERS, STATISTICS = "layers", "running statistics"
 LOSS = "loss as received"
@@ -148,7 +148,7 @@ WORDS = {
     },
     "·· TrimmedMean": {"aggregate": "trimmed mean"},
 }
-"""Chapter and method → column → what the method does there, in a few words."""
+"""Chapter and method → column → a short description of the change."""
 
 
 def changed_columns(method: type[FedAvg]) -> list[tuple[str, str]]:
@@ -167,7 +167,7 @@ def changed_columns(method: type[FedAvg]) -> list[tuple[str, str]]:
 def hook_table() -> pd.DataFrame:
     """Methods × hooks, for `method_map`: the words where a class overrides a hook.
 
-    A method that is not in WORDS stands last, with True in the place of words.
+    Methods without an entry in WORDS come last, with True in place of words.
     """
     from fedlab_support.methods import catalogue
 

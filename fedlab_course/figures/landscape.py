@@ -1,4 +1,4 @@
-"""The loss over a plane through networks: valleys, and where networks lie in them."""
+"""The loss on a plane through several networks, with the networks marked on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much an attack recovers over a setting: one small axis per measure."""
+"""Success of an attack against a setting: one small axis per measure."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def draw_map(
 
 
 def _words(entry: object) -> str:
-    """What stands in a cell; a tick for a bare True."""
+    """The text of a cell; a tick for True."""
     if isinstance(entry, str):
         return entry
     return "✓" if bool(entry) and not pd.isna(entry) else ""

@@ -54,8 +54,8 @@ def participation_picture(
     table: from `measures.participation`: columns `by`, client, share (of the rounds)
            and seed, if there are several. Within each seed clients are sorted from most
            to least chosen; then the n-th clients of all seeds are averaged.
-    group: column that parts the clients of a run, such as "often" and "rarely" there.
-           Groups stand side by side, each sorted, in colours of their own.
+    group: column with the group of each client, such as "often" and "rarely" available.
+           Groups are drawn side by side, each sorted and in its own colour.
     size:  "single" (panels below each other), "double", "slide" or inches.
     Raises ValueError for repeated clients, seeds with unlike numbers of clients, more
     than six panels or three groups.
@@ -113,7 +113,7 @@ def _places(table: pd.DataFrame, by: str, group: str | None) -> Iterator[dict]:
     """Yield the n-th client of each panel, group by group: its mean share in %."""
     if "seed" not in table:
         table = table.assign(seed=0)
-    cure = "filter the table, or choose as `by` what tells the runs apart"
+    cure = "filter the table, or choose a column for `by` that separates the runs"
     expect_rows(table, [by, "seed", "client"], cure=cure)
     for panel, clients in table.groupby(by, sort=False):
         place = 0
@@ -143,7 +143,7 @@ def _draw_bars(axis: Axes, bars: pd.DataFrame, look: dict[str, object]) -> None:
 
 
 def _name_panel(axis: Axes, name: str, part: pd.DataFrame) -> None:
-    """The name, how many were never chosen, and what equal shares would be."""
+    """Write the title and the count of clients never chosen; mark equal shares."""
     axis.set_title(name, loc="left", pad=15)
     count = f"{part['never_chosen'].iloc[0]:.1f}".removesuffix(".0")
     text = f"{count} of {len(part)} never chosen"
@@ -155,7 +155,7 @@ def _name_panel(axis: Axes, name: str, part: pd.DataFrame) -> None:
 
 
 def _name_equal(axis: Axes, means: pd.Series) -> None:
-    """Say once, right of the first row, what the dashed line is."""
+    """Label the dashed line once, to the right of the first row."""
     is_one = np.isclose(means, means.iloc[0]).all()
     text = "equal\nshares" + (f":\n{means.iloc[0]:.3g} %" if is_one else "")
     right = (axis.get_xlim()[1], means.iloc[axis.get_subplotspec().colspan.start])
@@ -164,7 +164,7 @@ def _name_equal(axis: Axes, means: pd.Series) -> None:
 
 
 def _name_groups(axis: Axes, groups: list[object], inches: float) -> None:
-    """One row of coloured fields, so far above the axis that names fit between."""
+    """Draw the legend above the axis, leaving room for the title of the panel."""
     lifted = ScaledTranslation(0, inches, axis.get_figure().dpi_scale_trans)
     above = {"bbox_transform": axis.transAxes + lifted, "bbox_to_anchor": (0, 1)}
     above |= {"loc": "lower left", "borderpad": 0, "borderaxespad": 0}

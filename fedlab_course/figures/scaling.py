@@ -1,4 +1,4 @@
-"""What a round costs, by engine and size, and what privacy costs."""
+"""The cost of a round by engine and size, and the cost of privacy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def seconds_by_engine(
     """Draw bars of seconds per round: one panel per job, one bar per engine.
 
     table: columns job, engine, seconds (a median), quartile_1, quartile_3.
-    Raises ValueError when an engine stands twice in a job.
+    Raises ValueError for a repeated engine within a job.
     """
     expect_rows(table, ["job", "engine"], TIMES, "take the median first")
     jobs, engines = parts_of(table, "job"), list(table["engine"].unique())
@@ -161,7 +161,7 @@ def price_of_privacy(
 
     table: columns noise, mean (a share), sd, num_seeds, server and models (epsilons;
            infinite ones are left out and marked).
-    Raises ValueError when a noise stands twice.
+    Raises ValueError for a repeated noise level.
     """
     values = ["mean", "sd", "num_seeds", *OBSERVERS]
     expect_rows(table, ["noise"], values, "summarise over seeds first")

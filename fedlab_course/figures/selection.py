@@ -1,4 +1,4 @@
-"""How often a selection chooses each client, by size and by loss."""
+"""How often a selection strategy chooses each client, by size and by loss."""
 
 from __future__ import annotations
 

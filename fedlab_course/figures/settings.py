@@ -41,8 +41,8 @@ def accuracy_by_setting(
     table:      columns `by`, mean, sd, num_seeds, in the order of the rows.
     yardsticks: settings whose mean is drawn as a line through all rows.
     size:       "single", "double", "slide" or inches.
-    The axis need not start at zero: dots, unlike bars, do not ask for it.
-    Raises ValueError for a setting that stands twice.
+    The axis need not start at zero, since these are dots and not bars.
+    Raises ValueError for a repeated setting.
     """
     expect_rows(table, [by], ["mean", "sd", "num_seeds"])
     data = in_units(table, unit).reset_index(drop=True)
@@ -72,12 +72,12 @@ def accuracy_by_setting(
 
 
 def colour_of(name: object) -> str:
-    """Of a method: the baseline's, that of the course's own four, or a quiet one."""
+    """Black for the baseline, blue for the course's four methods, grey for others."""
     return COLOURS[ROLES.get(str(name), "quiet")]
 
 
 def _note(data: pd.DataFrame) -> str:
-    """How many seeds stand behind the dots; several settings may have one only."""
+    """The number of seeds; settings with a single seed have no bar."""
     counts = data["num_seeds"].unique()
     if len(counts) > 1 and 1 in counts:
         return "Dot: mean, bar: ± s.d. over seeds; a dot without a bar is one seed."

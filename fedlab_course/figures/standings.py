@@ -33,7 +33,7 @@ def rank_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Pic
            order of the rows, as `leaderboard.ranks` returns it. Methods that miss data
            sets have a panel of their own, since they had other opponents.
     size:  "single", "double", "slide" or inches.
-    Raises ValueError for a method that stands twice.
+    Raises ValueError for a repeated method.
     """
     expect_rows(table, ["method"], ["beats", "low", "high", "num_protocols"])
     misses = table["num_protocols"] < table["num_protocols"].max()
@@ -106,7 +106,7 @@ def orders_picture(
 
 
 def _height(marks: int) -> float:
-    """Of a method's row with so many marks; 1 with one."""
+    """The height of a row with this many marks, relative to a row with one."""
     return 0.55 + 0.45 * marks
 
 

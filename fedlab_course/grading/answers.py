@@ -94,7 +94,7 @@ def needed(program: Sequence[Statement], names: Iterable[str]) -> set[int]:
 
 
 def is_answered(check: ast.Call, program: Sequence[Statement]) -> bool:
-    """Whether the student gave the answer of a check: not what the chapter calls so.
+    """Whether an answer comes from the student and not from the chapter itself.
 
     program: the statements up to that of the check.
     """

@@ -100,7 +100,7 @@ class _Grader:
         return fingerprint(self.chapters[chapter], self.params[chapter])
 
     def chapter(self, file: Path) -> str:
-        """The name of the chapter that stands in a file's name; "" if there is none."""
+        """The chapter named in a file's name; "" if there is none."""
         fitting = [
             name
             for name in self.chapters
@@ -198,7 +198,7 @@ def _named(files: Sequence[Path]) -> dict[str, Path]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Grade what the command line names; the exit code is 2 for bad input."""
+    """Grade the files on the command line; the exit code is 2 for bad input."""
     parser = argparse.ArgumentParser(prog="python -m fedlab_course.grading")
     parser.add_argument("handed_in", nargs="*", type=Path, help="notebooks, or folders")
     parser.add_argument("--profile", default="smoke", help="size at which to grade")

@@ -48,7 +48,7 @@ class Space:
             self.errors.append(f"cell {cell}: {type(error).__name__}: {error}")
 
     def value(self, expression: str) -> object:
-        """What an expression gives."""
+        """The value of an expression."""
         return eval(expression, self.names)
 
 

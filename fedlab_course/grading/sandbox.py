@@ -1,4 +1,4 @@
-"""Run a task of the judge in a process of its own that can do little harm."""
+"""Run the judge in a separate process with limited resources and no network."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def isolation() -> tuple[str, ...]:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Variables of the grader that a notebook may see, and a home of its own."""
+    """Environment variables for the judge, with its own home folder."""
     kept = {n: str(Path(os.environ[n]).resolve()) for n in FOLDERS if os.environ.get(n)}
     own = {name: str(home) for name in ("HOME", "TMPDIR", cleanup.MARK)}
     if "SYSTEMROOT" in os.environ:  # without which Python does not start on Windows

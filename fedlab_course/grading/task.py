@@ -1,4 +1,4 @@
-"""What the judge is asked about one notebook, and what it answers."""
+"""The task of the judge for one notebook, from its answers, and the verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared: every method that has a file, and what keeps one from running."""
+"""The entries of the leaderboard, and the reasons why one cannot run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare two methods pair by pair: seed by seed, and image by image."""
+"""Paired comparisons of two methods, over seeds and over images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DRAWS = 9_999
 
 @dataclass(frozen=True)
 class Paired:
-    """A mean difference of pairs and what their spread allows to say of it.
+    """A mean paired difference with its interval and test.
 
     mean:      of method minus reference over pairs, which have the same seed.
     low, high: the 95 % interval, mean ± t_{n-1} · sd / sqrt(n); NaN for fewer than
@@ -90,7 +90,7 @@ def over_images(
 
 
 def holm(p: Sequence[float]) -> np.ndarray:
-    """P-values, adjusted for being read together, in the given order; NaN stays.
+    """P-values adjusted for multiple comparisons, in the given order; NaN stays NaN.
 
     A claim whose adjusted value is below 0.05 may be called clear; the probability of
     one or more false ones among all is then at most 5 %.
@@ -132,7 +132,7 @@ def pairs_needed(sd: float, difference: float) -> int | None:
 
 
 def verdict(printed: float, ours: Paired, p: float) -> str:
-    """What our runs say about a printed difference, in words.
+    """The verdict of our runs on a printed difference.
 
     printed: method minus reference in the paper, in the unit of ``ours``; its sign is
              the claim.

@@ -1,4 +1,4 @@
-"""The papers' published numbers, and whether their order holds here."""
+"""The papers' published numbers, and whether our runs confirm their order."""
 
 from __future__ import annotations
 

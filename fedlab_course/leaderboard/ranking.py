@@ -94,7 +94,7 @@ def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataF
 def pairs(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
     """Compare every two methods: their difference, and whether seeds explain it.
 
-    Methods are subtracted block by block, which removes what a seed does to both.
+    Differences are taken within blocks, which removes the effect of a seed on both.
 
     difference: better minus worse, in the unit of the measure: the mean over data sets
                 and held-out domains with at least two seeds (``num_sets``), with equal

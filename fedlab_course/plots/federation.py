@@ -1,4 +1,4 @@
-"""The data of clients: their classes, and what the images look like."""
+"""Clients' data: their classes and example images."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ from .sources import ROOT, gather
 def build(
     executed: Path, out: Path, work: Path, frames: Path | None = None
 ) -> list[str]:
-    """Build the site from executed chapters; what is wrong with it, one line each.
+    """Build the site from executed chapters; return its problems, one line each.
 
     executed:  folder of executed chapters. A warning of Sphinx is an error.
     out:       folder of the site.
-    work:      folder for what lies between; may be deleted afterwards.
+    work:      folder for intermediate files; may be deleted afterwards.
     frames:    folder of the explorers' frames; without it, they stand still.
     """
     gather(executed, work / "pages", frames)
@@ -47,7 +47,7 @@ def build(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what must be run, build the site; return 1 when something is wrong."""
+    """Run outdated chapters and build the site; return 1 if there are problems."""
     parser = argparse.ArgumentParser(prog="python -m fedlab_course.site")
     parser.add_argument("--profile", default="laptop", help="size of the chapters")
     parser.add_argument("--executed", type=Path, help="where chapters lie, as executed")

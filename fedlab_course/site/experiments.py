@@ -21,7 +21,7 @@ SECONDS = {
     "ResNet-50": 0.049,
     "ViT-B/16": 0.172,
 }
-"""Estimated seconds per local step, by network; ``docs/experiments.md`` says how."""
+"""Estimated seconds per local step, by network; see ``docs/experiments.md``."""
 
 
 def experiments() -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Look through a built site for links that lead nowhere and for what it would fetch."""
+"""Check a built site for broken links and for resources loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Page(HTMLParser):
         self.loads += IN_STYLE.findall(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what a tag is called, leads to and loads."""
+        """Record the ids, links and resources of a tag."""
         given = {name: value or "" for name, value in attrs}
         self.names |= {given[key] for key in ("id", "name") if key in given}
         if "src" in given:

@@ -112,14 +112,14 @@ def _offers(module: ModuleType) -> list[object]:
 
 
 def _module(name: str) -> str:
-    """The full name of a public module, or of one that lies in the package."""
+    """The full name of a public module or of a module of the package."""
     public = COURSE.get(name, getattr(fl, name, None))
     is_module = isinstance(public, ModuleType)
     return public.__name__ if is_module else f"{fl.__name__}.{name}"
 
 
 def _entry(dotted: str) -> list[str]:
-    """What describes one function or class."""
+    """The directive for one function or class."""
     if inspect.isclass(resolve_name(dotted)):
         return _directive("autoclass", dotted, "members")
     return _directive("autofunction", dotted)

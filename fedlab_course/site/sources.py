@@ -1,4 +1,4 @@
-"""Gather what the site shows: pages, executed chapters and every file they name."""
+"""Gather the sources of the site: pages, executed chapters and all linked files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .method_pages import write_method_pages
 from .reference import write_reference
 
 LINK = re.compile(r"(?:(?<=\]\()|(?<=src=\"))(?!\w+:|#)([^)\s#\"]+)")  # to a file
-ORPHAN = "---\norphan: true\n---\n"  # what a page that stands in no menu begins with
+ORPHAN = "---\norphan: true\n---\n"  # front matter of a page outside the menus
 
 
 def gather(executed: Path, out: Path, frames: Path | None = None) -> None:
@@ -102,7 +102,7 @@ def settle(text: str, origin: Path, out: Path) -> str:
 
 
 def _place(file: Path) -> Path:
-    """Where a file of the repository lies in the site: what is in docs, at the top."""
+    """The place of a repository file in the site; ``docs`` becomes the top folder."""
     inside = file.relative_to(ROOT)
     return inside.relative_to("docs") if inside.parts[0] == "docs" else inside
 
