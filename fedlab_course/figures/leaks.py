@@ -58,7 +58,7 @@ def leak_curves(
         axis.set_title(str(panel), loc="left")
         axis.set_xlabel(label_of(x))
         axis.tick_params(labelbottom=True)
-    label_ends(figure, axes[columns - 1], "")
+    label_ends(figure, axes[min(columns, len(axes)) - 1], "")
     return figure
 
 

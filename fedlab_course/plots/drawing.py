@@ -5,31 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from fedlab_support.core.checks import checked
 
-from .style import Picture, style
+from .style import Drawing, Picture, style
 
 DRAWINGS: dict[str, Callable[..., Picture]] = {}
 """Every function that draws tables, by its name; filled by ``drawing``."""
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """One call of a drawing function.
-
-    plot:     name of the function in DRAWINGS.
-    given:    the tables and arrays that it drew, by argument.
-    options:  all other arguments.
-    """
-
-    plot: str
-    given: dict[str, pd.DataFrame | np.ndarray]
-    options: dict[str, object]
 
 
 def drawing(function: Callable[..., Picture]) -> Callable[..., Picture]:

@@ -9,6 +9,8 @@ from matplotlib.axes import Axes
 
 from .style import SMALL, Picture, label_of
 
+NARROWEST = 2.1  # inches of a panel
+
 
 def parts_of(
     table: pd.DataFrame, column: str | None, most: int | None = None
@@ -26,9 +28,9 @@ def parts_of(
     return parts
 
 
-def panels_across(count: int, width: float, least: float = 2.1) -> int:
-    """How many of ``count`` panels fit in a row if each is ``least`` inches wide."""
-    return max(1, min(count, int(width / least)))
+def panels_across(count: int, width: float) -> int:
+    """How many of ``count`` panels fit into a row of ``width`` inches."""
+    return max(1, min(count, int(width / NARROWEST)))
 
 
 def panel_axes(figure: Picture, count: int, columns: int, **share: bool) -> list[Axes]:

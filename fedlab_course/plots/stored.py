@@ -14,7 +14,7 @@ from PIL import Image
 
 from fedlab_support.core.files import replacing
 
-from .drawing import Drawing
+from .style import Drawing
 
 try:
     import fcntl

@@ -7,19 +7,17 @@ import io
 import textwrap
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedlab_support.core.checks import Range
 from fedlab_support.core.history import columns_of
-
-if TYPE_CHECKING:
-    from .drawing import Drawing
 
 SINGLE = (3.35, 2.4)  # inches: one column of a report
 DOUBLE = (6.9, 2.8)  # inches: the width of a page
@@ -137,6 +135,20 @@ def names_below(
         wrap = partial(textwrap.fill, width=room)
         texts = ["\n".join(map(wrap, text.split("\n"))) for text in texts]
     axis.set_xticks([first + place for place in range(len(texts))], texts, **turned)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One call of a drawing function.
+
+    plot:     name of the function in DRAWINGS.
+    given:    the tables and arrays that it drew, by argument.
+    options:  all other arguments.
+    """
+
+    plot: str
+    given: dict[str, pd.DataFrame | np.ndarray]
+    options: dict[str, object]
 
 
 class Picture(Figure):
