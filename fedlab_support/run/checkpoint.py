@@ -39,9 +39,9 @@ FORMAT = 3
 MACHINE = ("device", "torch")
 """Settings of the machine: a difference causes only a warning."""
 
-UNUSABLE = (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError)
-UNUSABLE += (MemoryError, SafetensorError)
-"""Raised for files with a valid hash whose content was not written here."""
+DAMAGED = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError)
+DAMAGED += (IndexError, MemoryError, SafetensorError)
+"""Raised for checkpoints that are cut short, changed, or not written here."""
 
 
 # ---- a run and its folder -----------------------------------------------------------
@@ -191,26 +191,18 @@ def load(folder: Path, made_by: dict, device="cpu") -> tuple[Snapshot, Journal] 
     saved = _saved(folder)
     for path in saved:
         try:
-            content = _read(path)
-        except (OSError, ValueError) as error:
-            warnings.warn(f"skipped as damaged: {path}: {error}", stacklevel=3)
-            continue
-        try:
-            tensors = tensors_from(content)
+            tensors = tensors_from(_read(path))
             state = json.loads(tensors.pop("state").numpy().tobytes())
             there = dict(state["made_by"])
-        except UNUSABLE as error:
-            raise _unusable(path, error) from error
+        except DAMAGED as error:
+            _warn_of_damage(path, error)
+            continue
         _refuse_another(path, there, _as_json(made_by))
         try:
             journal, rows = Journal.read(folder, state["journal"])
-        except (OSError, *UNUSABLE) as error:
-            warnings.warn(f"skipped as damaged: {path}: {error}", stacklevel=3)
-            continue
-        try:
             return restored(state, tensors, rows, device), journal
-        except UNUSABLE as error:
-            raise _unusable(path, error) from error
+        except DAMAGED as error:
+            _warn_of_damage(path, error)
     if saved:
         raise ValueError(
             f"expected an undamaged checkpoint in {folder}, found {len(saved)} "
@@ -219,11 +211,9 @@ def load(folder: Path, made_by: dict, device="cpu") -> tuple[Snapshot, Journal] 
     return None
 
 
-def _unusable(path: Path, error: Exception) -> ValueError:
-    return ValueError(
-        f"expected a checkpoint that this package wrote in {path}, found "
-        f"{type(error).__name__}: {error}; delete the file"
-    )
+def _warn_of_damage(path: Path, error: Exception) -> None:
+    found = f"{type(error).__name__}: {error}"
+    warnings.warn(f"skipped as damaged: {path}: {found}", stacklevel=4)
 
 
 def _saved(folder: Path) -> list[Path]:
