@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..core.checks import Range
-
-TASKS = ("classification", "segmentation", "regression")
+from ..core.metrics import TASKS
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,6 @@ from torch import nn
 
 from ..core.cancellation import stop_check
 from ..core.messages import Broadcast, Message, Tensors, copies, unwritten
-from ..core.metrics import task
 from ..core.rng import Stream, numpy_stream
 from ..federation.samples import positions
 from ..training.context import ClientContext, PrivateState
@@ -138,7 +137,7 @@ class StackedEngine(LocalEngine):
         self, ids: list[int], broadcast: Broadcast, private: dict[int, PrivateState]
     ) -> dict[int, tuple[Tensors, Tensors, dict[str, float]]]:
         """Weights, private state and mean logged values of every client."""
-        job, model = self.job, self.model
+        job, model, store = self.job, self.model, self.job.federation.store
         settings = job.training.at(broadcast.round)
         batches = [self._batches(broadcast.round, i) for i in ids]
         plan = BatchPlan(batches, ids, job.federation)
@@ -156,8 +155,8 @@ class StackedEngine(LocalEngine):
             for step, num_active in enumerate(plan.num_active):
                 check()
                 keep_first(stack, optimiser, num_active)
-                batch, share = plan.batch(step, job.federation.store)
-                context.task = WeightedTask(task(job.federation.data.task), share)
+                batch, share = plan.batch(step, store)
+                context.task = WeightedTask(store.task, share)
                 take_step(loss, model, optimiser, batch, context, stream)
             set_parameters(model, dict.fromkeys(stack))
             del stack, loss, optimiser  # frees gradients and momentum
