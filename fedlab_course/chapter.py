@@ -32,7 +32,7 @@ ROOT = course_root(Path(__file__).resolve().parents[1], Path.cwd())
 
 
 class Chapter:
-    """A chapter's parameters, and where its figures and tables are written and found.
+    """A chapter's parameters, with the folders of its figures and tables.
 
     name:      of the notebook, such as 05_fisc.
     variables: the notebook's ``globals()``. The variables with a type annotation are
@@ -56,7 +56,7 @@ class Chapter:
         return self._variables[parameter]
 
     def expect(self, parameter: str, known: Iterable[str]) -> None:
-        """Raise ValueError unless a parameter, or each entry of a list, is known.
+        """Raise ValueError unless a parameter, or every entry of a list, is known.
 
         known: names that work in the chapter; the message lists them.
         """

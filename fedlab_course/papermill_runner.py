@@ -42,7 +42,7 @@ class ChapterError(Exception):
 
 
 def check(notebook: Path, params: Parameters) -> None:
-    """Refuse parameters that a chapter does not have, before anything runs.
+    """Check parameters against those of the chapter, before anything runs.
 
     Papermill only warns about an unknown name and then runs with the default.
     Raises ValueError when the chapter has not exactly one cell tagged ``parameters``,

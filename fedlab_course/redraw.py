@@ -78,7 +78,7 @@ def draw_again(target: Path, **options: object) -> Picture:
 
 
 def why_not(call: dict[str, object], options: Collection[str] = ()) -> str:
-    """Why a stored call cannot be drawn again with these options; empty if it can."""
+    """The reason why a stored call cannot be redrawn with these options, or ""."""
     if not call:
         return "drawn by hand in its chapter, or before calls were kept"
     if missing := call.get("not_stored"):
@@ -132,7 +132,7 @@ def redraw(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figures that the command line names; return 1 when one failed."""
+    """Redraw the figures on the command line; return 1 if one failed."""
     parser = argparse.ArgumentParser(
         prog="python -m fedlab_course.redraw",
         description="Draw stored figures again, without training.",

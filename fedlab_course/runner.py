@@ -110,7 +110,7 @@ def profile(name: str, chapter: str, folder: Path = NOTEBOOKS) -> Parameters:
 def run_chapter(
     notebook: Path, params: Parameters, build: Path = BUILD, frames: bool = False
 ) -> float:
-    """Execute a chapter, check what it wrote, make its page; return the seconds.
+    """Execute a chapter, check its figures, write its page; return the seconds.
 
     frames: also draw what its explorers show for other values of their controls.
     Raises ChapterError, or ValueError for a parameter or a formula that cannot be read;
@@ -143,7 +143,7 @@ def run_chapter(
 def execute_with_frames(
     notebook: Path, out: Path, params: Parameters, folder: Path
 ) -> None:
-    """Execute a chapter, and a last cell that no reader sees: it draws the frames.
+    """Execute a chapter and then a hidden last cell, which draws the frames.
 
     folder: receives the frames.
     """
@@ -165,7 +165,7 @@ def execute_with_frames(
 def is_current(
     notebook: Path, params: Parameters, build: Path = BUILD, frames: bool = False
 ) -> bool:
-    """Whether the last successful run was this one and all it wrote is still there."""
+    """Whether the last successful run had these inputs and its files still exist."""
     name = notebook.stem
     stamp = build / "stamps" / f"{name}.json"
     pages = (build / "notebooks" / f"{name}.ipynb", build / "html" / f"{name}.html")
@@ -241,7 +241,7 @@ def planned(chosen: argparse.Namespace) -> dict[Path, Parameters]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the chapters that the command line names; return 1 when one failed."""
+    """Run the chapters on the command line; return 1 if one failed."""
     parser = command_line()
     chosen = parser.parse_args(arguments)
     try:
@@ -261,7 +261,7 @@ def assignment(text: str) -> tuple[str, Any]:
 
 
 def each_once(pairs: Iterable[tuple[str, Any]]) -> Parameters:
-    """Names and values as a dictionary; ValueError for a name that comes twice."""
+    """Names and values as a dictionary; ValueError for a repeated name."""
     found: Parameters = {}
     for name, value in pairs:
         if name in found:

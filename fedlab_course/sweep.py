@@ -141,7 +141,7 @@ def _read(file: Path) -> Any:
 def plan(
     notebook: Path, grid: Mapping[str, Sequence], params: Parameters, out: Path
 ) -> list[Cell]:
-    """The cells of a grid, all checked.
+    """The checked cells of a grid.
 
     Raises ValueError for a parameter that the chapter lacks, a value of another type,
     an axis without values or with one twice, a chapter that keeps no runs.
@@ -261,7 +261,7 @@ def axis(text: str) -> tuple[str, list]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the sweep that the command line asks for; return 1 when a cell failed."""
+    """Run the sweep on the command line; return 1 if a cell failed."""
     parser = argparse.ArgumentParser(prog="python -m fedlab_course.sweep")
     parser.add_argument("notebook", type=Path, help="a chapter")
     parser.add_argument("--profile", default="laptop", help="smoke, laptop or paper")

@@ -33,7 +33,7 @@ SENTENCES = {
 
 @exercise
 def own_method(answer: Mapping[str, FedAvg]) -> str:
-    """Check a class by two rounds: FedAvg where it is neutral, else not, repeatable.
+    """Check a class over two rounds: FedAvg if neutral, different if not, reproducible.
 
     answer: two objects of the class, "mine" and, with other settings, "neutral".
     """
@@ -155,7 +155,7 @@ def _scores(runs: object, method: str, on: str) -> tuple[np.ndarray, np.ndarray]
 
 
 def _misread(mine: np.ndarray, plain: np.ndarray, side: int) -> Mistakes:
-    """What typical mistakes make of the lower (side -1) or upper end."""
+    """Results of typical mistakes for the lower (side -1) or upper end."""
     from scipy.stats import ttest_ind
 
     right, edge = paired(mine - plain), "low" if side < 0 else "high"

@@ -102,7 +102,7 @@ def _name_totals(chance: np.ndarray, in_group: np.ndarray, p: float, given: str)
 
 
 def _availability_mistakes(p: float, inside: int, outside: int) -> Mistakes:
-    """What typical mistakes give in the group and outside it, with their hints."""
+    """Probabilities in and outside the group after typical mistakes, with hints."""
     clients = inside + outside
     total = p * inside + (1 - p) * outside
     alone = "every client {} has what its whole group should share"

@@ -176,7 +176,7 @@ def _check_form(result: object, weights: list[dict[str, Tensor]]) -> None:
 def _check_shares(
     name: str, found: Tensor, weights: list[dict[str, Tensor]], sizes: list[int]
 ) -> None:
-    """Solve found = Σ share · weights for the shares, and name what is wrong."""
+    """Solve found = Σ share · weights for the shares, and name the mistake."""
     sent = torch.stack([client[name].flatten().double() for client in weights], dim=1)
     target = found.detach().flatten().double()
     shares = torch.linalg.lstsq(sent, target[:, None]).solution[:, 0]

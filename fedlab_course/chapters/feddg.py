@@ -103,7 +103,7 @@ def _window(x: Tensor, b: int) -> Tensor:
 
 
 def _put(x: Tensor, amplitude: Tensor, mask: Tensor | bool) -> Tensor:
-    """Give x another amplitude where the mask is True, and keep its phase."""
+    """Replace the amplitude of x where the mask is True; keep its phase."""
     spectrum = fft2(x)
     kept = torch.where(torch.as_tensor(mask), amplitude, spectrum.abs())
     return ifft2(torch.polar(kept, spectrum.angle())).real
@@ -138,7 +138,7 @@ def _exchange_mistakes(x: Tensor, foreign: Tensor, mixing: float, b: int) -> Mis
 def _place_mistakes(
     x: Tensor, own: Tensor, foreign: Tensor, mixing: float, b: int
 ) -> Mistakes:
-    """Mistakes about where a spectrum has its frequency zero, and the negative ones."""
+    """Mistakes about the positions of zero and negative frequencies in a spectrum."""
     mixed, shifted, window = own.lerp(foreign, mixing), fftshift(own), _window(x, b)
     u, v = _signed(x)
     row, column = torch.arange(len(x))[:, None], torch.arange(x.shape[1])
@@ -170,7 +170,7 @@ def _place_mistakes(
 
 
 def _phase_mistakes(spectrum: Tensor, kept: Tensor) -> Mistakes:
-    """Mistakes on the way back to an image."""
+    """Mistakes in the inverse transform."""
     restored = ifft2(torch.polar(kept, spectrum.angle()))
     mirrored = ifft2(torch.polar(kept, -spectrum.angle())).real
     return [
@@ -182,7 +182,7 @@ def _phase_mistakes(spectrum: Tensor, kept: Tensor) -> Mistakes:
 
 
 def _look(change: Tensor, b: int) -> str:
-    """Say at which frequencies an unknown answer changes the image."""
+    """Describe which frequencies an unknown answer changes."""
     has_changed, window = fft2(change.float()).abs() > 1e-2, _window(change, b)
     if not has_changed[~window].any():
         return "only the window changes, but not to the right amplitude and phase"
@@ -219,7 +219,7 @@ def report_meta_step(
     "the weights that it held?",
 )
 def meta_step() -> Iterator[Case]:
-    """A repaired `report_meta_step`, which changes nothing that it is given."""
+    """A repaired `report_meta_step`, which leaves its inputs unchanged."""
     for images, features, lr, beta in ((7, 3, 0.1, 0.3), (4, 2, 0.2, 0.05)):
         rng = torch.Generator().manual_seed(images)
         x = torch.randn(images, features, generator=rng) + 0.5

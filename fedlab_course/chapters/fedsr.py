@@ -174,7 +174,7 @@ def _advice(_found: object) -> str:
 
 
 def _network_and_batch() -> tuple[nn.Module, Batch]:
-    """A small network whose references have moved, and a batch without class 2."""
+    """A small network with non-default references, and a batch without class 2."""
     rng = torch.Generator().manual_seed(0)
     model = FedSR().adapt(small_cnn((1, 8, 8), 4)).train()
     with torch.no_grad():

@@ -103,7 +103,7 @@ def _labels(row: object, num: int) -> Tensor:
 
 
 def _same(labels: Tensor) -> Tensor:
-    """Which pairs of points share a cluster, whatever the clusters are called."""
+    """True for pairs of points in one cluster, regardless of its label."""
     return labels[:, None] == labels
 
 
@@ -214,7 +214,7 @@ def contrast() -> Iterator[Case]:
 
 
 def _short(z: Tensor, copies: Tensor, negative: Tensor) -> Tensor:
-    """By how much each image misses the margin, (B,)."""
+    """The hinge loss of each image, (B,)."""
     near, far = (z - copies).norm(dim=1), (z - copies[negative]).norm(dim=1)
     return (near - far + 0.9).clamp(min=0)
 

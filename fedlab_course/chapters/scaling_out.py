@@ -18,7 +18,7 @@ from ..checking.table import Case, Mistakes, table
 
 
 def seconds_per_round(runs: Mapping[str, Run], num: int) -> pd.DataFrame:
-    """Time `num` rounds of each run, after one that does not count.
+    """Time `num` rounds of each run after a warm-up round.
 
     The runs take turns, so that a disturbance affects all of them.
     Returns the columns engine (the name of a run), seconds (the median), quartile_1 and

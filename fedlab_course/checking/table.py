@@ -52,7 +52,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Rules:
-    """What all cases of a table share.
+    """Settings shared by all cases of a table.
 
     rtol, atol: relative and absolute tolerance, for the right value and for mistakes.
     what:       the expected form in words, for numbers and arrays.

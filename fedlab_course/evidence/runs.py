@@ -47,7 +47,7 @@ class Outcome:
 
 
 def outcome(study: Study, cell: dict, folder: Path, trains=True) -> Outcome | None:
-    """Fit a run, or read it and its answers, if they are kept.
+    """Fit a run, or read it and its answers from disk.
 
     cell:   arguments of ``study.run``.
     folder: holds ``runs``, as for ``fit_once``, and ``answers``, a bit per image; each

@@ -61,12 +61,12 @@ class Study:
         return self.seeds[: self.num_tuning]
 
     def run(self, method: str, test: str, lr: float, seed: int) -> Run:
-        """The run of an arm at a learning rate of the study."""
+        """The run of an arm at one of the study's learning rates."""
         rules, federation = _at_rate(self.rules, lr), self.deal(test, seed)
         return run_of(self.arms[method], rules, seed, federation=federation)
 
     def default(self) -> list[dict]:
-        """Arguments of ``run`` for all arms at the default rate, the first first."""
+        """Arguments of ``run`` for all arms at the default rate, by priority."""
         names, lr = list(self.arms), self.rules.training.lr
         return [
             {"method": name, "test": self.tests[0], "lr": lr, "seed": seed}
@@ -76,7 +76,7 @@ class Study:
         ]
 
     def trials(self, test: str) -> list[dict]:
-        """Arguments of ``run`` for every rate that a method may try."""
+        """Arguments of ``run`` for all learning rates of the tuned methods."""
         return [
             {"method": name, "test": test, "lr": lr, "seed": seed}
             for name in self.tuned
@@ -111,7 +111,7 @@ def _data(name: str, size: int) -> DomainData:
 # ---- FISC on PACS: Table 1, and what acts -------------------------------------------
 @lru_cache(maxsize=2)  # each holds a gigabyte of images
 def mixtures(test: str, seed: int) -> Federation:
-    """A hundred mixtures of two domains; a domain to choose on, and one to test on."""
+    """A hundred mixtures of two domains; one domain validates and one tests."""
     deal = partial(heterogeneous, clients=100, lam=0.1, rng=seed)
     return leave_two_domains_out(_data("pacs", 96), deal)[test]
 
@@ -183,7 +183,7 @@ FISC_PARTS = replace(
 # ---- FedGCR on PACS: Tables 6 and 13 ------------------------------------------------
 @lru_cache(maxsize=2)
 def types(test: str, seed: int, imbalance: float) -> Federation:
-    """Common and rare types of clients; 1,500 images in all, a fifth to choose on."""
+    """Common and rare client types; 1,500 images in all, a fifth for validation."""
     data = _data("pacs", 128)
     deal = partial(client_types, imbalance=imbalance, rng=seed, order=PACS, inside=10)
     share = min(1.0, 1500 / sum(map(len, deal(data))))
@@ -228,7 +228,7 @@ def resplit(data: DomainData, seed: int) -> DomainData:
 
 @lru_cache(maxsize=2)
 def offices(test: str, seed: int) -> Federation:
-    """A client per domain, and new test samples for each seed; a fifth to choose on."""
+    """A client per domain, new test samples for each seed, a fifth for validation."""
     data = resplit(_data("office10", 96), seed)
     among = leave_out(data, (test,) if test else ())
     parts = by_domain(data, clients_per_domain=1, rng=seed, among=among)

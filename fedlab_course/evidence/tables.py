@@ -28,7 +28,7 @@ MEASURED = ["mean", "low", "high", "num", "images_low", "images_high", "p_holm"]
 
 
 class Kept:
-    """The finished runs of a study, each read once."""
+    """Cached access to the finished runs of a study."""
 
     def __init__(self, study: Study, folder: Path):
         self.study, self.folder = study, folder
@@ -43,7 +43,7 @@ class Kept:
         return self._found[key]
 
     def rows(self, cells: Iterable[dict]) -> Iterator[tuple[dict, Outcome]]:
-        """Those of the cells that are there, each once."""
+        """The finished cells with their outcomes, without repetition."""
         for cell in {str(sorted(c.items())): c for c in cells}.values():
             if (found := self(cell)) is not None:
                 yield cell, found

@@ -58,7 +58,7 @@ def _pairs(axis: Axes, images: np.ndarray, styled: np.ndarray) -> None:
 
 
 def _arrows(axis: Axes, table: pd.DataFrame) -> None:
-    """The statistics of every image: where they were, and where noise moved them."""
+    """The statistics of every image before and after noise."""
     for name, look in looks_for(table["client"].unique()).items():
         mine = table[table["client"] == name]
         for row in mine.itertuples():

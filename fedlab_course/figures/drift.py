@@ -45,7 +45,7 @@ def drift_picture(
     title: str = "",
     size: Size = None,
 ) -> Picture:
-    """Draw local weights on their way, projected to a plane.
+    """Draw the paths of local weights, projected to a plane.
 
     paths:   one (T, 2) array per client, from the broadcast weights to the message.
     start:   (2,) the broadcast weights. average: (2,) the aggregated weights.

@@ -93,7 +93,7 @@ def _legend(figure: Picture, looks: dict, with_markers: bool) -> None:
 def bins_picture(
     places: np.ndarray, memberships: np.ndarray, shares: pd.DataFrame, title: str = ""
 ) -> Picture:
-    """Draw how soft bins share a value among them, and the histogram that they give.
+    """Draw the memberships of soft bins, and the histogram that they give.
 
     places:      (n,) scaled values, in order. memberships: (L, n), columns sum to 1.
     shares:      columns bin (from 1), soft, hard: the shares of some values in each.

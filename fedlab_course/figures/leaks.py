@@ -65,7 +65,7 @@ def leak_curves(
 def _lines(
     axis: Axes, table: pd.DataFrame, x: str, steps: Sequence, looks: dict
 ) -> None:
-    """Draw every line of one measure, and the value that guessing reaches."""
+    """Draw all lines of one measure, and the chance level."""
     axis.grid(axis="y")
     for name, look in looks.items():
         line = table[table["name"] == name].sort_values(x)

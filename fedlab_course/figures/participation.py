@@ -49,7 +49,7 @@ def participation_picture(
     title: str = "",
     size: Size = None,
 ) -> Picture:
-    """Draw in how many rounds clients take part: one panel per value of `by`.
+    """Draw the clients' shares of rounds: one panel per value of `by`.
 
     table: from `measures.participation`: columns `by`, client, share (of the rounds)
            and seed, if there are several. Within each seed clients are sorted from most

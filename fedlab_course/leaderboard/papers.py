@@ -32,7 +32,7 @@ def printed() -> pd.DataFrame:
 
 
 def orders(runs: pd.DataFrame) -> pd.DataFrame:
-    """Method minus reference, in points: in the paper, and here with its spread.
+    """Method minus reference in points, in the paper and in our runs.
 
     runs: a row per run, as in ``Board``.
     Returns a row per published number, on the first of its protocols that has both

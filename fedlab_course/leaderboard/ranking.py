@@ -61,7 +61,7 @@ def beaten(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataFrame:
-    """The methods, best first, by the share of opponents that they beat.
+    """The methods, ranked by the share of opponents that they beat.
 
     Every data set has the same weight. Returns method, beats (share in [0, 1]), low and
     high (95 % bootstrap interval), num_protocols, and num_blocks. The interval is wide
@@ -92,7 +92,7 @@ def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataF
 
 
 def pairs(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
-    """Compare every two methods: their difference, and whether seeds explain it.
+    """Compare all pairs of methods, and test whether seeds explain the difference.
 
     Differences are taken within blocks, which removes the effect of a seed on both.
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 
 def drift(local: list[dict[str, Tensor]], start: dict[str, Tensor]) -> dict[str, float]:
-    """How far clients moved in one round, and how well their steps agree.
+    """Length and agreement of the clients' steps in one round.
 
     local:  K dictionaries of weights after local training.
     start:  the weights they received. Only floating tensors count.
@@ -48,7 +48,7 @@ MOST_VECTORS = 2_000
 
 
 def uniformity(u: Tensor, t: float = 2) -> float:
-    """How far unit vectors (N, D) are from covering the sphere; 0: all at one point.
+    """Uniformity of unit vectors (N, D) on the sphere; 0: all are equal.
 
     Raises ValueError when a row does not have length 1, and for fewer than two or more
     than MOST_VECTORS vectors.

@@ -18,7 +18,7 @@ DRAWINGS: dict[str, Callable[..., Picture]] = {}
 
 
 def drawing(function: Callable[..., Picture]) -> Callable[..., Picture]:
-    """Decorator: the figures of a function remember the call that made them.
+    """Decorate a function: it draws in the house style, and its figures keep the call.
 
     function:  draws only from its arguments: tables, whose index is ignored, arrays,
                and options that JSON can hold.

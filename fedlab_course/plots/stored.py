@@ -28,7 +28,7 @@ CURE = "restore its files, or delete them and save the figure again"
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
-    """Write every digit of a table, without its index."""
+    """Write a table at full precision, without its index."""
     table.to_csv(path, index=False, lineterminator="\n")
 
 
@@ -56,7 +56,7 @@ def write_call(call: Drawing, target: Path, data: pd.DataFrame) -> dict[str, obj
 
 
 def _is_long(value: pd.DataFrame | np.ndarray) -> bool:
-    """Whether a value is neither a table nor an array of integers in 0…255."""
+    """Whether a value is an array that does not fit into 8-bit pixels."""
     if isinstance(value, pd.DataFrame):
         return False
     return value.dtype.kind not in "biu" or value.min() < 0 or value.max() > 255

@@ -85,7 +85,7 @@ _one_at_a_time = threading.RLock()  # matplotlib's settings belong to the proces
 
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """Apply the style inside a ``with`` block and nowhere else."""
+    """Apply the style within a ``with`` block."""
     with _one_at_a_time, matplotlib.rc_context():
         matplotlib.rcParams.update(matplotlib.rcParamsDefault | SETTINGS)
         yield

@@ -59,7 +59,7 @@ def _entry(row: dict[str, str]) -> str:
 
 
 def _lines(row: dict[str, str]) -> Iterator[str]:
-    """The facts of one row, each a sentence or less."""
+    """The facts of one row, one line each."""
     if row["protocol"]:
         yield f"**Protocol:** {row['protocol']}."
     if row["differs"]:

@@ -15,7 +15,7 @@ NEW_SENTENCE = re.compile(r"[A-Z]")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register it all; Sphinx calls this."""
+    """Register the handlers; called by Sphinx."""
     app.connect("autodoc-process-docstring", _describe)
     app.connect("autodoc-skip-member", _skip)
     app.connect("missing-reference", _undescribed)

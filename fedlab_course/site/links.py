@@ -13,7 +13,7 @@ IN_STYLE = re.compile(r"(?:@import\s+|url\()\s*[\"']?((?:https?:)?//[^\"')\s]+)"
 
 
 class _Page(HTMLParser):
-    """The names, the links and the loads of one page."""
+    """The ids, links and loaded resources of one page."""
 
     def __init__(self, file: Path):
         super().__init__()
@@ -55,7 +55,7 @@ def findings(site: Path) -> list[str]:
 
 
 def _of_page(file: Path, page: _Page, pages: dict[Path, _Page]) -> Iterator[str]:
-    """What is wrong with one page."""
+    """The problems of one page."""
     for address in page.loads:
         if urlsplit(address).netloc:
             yield f"loads {address}"

@@ -71,7 +71,7 @@ def settings_table(kind: type[FedAvg]) -> str:
 
 @functools.cache
 def published() -> dict[tuple[str, str], str]:
-    """Where defaults were published, by class and setting."""
+    """The published source of each default, by class and setting."""
     table = pd.read_csv(ROOT / "docs" / "published_constants.csv")
     keys = zip(table["class"], table["setting"], strict=True)
     return dict(zip(keys, table["source"], strict=True))

@@ -59,11 +59,11 @@ def frechet_distance(a: Tensor, b: Tensor) -> float:
 
 
 def class_score(probabilities: Tensor) -> float:
-    """How sure of its class a network is and how many it sees: 1 to M, from (N, M).
+    """Confidence and diversity of class probabilities (N, M), from 1 to M.
 
-    1: the same answer for every image; M: it is sure each time, and all classes come
-    equally often. With Inception's classes it is the Inception Score. Raises ValueError
-    when a row is no distribution.
+    1: the same distribution for every image; M: every prediction is certain, and all
+    classes are equally frequent. With Inception's classes it is the Inception Score.
+    Raises ValueError for a row that is not a distribution.
     Source: Salimans et al., NeurIPS 2016, section 4.
     """
     p = probabilities.double()

@@ -84,12 +84,12 @@ class StyleInverter(nn.Module):
         self.white.copy_(vectors / (values.clamp(min=0) + WEAKEST).sqrt())
 
     def rebuild(self, styles: Tensor) -> Tensor:
-        """Colours in 0…1, (B, C, H, W), from styles (B, 2, C), whoever's they are."""
+        """Reconstruct colours in 0…1, (B, C, H, W), from styles (B, 2, C)."""
         seen = (styles.flatten(1) - self.centre) @ self.white
         return self.paint(self.grow(self.seed(seen))).sigmoid()
 
     def levels(self, colours: Tensor) -> list[Tensor]:
-        """What the encoder sees ahead of its last pooling, and at its end.
+        """Features of the encoder before its last pooling and at its end.
 
         Two maps (B, C, h, w) of colours (B, 1 or 3, H, W); gradients reach the colours.
         Raises ValueError for a style network that is no encoder and decoder.

@@ -1,4 +1,4 @@
-"""Who holds which images: some are public, the others belong to clients."""
+"""Split a data set into public images and images held by clients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Split:
 
     @cached_property
     def federation(self) -> Federation:
-        """The clients, none of whose images is set aside for testing."""
+        """The clients, with all their images used for training."""
         return Federation.build(self.data, self.clients)
 
     def colours(self, rows: np.ndarray) -> Tensor:
