@@ -9,8 +9,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..checking.exercise import Wrong, call, exercise
-from ..checking.table import Case, predictions, table
+from ..checking.exercise import Wrong, exercise
+from ..checking.table import Case, Rules, call_on_copies, predictions, read, table
 
 COUNTER = "norm.num_batches_tracked"
 
@@ -87,6 +87,11 @@ fedavg_update = predictions(
 )
 
 
+CHANGED = """a client's weights changed: your function writes into the tensors or the \
+dictionary it was given. Where does your running sum start, and which statements work \
+in place?"""
+
+
 @exercise
 def weighted_average(answer: Callable[..., dict[str, Tensor]]) -> str:
     """Check `weighted_average(weights, sizes)` on unequal clients.
@@ -96,13 +101,9 @@ def weighted_average(answer: Callable[..., dict[str, Tensor]]) -> str:
     """
     for sizes in ([10, 90], [1, 2, 5], [40]):
         weights = _clients(len(sizes))
-        handed = [{n: t.clone() for n, t in client.items()} for client in weights]
-        tensors, handed_sizes = [dict(client) for client in handed], list(sizes)
+        inputs = {"weights": weights, "sizes": sizes}
         given = f"{len(sizes)} clients with {sizes} examples"
-        result = call(answer, handed, handed_sizes, given=given)
-        _check_untouched(weights, handed, tensors)
-        if handed_sizes != sizes:
-            raise Wrong("the list of sizes changed; work on a copy")
+        result, _ = call_on_copies(answer, inputs, given, CHANGED)
         _check_form(result, weights)
         for name in _floating(weights[0]):
             _check_shares(name, result[name], weights, sizes)
@@ -126,39 +127,18 @@ def _floating(weights: dict[str, Tensor]) -> list[str]:
     return [name for name, tensor in weights.items() if tensor.is_floating_point()]
 
 
-def _check_untouched(
-    weights: list[dict[str, Tensor]],
-    handed: list[dict[str, Tensor]],
-    tensors: list[dict[str, Tensor]],
-) -> None:
-    for number, (before, now, held) in enumerate(
-        zip(weights, handed, tensors, strict=True)
-    ):
-        is_same = set(now) == set(before) and all(now[n] is held[n] for n in before)
-        if not is_same or any(not torch.equal(before[n], held[n]) for n in before):
-            raise Wrong(
-                f"the weights of client {number} changed: your function writes into "
-                "the tensors or the dictionary it was given. Where does your running "
-                "sum start, and which statements work in place?"
-            )
-
-
 def _check_form(result: object, weights: list[dict[str, Tensor]]) -> None:
     if not isinstance(result, dict):
         raise Wrong(f"expected a dictionary of tensors, found {type(result).__name__}")
     for name in _floating(weights[0]):
-        tensor, wanted = result.get(name), weights[0][name]
-        if not isinstance(tensor, Tensor):
-            raise Wrong(f"{name!r} is missing, or is not a tensor")
-        if tensor.shape != wanted.shape:
-            shapes = f"{tuple(wanted.shape)}, found {tuple(tensor.shape)}"
-            raise Wrong(f"{name!r}: expected the clients' shape {shapes}")
+        if name not in result:
+            raise Wrong(f"{name!r} is missing")
+        wanted = weights[0][name]
+        tensor = read(result.get(name), wanted, Rules(), name)
         if tensor.dtype != wanted.dtype:
             raise Wrong(
                 f"{name!r} came in as {wanted.dtype} and came back as {tensor.dtype}"
             )
-        if not torch.isfinite(tensor).all():
-            raise Wrong(f"{name!r} holds infinite values or NaN")
     counter = result.get(COUNTER)
     if counter is not None and all(
         not torch.equal(torch.as_tensor(counter), client[COUNTER]) for client in weights

@@ -194,7 +194,7 @@ def call_on_copies(
     if empty. changed, replaced: hints, as in Rules.
     """
     handed = {name: _copy(value) for name, value in inputs.items()}
-    held = {n: dict(value) for n, value in handed.items() if isinstance(value, dict)}
+    held = {n: _shallow(v) for n, v in handed.items() if _shallow(v) is not v}
     found = call(answer, *handed.values(), given=given or _describe(inputs))
     for name, before in inputs.items():
         kept = held.get(name, handed[name])
@@ -309,6 +309,15 @@ def _copy(value: object) -> object:
     return value
 
 
+def _shallow(value: object) -> object:
+    """Copy a dictionary, or each of a list of them, but not what they hold."""
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [dict(entry) for entry in value]
+    return value
+
+
 def _is_same(before: object, now: object) -> bool:
     if isinstance(before, Tensor):
         return torch.equal(before, now)
@@ -316,11 +325,15 @@ def _is_same(before: object, now: object) -> bool:
         return np.array_equal(before, now, equal_nan=True)
     if isinstance(before, dict):
         return all(_is_same(before[name], now[name]) for name in before)
+    if isinstance(before, list):
+        return len(before) == len(now) and all(map(_is_same, before, now))
     return before == now
 
 
-def _holds(now: dict, kept: dict) -> bool:
-    """Tell whether a dictionary still holds the same objects."""
+def _holds(now: dict | list, kept: dict | list) -> bool:
+    """Whether a dictionary, or each of a list of them, still holds the same objects."""
+    if isinstance(kept, list):
+        return len(now) == len(kept) and all(map(_holds, now, kept))
     return now.keys() == kept.keys() and all(now[name] is kept[name] for name in kept)
 
 
