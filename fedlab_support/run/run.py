@@ -223,10 +223,7 @@ class Run:
         if self.engine.job is not self.job:
             raise RuntimeError("the engine has another run's job; use one per run")
         if not self.has_started:
-            record = self.history.empty()
-            self.server, self.clients, self.private = set_up(self, record)
-            self.has_started = True
-            self.history.extend(record)
+            self._start()
         if self.must_measure:
             self.evaluate()
         done = play(self)
@@ -242,6 +239,13 @@ class Run:
         if self.must_measure:
             self.evaluate()
         return self
+
+    def _start(self) -> None:
+        """Exchange the setup uploads and replies, once before round 1."""
+        record = self.history.empty()
+        self.server, self.clients, self.private = set_up(self, record)
+        self.has_started = True
+        self.history.extend(record)
 
     def show_weights(self) -> None:
         """Load into ``model`` the weights that a new client would use."""
