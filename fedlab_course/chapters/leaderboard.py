@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy import integrate, stats
 
 from ..checking.exercise import exercise
 from ..checking.table import Case, Mistakes, Rules, compare, read, table
@@ -94,6 +93,8 @@ def lucky_lead(answer: object, num_methods: int, sd: float) -> str:
 
 def _largest(num: int) -> float:
     """Mean of the largest of `num` standard normal numbers."""
+    from scipy import integrate, stats  # a second, which other chapters need not wait
+
     normal = stats.norm
 
     def density(x: float) -> float:

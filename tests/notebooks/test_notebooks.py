@@ -10,7 +10,12 @@ import nbformat
 import pytest
 
 from fedlab_course.html_export import export_html
-from fedlab_course.papermill_runner import check, hidden_errors, missing_figures
+from fedlab_course.papermill_runner import (
+    check,
+    execute,
+    hidden_errors,
+    missing_figures,
+)
 from fedlab_course.runner import NOTEBOOKS, find_chapters, profile
 
 CHAPTERS = find_chapters()
@@ -107,3 +112,18 @@ def test_the_chapter_runs_at_smoke_size(chapter: Path, smoke_run, tmp_path: Path
     page = tmp_path / "page.html"
     export_html(done.notebook, page, links_from=chapter.parent)
     assert done.seconds < SMOKE_SECONDS * SLOW_MACHINE
+
+
+@pytest.mark.slow
+def test_chapter_08_gets_the_same_bits_from_flowers_processes(tmp_path: Path):
+    """Its profile smoke leaves Flower out: starting processes takes too long there."""
+    needed = ["cell-02", "setup", "folder", "recipe", "federation", "flower"]
+    (original,) = find_chapters(["08"])
+    chapter = nbformat.read(original, as_version=4)
+    chapter.cells = [c for c in chapter.cells if c.id in (*needed, "flower-compare")]
+    part, out = tmp_path / "part.ipynb", tmp_path / "out.ipynb"
+    nbformat.write(chapter, part)
+    sizes = {"flower_nodes": 2, "flower_rounds": 1, "num_clients": 20}
+    execute(part, out, sizes, cwd=NOTEBOOKS)
+    *_, compared = nbformat.read(out, as_version=4).cells
+    assert "same bits in 8 of 8 tensors" in compared.outputs[0]["text"]
