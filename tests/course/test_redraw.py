@@ -80,7 +80,10 @@ def same_picture(path: Path, folder: Path) -> None:
     """Equal pixels, or nearly so when another matplotlib drew the committed one."""
     new, old = pixels(folder / f"{path.name}.png"), pixels(path.with_suffix(".png"))
     if read_record(path)["versions"]["matplotlib"] == matplotlib.__version__:
-        assert np.array_equal(new, old)
+        assert new.shape == old.shape
+        off = np.abs(new.astype(int) - old)
+        # processors round the last of 256 shades differently, in a few pixels
+        assert off.max() <= 1 and (off > 0).any(-1).sum() <= 20
     else:
         assert new.shape == old.shape
         assert np.abs(new - old).mean() < 2  # of 255
