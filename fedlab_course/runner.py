@@ -69,7 +69,7 @@ def find_chapters(wanted: Sequence[str] = (), folder: Path = NOTEBOOKS) -> list[
         raise ValueError(
             f"expected chapters like 00_tour.ipynb in {folder}, found none; "
             "chapters come with a clone of the course or with what `make handout` "
-            "writes: work in that folder, or name its notebooks with --notebooks"
+            "writes: work in that folder"
         )
     for name in wanted:
         if not any(_is_called(known, name) for known in names):

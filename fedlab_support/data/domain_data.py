@@ -85,15 +85,16 @@ class DomainData:
                 f"{images.dtype} of shape {images.shape}; grey images need a channel "
                 "axis of length 1"
             )
-        if self.has_images:
+        if images.ndim == 4:  # floats may be anything, but squares look like images
             _, depth, height, width = images.shape
-            if width in (1, 3, 4) and min(depth, height) > 4:
+            is_image = self.has_images or depth == height
+            if is_image and width in (1, 3, 4) and min(depth, height) > 4:
                 raise ValueError(
                     f"{self.name}: images must be of shape (N, C, H, W), found "
                     f"{images.shape}, with channels last; use "
                     "images.transpose(0, 3, 1, 2)"
                 )
-        elif images.dtype == np.float32:
+        if images.dtype == np.float32:
             self._refuse_nan("images")
 
     def _refuse_nan(self, field: str) -> None:

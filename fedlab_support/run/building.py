@@ -6,6 +6,8 @@ import threading
 import warnings
 from dataclasses import fields
 from difflib import get_close_matches
+from inspect import isfunction
+from types import CodeType
 
 import torch
 from torch import nn
@@ -21,9 +23,6 @@ from ..training.settings import LocalTraining
 
 _BUILDING = threading.Lock()
 """Initial weights come from PyTorch's global generator, forked; one run at a time."""
-
-SIMILAR = 0.82
-"""Names at least as similar are taken for misspelt: 'optimizer', but not 'losses'."""
 
 
 def check_pieces(model, select, device, min_clients, num_clients) -> None:
@@ -103,7 +102,7 @@ def refuse_parts(method: FedAvg, model: nn.Module) -> None:
 def check_method(method: FedAvg) -> None:
     """Raise ValueError for settings that are no fields, and so in no description.
 
-    Warns of public methods that almost have the name of a hook.
+    Warns of public methods that are no hooks and that no hook of the class uses.
     """
     kind = type(method)
     for name in sorted(vars(method).keys() - {f.name for f in fields(method)}):
@@ -113,16 +112,25 @@ def check_method(method: FedAvg) -> None:
                 f" of {kind.__name__}; write @dataclass(frozen=True) above the class "
                 f"and, in place of __init__, {name}: float = {vars(method)[name]!r}"
             )
-    hooks = [name for name in vars(FedAvg) if not name.startswith("_")]
-    own = {n for base in kind.__mro__ for n, f in vars(base).items() if callable(f)}
-    for name in sorted(n for n in own - {*dir(FedAvg)} if not n.startswith("_")):
-        if similar := get_close_matches(name, hooks, 1, SIMILAR):
+    bases = kind.__mro__[: kind.__mro__.index(FedAvg)]
+    own = {n: f for base in bases for n, f in vars(base).items() if isfunction(f)}
+    used = {name for function in own.values() for name in _names_in(function.__code__)}
+    for name in sorted(own.keys() - used - {*dir(FedAvg)}):
+        if not name.startswith("_"):
+            hooks = [name for name in vars(FedAvg) if not name.startswith("_")]
+            similar = get_close_matches(name, hooks, 1)
             warnings.warn(
-                f"{kind.__name__}.{name} is never called by a run; did you mean the "
-                f"hook {similar[0]!r}? A name of its own, or one with a leading "
-                "underscore, silences this warning",
+                f"{kind.__name__}.{name} is never called by a run"
+                + (f"; did you mean the hook {similar[0]!r}?" if similar else "")
+                + ". A leading underscore silences this warning",
                 stacklevel=5,
             )
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """The attributes and globals that a function uses, those of inner ones included."""
+    inner = (c for c in code.co_consts if isinstance(c, CodeType))
+    return {*code.co_names}.union(*map(_names_in, inner))
 
 
 def check_server(server: object, method: FedAvg) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 import fedlab_support as fl
 from fedlab_support import FedAvg, Run
 from fedlab_support.methods import catalogue
+from fedlab_support.run.building import check_method
 from tests.runs import a_run, unequal
 from tests.tiny import tiny_data
 
@@ -181,12 +182,35 @@ def test_a_misspelt_hook_is_warned_of(name, hook):
         run.step()
 
 
-@pytest.mark.parametrize("name", ["losses", "mean_of", "_agregate", "contrast"])
-def test_a_helper_is_not(name):
-    kind = type("Mine", (FedAvg,), {name: lambda self: None})
+def test_a_public_method_that_nothing_calls_is_warned_of():
+    kind = type("Mine", (FedAvg,), {"on_round_end": lambda self: None})
+    with pytest.warns(UserWarning, match=r"Mine\.on_round_end is never called"):
+        a_run(kind(), unequal())
+
+
+class WithHelper(FedAvg):
+    def scaled(self, value):
+        return value
+
+    def loss(self, model, batch, context):
+        losses = [super().loss(model, batch, context)]
+        return sum([self.scaled(value) for value in losses])
+
+
+@pytest.mark.parametrize(
+    "kind", [WithHelper, type("Mine", (FedAvg,), {"_agregate": lambda self: None})]
+)
+def test_a_helper_is_not(kind):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         a_run(kind(), unequal())
+
+
+@pytest.mark.parametrize("label", sorted(catalogue()))
+def test_no_method_of_the_package_has_a_public_method_that_nothing_calls(label):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_method(catalogue()[label]())
 
 
 # ---- arguments ----------------------------------------------------------------------
@@ -232,6 +256,14 @@ def test_images_with_channels_last_are_refused_with_the_cure():
     with pytest.raises(ValueError, match=r"channels last; use images\.transpose\(0, 3"):
         replace(DATA, images=last)
     assert len(replace(DATA, images=last.transpose(0, 3, 1, 2))) == len(DATA)
+
+
+def test_images_as_floats_with_channels_last_are_refused_too():
+    last = np.zeros((40, 16, 16, 3), np.float32)
+    with pytest.raises(ValueError, match="channels last"):
+        fl.from_arrays(last, np.arange(40) % 4)
+    joints = fl.from_arrays(last[:, :, :9], np.arange(40) % 4)  # frames × joints × 3
+    assert joints.image_shape == (16, 9, 3)
 
 
 def test_features_of_one_pixel_are_no_images_with_channels_last():
