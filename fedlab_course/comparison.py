@@ -118,7 +118,7 @@ class Comparison:
         if question not in self._asked:
             for profile in ("real", ""):
                 if self.chapter.has_finished(file, profile):
-                    return self.chapter.finished(file, profile)
+                    return self.chapter.finished(file, profile, title)
             return Markdown(
                 f"*No run of this question is finished:* `{question}`*. Add it to the "
                 "parameter* `questions` *to run it.*"
@@ -131,5 +131,6 @@ class Comparison:
         own = WHOLE[self.chapter.name]
         lines = [name for name in ("FedAvg", own) if name in names]
         figure = accuracy_by_setting(table, yardsticks=lines, title=title)
-        self.chapter.save_figure(figure, file, question_seeds=sorted(common))
+        about = {"description": title, "question_seeds": sorted(common)}
+        self.chapter.save_figure(figure, file, **about)
         return figure

@@ -103,12 +103,22 @@ def test_exercises_are_of_several_kinds_and_the_last_is_open(chapter: Path):
     assert ast.unparse(shown).startswith(("plots.", "figures."))
 
 
+def figures_without_text(executed: Path):
+    """The cells whose figure has no alternative text."""
+    for cell in nbformat.read(executed, as_version=4).cells:
+        for output in cell.get("outputs", []):
+            about = output.get("metadata", {}).get("image/png", {})
+            if "image/png" in output.get("data", {}) and not about.get("alt"):
+                yield cell.id
+
+
 @pytest.mark.slow
 @each_chapter
 def test_the_chapter_runs_at_smoke_size(chapter: Path, smoke_run, tmp_path: Path):
     done = smoke_run(chapter)
     assert hidden_errors(done.notebook) == []
     assert missing_figures(chapter, done.figures) == []
+    assert list(figures_without_text(done.notebook)) == []
     page = tmp_path / "page.html"
     export_html(done.notebook, page, links_from=chapter.parent)
     assert done.seconds < SMOKE_SECONDS * SLOW_MACHINE
