@@ -18,6 +18,7 @@ from fedlab_support.run.study import study
 from .chapter import Chapter
 from .figures import accuracy_by_setting
 from .measures import as_participants
+from .printed import printed
 from .protocols import protocol
 from .settings import CHAPTERS, run_of
 
@@ -36,6 +37,7 @@ class Comparison:
     name:     of the protocol; see ``protocols.PROTOCOLS``.
     rounds:   of every run; 0: as the protocol says.
     network:  of every method, by name (``protocols.NETWORKS``); "": the protocol's.
+    size:     of images, in pixels; 0: as the protocol says.
     dealt:    what differs from the protocol's clients, such as ``imbalance=1``.
 
     ``settings`` and ``questions`` are the chapter's, by name; ``rules``: the protocol.
@@ -47,15 +49,22 @@ class Comparison:
         name: str,
         rounds: int = 0,
         network: str = "",
+        size: int = 0,
         **dealt: object,
     ):
-        self.chapter, rules = chapter, protocol(name).dealing(**dealt)
-        rules = rules.on(network) if network else rules
+        name = f"{name.partition(' on ')[0]} on {network}" if network else name
+        dealt = dealt | {"size": size} if size else dealt
+        self.chapter, self.name = chapter, name
+        rules = protocol(name).dealing(**dealt)
         self.rules = replace(rules, rounds=rounds or rules.rounds)
         make_settings, make_questions = CHAPTERS[chapter.name]
         self.settings = make_settings()
         self.questions = make_questions(self.settings)
-        self._scores, self._asked = pd.DataFrame(), ()
+        self._scores, self._asked, self._printed = pd.DataFrame(), (), {}
+
+    def printed(self, question: str = "main", **kept: object) -> pd.DataFrame:
+        """The papers' numbers for this protocol; see ``printed.printed``."""
+        return printed(self.name, question, **kept)
 
     def expect(self, *parameters: str) -> None:
         """Refuse settings or questions that do not exist, before anything runs."""
@@ -103,6 +112,10 @@ class Comparison:
         Returns all histories.
         """
         self._asked = tuple(questions)
+        self._printed = {"column": "average", "split": "test"}
+        if "imbalance" in grid:
+            imbalance, *_ = grid["imbalance"]
+            self._printed |= {"imbalance": imbalance, "metric": "avg_type"}
         wanted = {name for question in self._asked for name in self.questions[question]}
         rest = [n for n in self.settings if n in wanted - set(done["name"])]
         runs = pd.concat([done, self.sweep(name=rest, **grid)]) if rest else done
@@ -128,6 +141,9 @@ class Comparison:
         common = set.intersection(*rows.groupby("name")["seed"].agg(set))
         table = summarise(rows[rows["seed"].isin(common)], ["name"])
         table = table.set_index("name").loc[names].reset_index()
+        numbers = self.printed(question, **self._printed)
+        if len(numbers):
+            table["paper"] = table["name"].map(numbers.set_index("name")["value"])
         own = WHOLE[self.chapter.name]
         lines = [name for name in ("FedAvg", own) if name in names]
         figure = accuracy_by_setting(table, yardsticks=lines, title=title)

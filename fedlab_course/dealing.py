@@ -6,7 +6,7 @@ the validation share, and always returns the same federation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -28,13 +28,25 @@ UNSEEN = "unseen"
 
 
 def one_per_domain(
-    dataset: str, held_out: str, val: float, size: int | None, share: float
+    dataset: str,
+    held_out: str,
+    val: float,
+    size: int | None,
+    share: float | Mapping[str, int],
 ) -> Federation:
-    """One client per domain, with ``share`` of its training samples, or so many."""
+    """One client per domain.
+
+    share: of its training samples; above 1, or by domain, their number. A domain that
+           is held out stays whole if there are numbers by domain.
+    """
     data, rng = load(dataset, size=size), np.random.default_rng(0)
 
     def some(domain: int, mine: np.ndarray) -> np.ndarray:
-        count = int(share) if share > 1 else round(share * len(mine))
+        count = share
+        if isinstance(share, Mapping):
+            name = data.domain_names[domain]
+            count = 1.0 if name == held_out else share[name]
+        count = int(count) if count > 1 else round(count * len(mine))
         return rng.choice(mine, min(count, len(mine)), replace=False)
 
     deal = partial(by_domain, clients_per_domain=1, rng=0)
@@ -65,18 +77,43 @@ def mixtures(
     return _without(data, deal, held_out, val)
 
 
-def owners(dataset: str, held_out: str, val: float, least: float = 0.2) -> Federation:
-    """One client per writer; at least a share ``least`` of its samples validates."""
-    return _without(load(dataset), by_owner, held_out, max(val, least))
+def owners(
+    dataset: str,
+    held_out: str,
+    val: float,
+    least: float = 0.2,
+    writers: int = 0,
+    size: int | None = None,
+) -> Federation:
+    """One client per writer; at least a share ``least`` of its samples validates.
+
+    writers: so many, drawn at random; 0: all of them.
+    """
+    data = load(dataset, size=size)
+    if 0 < writers < len(data.owner_names):
+        data = some_writers(data, writers)
+    return _without(data, by_owner, held_out, max(val, least))
+
+
+def some_writers(data: DomainData, number: int) -> DomainData:
+    """The images of so many owners, drawn at random."""
+    rng = np.random.default_rng(0)
+    chosen = rng.choice(np.unique(data.owner), number, replace=False)
+    return data.select(np.flatnonzero(np.isin(data.owner, chosen)))
 
 
 def skewed_classes(
-    dataset: str, held_out: str, val: float, clients: int, alpha: float = 0.3
+    dataset: str,
+    held_out: str,
+    val: float,
+    clients: int,
+    alpha: float = 0.3,
+    size: int | None = None,
 ) -> Federation:
     """Clients that differ in how often they have each class, by Dirichlet(alpha)."""
     rng = np.random.default_rng(0)
     deal = partial(dirichlet, clients=clients, alpha=alpha, rng=rng)
-    return _without(load(dataset), deal, held_out, val)
+    return _without(load(dataset, size=size), deal, held_out, val)
 
 
 def types(

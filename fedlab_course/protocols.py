@@ -260,13 +260,34 @@ def digits5_types() -> Protocol:
 
 
 # ---- as in the papers, for a GPU ----------------------------------------------------
+SIZES = {
+    "office_caltech10": {"amazon": 459, "caltech": 538, "dslr": 75, "webcam": 141},
+    "domainnet10": dict(zip(SIX, (672, 1556, 791, 708, 1280, 840), strict=True)),
+    "prostate_slices": {
+        **{"BIDMC": 156, "HK": 94, "I2CVB": 280},
+        **{"BMC": 230, "RUNMC": 246, "UCL": 105},
+    },
+}
+"""FedFA+, Table 2: training images of each client."""
+
+
 def paper_domains(dataset: str) -> Protocol:
     """FedFA+, Table 1: AlexNet, images of 256 pixels."""
-    deal = partial(dealing.one_per_domain, size=256, share=1.0)
+    deal = partial(dealing.one_per_domain, size=256, share=SIZES[dataset])
     training = LocalTraining(lr=0.01, batch_size=32)
     work = (models.alexnet, training, 400, 20)
     own = {"CCST": Own({"network": "style_cd16x_relu1to4.fp16.safetensors"})}
     return Protocol("one client per domain", dataset, deal, *work, own=own)
+
+
+def paper_sites(dataset: str) -> Protocol:
+    """FedFA+, Table 1: U-Net, slices of 384 pixels; ``mini_prostate`` is smaller."""
+    share = SIZES.get(dataset, 1.0)
+    deal = partial(dealing.one_per_domain, size=384, share=share)
+    training = LocalTraining(1e-4, 1, 16, optimiser="adam", weight_decay=1e-4)
+    work = (models.unet, training, 500, 20)
+    own = {"CCST": Own({"network": "style_cd16x_relu1to4.fp16.safetensors"})}
+    return Protocol("six hospitals (Dice)", dataset, deal, *work, own=own)
 
 
 def paper_skewed(dataset: str, alpha: float) -> Protocol:
@@ -282,15 +303,21 @@ def paper_skewed(dataset: str, alpha: float) -> Protocol:
 
 def paper_femnist() -> Protocol:
     """FedFA+, Table 1: ResNet-18, writers."""
-    deal = partial(dealing.owners, least=0.0)
+    deal = partial(dealing.owners, least=0.0, writers=3400)
     work = (models.resnet18, LocalTraining(0.05, 5, 32), 1000, 50, 50)
     own = CROWD | GREY
-    return Protocol("fifty writers a round", "femnist", deal, *work, own=own)
+    about = "fifty of 3,400 writers a round"
+    return Protocol(about, "femnist_hub", deal, *work, own=own)
 
 
 def paper_mixed(dataset: str, clients: int, cohort: int, rounds: int, every: int):
-    """FISC, section 3.1 and appendix A: ResNet-50, images of 224 pixels."""
-    network = partial(models.resnet50, weights="resnet50.tv_in1k")
+    """FISC, section 3.1 and appendix A: ResNet-50, images of 224 pixels.
+
+    As in the released code, a linear layer follows the pooling, and every BatchNorm
+    keeps its pretrained state.
+    """
+    form = {"weights": "resnet50.tv_in1k", "norm": "frozen", "embedding": 2048}
+    network = partial(models.resnet50, **form)
     work = (network, ADAM(lr=3e-5), rounds, every, cohort)
     style = {"network": "style_cd16x_relu1to4.fp16.safetensors"}
     weight = {} if dataset == "pacs" else {"size_weight": 0.1}
@@ -369,6 +396,8 @@ PROTOCOLS: dict[str, Callable[[], Protocol]] = COMPARED | {
     "cifar10, 0.6": partial(cifar10, 0.6),
     "paper: office_caltech10": partial(paper_domains, "office_caltech10"),
     "paper: domainnet10": partial(paper_domains, "domainnet10"),
+    "paper: prostate": partial(paper_sites, "prostate_slices"),
+    "paper: mini_prostate": partial(paper_sites, "mini_prostate"),
     "paper: cifar10, 0.6": partial(paper_skewed, "cifar10", 0.6),
     "paper: cifar10, 0.3": partial(paper_skewed, "cifar10", 0.3),
     "paper: tiny_imagenet, 0.6": partial(paper_skewed, "tiny_imagenet", 0.6),
@@ -386,12 +415,17 @@ PROTOCOLS: dict[str, Callable[[], Protocol]] = COMPARED | {
 
 @lru_cache
 def protocol(name: str) -> Protocol:
-    """The protocol of that name; ValueError lists the known ones."""
-    if name not in PROTOCOLS:
+    """The protocol of that name; ValueError lists the known ones.
+
+    "… on resnet50" is a protocol with another network; see ``Protocol.on``.
+    """
+    base, _, network = name.partition(" on ")
+    if base not in PROTOCOLS:
         raise ValueError(
-            f"expected a protocol out of {list(PROTOCOLS)}, found {name!r}"
+            f"expected a protocol out of {list(PROTOCOLS)}, found {base!r}"
         )
-    return PROTOCOLS[name]()
+    rules = PROTOCOLS[base]()
+    return rules.on(network) if network else rules
 
 
 def at_hand() -> list[str]:

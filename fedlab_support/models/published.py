@@ -37,7 +37,7 @@ def resnet18(
     has a 7x7 convolution.
     Source: He et al., CVPR 2016.
     """
-    return _resnet("resnet18", image_shape, num_classes, norm, weights)
+    return _resnet("resnet18", image_shape, num_classes, norm, weights, None)
 
 
 @for_images
@@ -46,14 +46,19 @@ def resnet50(
     num_classes: int,
     norm: str = "batch",
     weights: str | Path | None = None,
+    embedding: int | None = None,
 ) -> Staged:
-    """ResNet-50, otherwise as ``resnet18``: D = 2048; 25,557,032 parameters."""
-    return _resnet("resnet50", image_shape, num_classes, norm, weights)
+    """ResNet-50, otherwise as ``resnet18``: D = 2048; 25,557,032 parameters.
+
+    norm may be "frozen", and ``embedding`` a number of units, as for ``mobilenet``:
+    FISC's released code has both, with 2,048 units.
+    """
+    return _resnet("resnet50", image_shape, num_classes, norm, weights, embedding)
 
 
-def _resnet(name: str, image_shape, num_classes: int, norm: str, weights) -> Staged:
+def _resnet(name: str, image_shape, num_classes, norm, weights, embedding) -> Staged:
     def normalised(channels: int, **_) -> nn.Module:  # timm also passes device, dtype
-        return norm2d(norm, channels)
+        return norm2d("batch" if norm == "frozen" else norm, channels)
 
     first, shape = before_network(image_shape, "imagenet", weights)
     net = timm_network(name, shape, num_classes, weights, norm_layer=normalised)
@@ -63,7 +68,24 @@ def _resnet(name: str, image_shape, num_classes: int, norm: str, weights) -> Sta
         net.maxpool = nn.Identity()
     stem = nn.Sequential(*first, net.conv1, net.bn1, net.act1, net.maxpool)
     stages = nn.Sequential(stem, net.layer1, net.layer2, net.layer3, net.layer4)
-    return Staged(stages, _widths(net), net.global_pool, net.fc)
+    _freeze(stages, norm)
+    neck, head = _embedded(nn.Sequential(net.global_pool), net.fc, embedding)
+    return Staged(stages, _widths(net), neck, head)
+
+
+def _freeze(net: nn.Module, norm: str) -> None:
+    """Freeze each BatchNorm in place if ``norm`` is "frozen"."""
+    for module in net.modules() if norm == "frozen" else ():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.requires_grad_(False)
+
+
+def _embedded(neck: nn.Sequential, head: nn.Linear, units: int | None):
+    """The neck with a linear layer of so many units, if any, and a head behind it."""
+    if units is None:
+        return neck, head
+    neck.append(nn.Linear(head.in_features, units))
+    return neck, nn.Linear(units, head.out_features)
 
 
 @for_images
@@ -125,8 +147,8 @@ def mobilenet(
               convolutions.
     units:    normalisation of images for the weights: "half" for the file above,
               "imagenet" for those that timm downloads (``pretrained.Units``).
-    embedding: units of a linear layer, without activation, in front of the head; FISC's
-              released code adds one of 2,048 to its ResNet-50. None: none.
+    embedding: units of a linear layer, without activation, in front of the head, or
+              None.
 
     The five stages have one resolution each. Without weights, the first keeps the full
     resolution of images of up to 64 pixels.
@@ -139,16 +161,12 @@ def mobilenet(
     net = timm_network("mobilenetv2_100", shape, num_classes, weights, pad_type="same")
     if weights is None and is_small(image_shape):
         net.conv_stem.stride = (1, 1)
-    for module in net.modules() if norm == "frozen" else ():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.requires_grad_(False)
+    _freeze(net, norm)
     blocks = net.blocks
     stem = nn.Sequential(*first or [nn.Identity()], net.conv_stem, net.bn1, blocks[0])
     stages = nn.Sequential(stem, blocks[1], blocks[2], blocks[3:5], blocks[5:7])
-    neck, head = nn.Sequential(net.conv_head, net.bn2, net.global_pool), net.classifier
-    if embedding is not None:
-        neck.append(nn.Linear(head.in_features, embedding))
-        head = nn.Linear(embedding, num_classes)
+    neck = nn.Sequential(net.conv_head, net.bn2, net.global_pool)
+    neck, head = _embedded(neck, net.classifier, embedding)
     return MobileNet(stages, _widths(net), neck, head)
 
 

@@ -1,16 +1,19 @@
 """A chapter's settings under one protocol, and its questions."""
 
+import numpy as np
 import pandas as pd
 import pytest
 from IPython.display import Image, Markdown
 from matplotlib.figure import Figure
 
-from fedlab_course import protocols, settings
+from fedlab_course import dealing, protocols, settings
 from fedlab_course.chapter import Chapter
 from fedlab_course.comparison import Comparison
+from fedlab_course.printed import printed
 from fedlab_course.protocols import Protocol, protocol
 from fedlab_course.settings import CHAPTERS, method_of
 from fedlab_support.core.history import last
+from fedlab_support.data import from_arrays
 from tests.course.test_leaderboard import LocalTraining, deal, tiny_cnn
 
 
@@ -90,3 +93,49 @@ def test_runs_differ_by_the_clients_that_are_asked_for(comparison):
     name = comparison.federation().data.domain_names[0]
     left = comparison.run_of("FedAvg", left_out=name).federation
     assert left.held_out_domains == (name,) and len(left) == 2
+
+
+def test_a_question_on_a_papers_data_has_its_numbers(comparison):
+    comparison.name = "paper: office_caltech10"
+    done = comparison.sweep(name=["FedAvg", "FedFA"], seed=[0])
+    comparison.ask(["fusion"], done, score, seed=[0])
+    table = comparison.answer("fusion", "").data.set_index("name")
+    theirs = printed("paper: office_caltech10", "fusion").set_index("name")["value"]
+    assert len(theirs) == 2 and table["paper"].equals(
+        theirs[table.index].rename("paper")
+    )
+
+
+def test_printed_numbers_belong_to_settings_and_stages():
+    found = printed("paper: domainnet10 on densenet100", "all stages")
+    known = settings.fedfa()
+    asked = settings.fedfa_questions(known)["all stages"]
+    assert set(found["name"]) == set(asked) and len(asked) == 16
+    assert found["value"].max() == 73.4
+    other = printed("paper: pacs_types", imbalance=10, metric="avg_type")
+    assert set(other["name"]) <= set(settings.fedgcr()) and len(other) == 8
+    assert printed("digits5_types").empty
+
+
+def test_clients_of_the_papers_have_the_printed_sizes(monkeypatch):
+    sizes = protocols.SIZES["office_caltech10"]
+    domain = np.repeat(np.arange(4), 800)
+    images = np.zeros((len(domain), 1, 2, 2), np.uint8)
+    labels = np.arange(len(domain)) % 10
+    named = {"domain": np.array(sorted(sizes))[domain], "test": domain < 0}
+    data = from_arrays(images, labels, **named)
+    monkeypatch.setattr(dealing, "load", lambda name, size: data)
+    rules = protocol("paper: office_caltech10")
+    whole = rules.federation()
+    assert dict(zip(sorted(sizes), whole.sizes, strict=True)) == sizes
+    spared = rules.federation("webcam")
+    assert len(spared.held_out) == 800 and len(spared) == 3
+
+
+def test_a_protocol_names_another_network():
+    rules = protocol("paper: domainnet10 on resnet50")
+    assert rules.network is protocols.NETWORKS["resnet50"]
+    with pytest.raises(ValueError, match="network must be one of"):
+        protocol("paper: domainnet10 on resnet51")
+    form = protocol("paper: pacs").network.keywords
+    assert form["norm"] == "frozen" and form["embedding"] == 2048

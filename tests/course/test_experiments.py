@@ -59,7 +59,9 @@ def test_its_commands_name_parameters_and_comparisons_that_exist(row):
     for chapter, params in plans(row):
         used = [params[n] for n in ("protocol", "camera_protocol") if n in params]
         used += [entry[0] for entry in params.get("elsewhere", ())]
-        assert set(used) <= protocols.PROTOCOLS.keys()
+        parts = [name.partition(" on ") for name in used]  # "… on resnet50"
+        assert {name for name, _, _ in parts} <= protocols.PROTOCOLS.keys()
+        assert {network for *_, network in parts} <= {"", *protocols.NETWORKS}
         if chapter.stem not in settings.CHAPTERS:
             continue
         make_settings, make_questions = settings.CHAPTERS[chapter.stem]

@@ -746,6 +746,20 @@ def test_an_added_embedding_is_linear_and_the_head_reads_it():
 
 
 @SLOW
+def test_resnet50_can_have_frozen_norms_and_an_embedding():
+    model = resnet50((3, 32, 32), 3, norm="frozen", embedding=7).eval()
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        features = model.neck[:-1](model.stages(x))
+        added = model.neck[-1].parameters()
+        assert torch.equal(model.encode(x), F.linear(features, *added))
+    assert features.shape == (2, 2048) and model(x).shape == (2, 3)
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert len(norms) == 53
+    assert not any(p.requires_grad for norm in norms for p in norm.parameters())
+
+
+@SLOW
 def test_norms_are_frozen_with_weights_only_unless_asked_for(tmp_path):
     path = tmp_path / "made_up.safetensors"
     made_up(path)
