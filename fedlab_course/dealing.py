@@ -53,6 +53,39 @@ def one_per_domain(
     return _without(_thinned(data, some), deal, held_out, val)
 
 
+def few_per_domain(
+    dataset: str, held_out: str, val: float, images: int, tested: int
+) -> Federation:
+    """One client per domain, with so few training and test images that runs are quick.
+
+    images: training images of each domain, at most.
+    tested: test images of each domain, at most.
+    """
+    data, rng = load(dataset), np.random.default_rng(0)
+    for of_test, count in ((False, images), (True, tested)):
+        some = lambda domain, mine: rng.permutation(mine)[:count]  # noqa: B023, E731
+        data = _thinned(data, some, of_test=of_test)
+    deal = partial(by_domain, clients_per_domain=1, rng=0)
+    return _without(data, deal, held_out, val)
+
+
+def rare_classes(
+    dataset: str, held_out: str, val: float, clients: int = 40, owners: int = 3
+) -> Federation:
+    """Equal clients of which only ``owners`` hold the last two classes.
+
+    Chapter 02 makes this case for selection by loss.
+    """
+    data, rng = load(dataset), np.random.default_rng(0)
+    rows = rng.permutation(np.flatnonzero(~data.is_test))
+    is_rare = data.labels[rows] >= data.num_classes - 2
+    common, rare = rows[~is_rare], rows[is_rare]
+    size = min(len(common) // (clients - owners), len(rare) // owners)
+    parts = np.split(common[: size * (clients - owners)], clients - owners)
+    parts += np.split(rare[: size * owners], owners)
+    return Federation.build(data, parts, val=val)
+
+
 def mixtures(
     dataset: str,
     held_out: str,

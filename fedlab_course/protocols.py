@@ -36,6 +36,7 @@ class Protocol:
     dataset:   name for ``load``.
     deal:      maps data set, held-out domain and validation share to a federation.
     dealt:     keywords of ``deal`` that a comparison or a setting changes.
+    select:    how clients are selected; None: ``cohort`` of them at random.
     network, training: of every method that has none in ``own``.
     rounds:    number of rounds.
     every:     rounds between evaluations.
@@ -59,6 +60,7 @@ class Protocol:
     weighting: str | None = "equal"
     own: Mapping[str, Own] = field(default_factory=dict)
     dealt: Mapping[str, object] = field(default_factory=dict)
+    select: Callable | None = None
 
     def federation(self, held_out: str = "", val: float = 0.0) -> Federation:
         """The federation; equal arguments return the same object."""

@@ -90,7 +90,7 @@ def run_of(
     if federation is None:
         federation = rules.federation(held_out, type(method).val_share)
     cohort = min(rules.cohort or 0, len(federation))
-    select = uniform(cohort) if cohort else everyone()
+    select = rules.select or (uniform(cohort) if cohort else everyone())
     how = {"workers": 1, "evaluate_every": rules.every, "device": device}
     network = own.network or rules.network
     return Run(method, federation, network, training, select, seed, **how)

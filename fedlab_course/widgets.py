@@ -25,6 +25,15 @@ from fedlab_support.core.checks import Range, checked
 from .plots.style import SCREEN_DPI, png
 
 ERROR_STYLE = "color:var(--jp-error-color1,#b00020);white-space:pre-wrap"
+BUSY = (
+    "<style>.fl-busy {display: none} "
+    ".jp-NotebookPanel:has(.jp-Notebook-ExecutionIndicator[data-status='busy']) "
+    ".fl-busy {display: block; opacity: 0; animation: fl-busy 0s 1s forwards} "
+    "@keyframes fl-busy {to {opacity: 1}}</style>"
+    "<div class='fl-busy' role='status'>A cell is running. This figure answers when "
+    "the cell has ended.</div>"
+)
+"""A line that the page shows by itself while the kernel cannot answer."""
 SOURCE_STYLE = (
     ".fl-source pre {color:#24323d; background:#f6f8fa; padding:0.6em; "
     "overflow-x:auto; font-family:var(--jp-code-font-family, monospace)} "
@@ -48,7 +57,8 @@ class Explorer(W.VBox):
         self.image = _image(view(**self.values()))  # an error here fails the cell
         for control in controls.values():
             control.observe(self._redraw, names="value")
-        super().__init__([in_rows(controls), self.banner, self.image])
+        busy = W.HTML(BUSY)
+        super().__init__([in_rows(controls), busy, self.banner, self.image])
         self.add_class("fl-explorer")
 
     def values(self) -> dict[str, object]:
@@ -175,7 +185,8 @@ class LiveTraining(W.VBox):
     """Start and stop a training run that plots its progress while other cells run.
 
     step:    called with the round, from 0; returns one result.
-    draw:    called with the list of results so far, first with []; returns a Figure.
+    draw:    called with the list of results so far, first with []; returns a Figure,
+             or None to leave the one that is shown.
     rounds:  number of steps of a full run.
     about:   expected duration, shown on the button, for example "20 s".
 
@@ -188,7 +199,7 @@ class LiveTraining(W.VBox):
     def __init__(
         self,
         step: Callable[[int], object],
-        draw: Callable[[Sequence[object]], Figure],
+        draw: Callable[[Sequence[object]], Figure | None],
         rounds: int,
         about: str = "",
     ) -> None:
@@ -198,15 +209,16 @@ class LiveTraining(W.VBox):
         self.worker: threading.Thread | None = None
         self.error: Exception | None = None
         name = f"Start (about {about})" if about else "Start"
-        layout = W.Layout(width="auto")
+        layout = W.Layout(width="auto", flex="0 0 auto")
         self.start = W.Button(description=name, layout=layout)
         self.stop = W.Button(description="Stop", disabled=True, layout=layout)
         self.bar, self.note = W.IntProgress(max=rounds), W.HTML("ready")
         self.picture = _image(draw([]))  # an error here fails the cell
         self.start.on_click(lambda _: self.begin())
         self.stop.on_click(lambda _: self.halt.set())
-        buttons = W.HBox([self.start, self.stop, self.bar])
-        super().__init__([buttons, self.note, self.picture])
+        self.buttons = W.HBox([self.start, self.stop, self.bar])
+        self.buttons.layout.flex_flow = "row wrap"
+        super().__init__([self.buttons, self.note, self.picture])
         self.add_class("fl-live")
 
     @property
@@ -251,7 +263,8 @@ class LiveTraining(W.VBox):
 
     def _one_step(self) -> None:
         self.results.append(self.step(len(self.results)))
-        _show(self.picture, self.draw(list(self.results)))
+        if (figure := self.draw(list(self.results))) is not None:
+            _show(self.picture, figure)
         self.bar.value = done = len(self.results)
         self.note.value = f"round {done} of {self.rounds}"
 

@@ -1,0 +1,345 @@
+"""What each chapter explores: hyper-parameters, one at a time around a small setting.
+
+An *axis* is one hyper-parameter with a few values; everything else stays as the
+chapter's *exploration* has it. Its runs are small enough to train one more while a
+reader watches, and those of all values are kept in ``figures/<chapter>/explored.zip``:
+
+    python -m fedlab_course.explored 01_fedavg      trains what is missing there
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+from torch import nn
+
+from fedlab_support import models
+from fedlab_support.federation.selection import availability, power_of_choice
+from fedlab_support.run.archive import pack
+from fedlab_support.run.run import Run
+from fedlab_support.run.study import study
+from fedlab_support.training.settings import LocalTraining
+
+from . import dealing
+from .chapter import ROOT
+from .protocols import CNN, PROMPTS, Protocol, protocol
+from .settings import Setting, mixed, run_of
+
+SEEDS = (0, 1)
+"""Of every stored value; a reader trains more."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One hyper-parameter of an exploration.
+
+    label:   what a reader calls it, with its sign.
+    setting: a value → the setting to run.
+    values:  those that have been run, in order.
+    paper:   the value that the method's paper uses; None if it has none.
+    """
+
+    label: str
+    setting: Callable[[object], Setting]
+    values: Sequence[object]
+    paper: object = None
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """Axes, and the protocol around them.
+
+    about:   data and clients in words, for the figure.
+    rules:   the protocol; its seeds are those of every value.
+    axes:    by a short name.
+    """
+
+    about: str
+    rules: Protocol
+    axes: Mapping[str, Axis]
+
+    @property
+    def held_out(self) -> str:
+        """The domain that no client trains on, "" if there is none."""
+        return self.rules.held_out[0]
+
+    def run(self, axis: str, value: object, seed: int = 0) -> Run:
+        """A new run of one value."""
+        return run_of(self.axes[axis].setting(value), self.rules, seed, self.held_out)
+
+    def with_values(self, **more: Sequence[object]) -> Exploration:
+        """The same with further values on some axes, which nobody has run yet.
+
+        Raises ValueError for an axis that the exploration does not have.
+        """
+        if unknown := more.keys() - self.axes.keys():
+            raise ValueError(
+                f"expected axes out of {list(self.axes)}, found {sorted(unknown)}"
+            )
+        axes = dict(self.axes)
+        for name, values in more.items():
+            known = axes[name].values
+            new = [value for value in values if value not in known]
+            axes[name] = replace(axes[name], values=ordered([*known, *new]))
+        return replace(self, axes=axes)
+
+    def study(self, axis: str, folder: str | Path, jobs: int = 1) -> pd.DataFrame:
+        """Train what the folder lacks of an axis; return the table of all its runs."""
+
+        def build(at: object, seed: int) -> Run:
+            return self.run(axis, at, seed)
+
+        grid = {"at": self.axes[axis].values, "seed": self.rules.seeds}
+        return study(build, grid, self.rules.rounds, folder, jobs)
+
+
+def ordered(values: Sequence[object]) -> tuple[object, ...]:
+    """Numbers by size; anything else in the order given."""
+    is_number = [isinstance(value, int | float) for value in values]
+    return tuple(sorted(values) if all(is_number) else values)
+
+
+# ---- axes of any method -------------------------------------------------------------
+def of_method(label: str, name: str, **fields: object) -> Callable[[object], Setting]:
+    """A field of a method; ``fields``: its other settings."""
+    return lambda value: Setting(label, fields | {name: value})
+
+
+def of_training(name: str) -> Callable[[object], Setting]:
+    """A setting of the clients' training, with FedAvg."""
+
+    def change(value: object, rules: Protocol) -> Protocol:
+        return replace(rules, training=replace(rules.training, **{name: value}))
+
+    return lambda value: Setting("FedAvg", {}, partial(change, value))
+
+
+def selected(select: Callable, weighting: str) -> Setting:
+    """FedAvg with another selection."""
+    change = partial(replace, select=select, weighting=weighting)
+    return Setting("FedAvg", {}, change)
+
+
+def linear(image_shape: Sequence[int], num_classes: int) -> nn.Module:
+    """A linear classifier of 49 averages of 16 pixels each."""
+    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(49, num_classes))
+
+
+def _cohort(value: object) -> Setting:
+    return Setting("FedAvg", {}, lambda rules: replace(rules, cohort=value))
+
+
+# ---- the chapters -------------------------------------------------------------------
+def _digits(*work: object, **more: object) -> Protocol:
+    deal = partial(dealing.few_per_domain, images=60, tested=30)
+    training = LocalTraining(lr=0.05, epochs=2, batch_size=16)
+    return Protocol("", "digit_domains", deal, CNN, training, *work, **more)
+
+
+def fedavg() -> Exploration:
+    """Chapter 01: local epochs, clients per round, learning rate, two answers."""
+    deal = partial(dealing.skewed_classes, clients=40, alpha=0.3)
+    training = LocalTraining(lr=0.1, epochs=2, batch_size=16)
+    work = (models.small_cnn, training, 16, 2, 5, SEEDS)
+    axes = {
+        "E": Axis("local epochs E", of_training("epochs"), (1, 2, 4)),
+        "m": Axis("clients per round m", _cohort, (2, 5, 10)),
+        "lr": Axis("learning rate", of_training("lr"), (0.02, 0.1, 0.3)),
+        "mu": Axis("FedProx's μ", of_method("FedProx", "mu"), (0.0, 0.1, 1.0)),
+        "beta": Axis(
+            "FedAvgM's β", of_method("FedAvgM", "momentum"), (0.0, 0.5, 0.9), 0.9
+        ),
+    }
+    rules = Protocol("", "digits", deal, *work, weighting=None)
+    return Exploration("digits, 5 of 40 clients with skewed classes", rules, axes)
+
+
+def client_selection() -> Exploration:
+    """Chapter 02: power of choice and availability."""
+    training = LocalTraining(lr=0.1, epochs=2, batch_size=10)
+    work = (linear, training, 30, 3, None, SEEDS)
+    rules = Protocol("", "digits", dealing.rare_classes, *work, weighting=None)
+
+    def loss(m: int = 10, d: int = 20) -> Setting:
+        return selected(power_of_choice(m, d), "equal")
+
+    def there(share: float = 0.3, probability: float = 0.1) -> Setting:
+        return selected(availability(10, share, probability), "examples")
+
+    axes = {
+        "d": Axis("candidates d", lambda d: loss(d=d), (10, 20, 30, 40)),
+        "m": Axis("clients per round m", lambda m: loss(m=m), (2, 5, 10, 20)),
+        "s": Axis("share s of group 1", lambda s: there(s), (0.1, 0.3, 0.5, 0.8)),
+        "p": Axis(
+            "probability p of group 1",
+            lambda p: there(probability=p),
+            (0.0, 0.1, 0.3, 0.9),
+        ),
+    }
+    about = "digits, 40 clients, of which three hold the last two classes"
+    return Exploration(about, rules, axes)
+
+
+def held_out_domains() -> Exploration:
+    """Chapter 03: FedSR's weights, FedDG's window and step."""
+    axes = {
+        "l2r": Axis(
+            "FedSR's weight of the norm",
+            of_method("FedSR", "l2r_weight"),
+            (0.0, 0.01, 0.1),
+            0.01,
+        ),
+        "cmi": Axis(
+            "FedSR's weight of the divergence",
+            of_method("FedSR", "cmi_weight"),
+            (0.0, 0.001, 0.1),
+            0.001,
+        ),
+        "window": Axis(
+            "FedDG's window α", of_method("FedDG", "alpha"), (0.0, 0.05, 0.2)
+        ),
+        "step": Axis(
+            "FedDG's virtual step β",
+            of_method("FedDG", "beta"),
+            (0.0, 0.001, 0.1),
+            0.001,
+        ),
+    }
+    rules = _digits(12, 3, seeds=SEEDS, held_out=("street",), weighting=None)
+    return Exploration("four styles of digits, street numbers held out", rules, axes)
+
+
+def fedfa() -> Exploration:
+    """Chapter 04: FedFA's noise and FedFA+'s histograms."""
+
+    def noise(name: str) -> Callable[[object], Setting]:
+        return of_method("FedFA", name)
+
+    def histogram(name: str) -> Callable[[object], Setting]:
+        return of_method("FedFA+", name)
+
+    fusions = ("random", "client", "direct", "adaptive")
+    axes = {
+        "p": Axis("share p of changed batches", noise("p"), (0.0, 0.5, 1.0), 0.5),
+        "alpha": Axis("momentum α", noise("alpha"), (0.0, 0.9, 0.99), 0.99),
+        "stages": Axis("stages", noise("stages"), ((), (1,), (2,), None), None),
+        "fusion": Axis("fusion", noise("fusion"), fusions, "adaptive"),
+        "lambda": Axis("FedFA+'s λ", histogram("alignment"), (0.0, 0.1, 10.0), 0.1),
+        "bins": Axis("FedFA+'s bins L", histogram("bins"), (2, 8, 64), 8),
+        "tau": Axis("FedFA+'s τ", histogram("temperature"), (0.001, 0.01, 1.0), 0.01),
+    }
+    rules = _digits(12, 3, seeds=SEEDS)
+    return Exploration("five clients, one style of digits each", rules, axes)
+
+
+def fisc() -> Exploration:
+    """Chapter 05: mixtures of domains, FISC's weights, margin, strength and noise."""
+    deal = partial(dealing.mixtures, size=None, clients=5, one_in=6)
+    training = LocalTraining(0.003, 2, 16, optimiser="adam")
+    work = (models.small_cnn, training, 8, 2)
+    axes = {
+        "lambda": Axis(
+            "λ of the mixture",
+            lambda lam: Setting("FISC", {}, mixed(lam)),
+            (0.0, 0.1, 0.5, 1.0),
+            0.1,
+        ),
+        "gamma1": Axis(
+            "γ1, weight of the contrast",
+            of_method("FISC", "contrast_weight"),
+            (0.0, 0.25, 0.75, 2.0),
+            0.75,
+        ),
+        "gamma2": Axis(
+            "γ2, weight of the size",
+            of_method("FISC", "size_weight"),
+            (0.0, 0.05, 0.2, 1.0),
+            0.2,
+        ),
+        "margin": Axis(
+            "margin", of_method("FISC", "margin"), (0.0, 0.1, 0.3, 1.0), 0.3
+        ),
+        "strength": Axis(
+            "strength α of the transfer",
+            of_method("FISC", "strength"),
+            (0.0, 0.25, 0.5, 1.0),
+            0.5,
+        ),
+        "noise": Axis(
+            "noise on the uploaded style",
+            of_method("FISC", "noise"),
+            (0.0, 0.1, 0.5, 2.0),
+            0.0,
+        ),
+    }
+    more = {"held_out": ("sketch",), "seeds": SEEDS, "weighting": None}
+    rules = Protocol("", "picture_styles", deal, *work, **more)
+    return Exploration("five mixtures of styles, sketches held out", rules, axes)
+
+
+def fedgcr() -> Exploration:
+    """Chapter 06: fairness, groups and prompts."""
+    changes = {"images": 120, "tested": 25, "imbalance": 4}
+    training = replace(PROMPTS, lr=0.01)
+    axes = {
+        "q": Axis("q of q-FFL", of_method("q-FFL", "q"), (0.0, 0.5, 1.0, 5.0)),
+        "t": Axis("t of TERM", of_method("TERM", "tilt"), (0.0, 0.5, 1.0, 5.0)),
+        "gamma": Axis(
+            "γ of AFL", of_method("AFL", "mixture_lr"), (0.0, 0.01, 0.1, 0.5)
+        ),
+        "delta": Axis(
+            "δ of FedGCR", of_method("FedGCR", "delta"), (0.0, 0.3, 0.5, 0.9), 0.5
+        ),
+        "groups": Axis(
+            "T', number of FedGCR's groups",
+            of_method("FedGCR", "num_groups"),
+            (1, 3, 5, 8),
+            5,
+        ),
+        "prompts": Axis(
+            "number of prompts", of_method("VPT", "num_prompts"), (0, 1, 4, 8), 4
+        ),
+    }
+    rules = replace(
+        protocol("digit_types").dealing(**changes),
+        training=training,
+        rounds=8,
+        every=2,
+        seeds=SEEDS,
+    )
+    return Exploration("common and rare styles of digits", rules, axes)
+
+
+EXPLORED: dict[str, Callable[[], Exploration]] = {
+    "01_fedavg": fedavg,
+    "02_client_selection": client_selection,
+    "03_fedsr_feddg": held_out_domains,
+    "04_fedfa": fedfa,
+    "05_fisc": fisc,
+    "06_fedgcr": fedgcr,
+}
+"""The exploration of each chapter. Those of 04 to 06 have no finished runs yet."""
+
+
+def place(chapter: str) -> Path:
+    """Where the runs of a chapter's exploration are kept: a folder or its archive."""
+    return ROOT / "figures" / chapter / "explored"
+
+
+def make(chapter: str) -> int:
+    """Train what a chapter's archive lacks and add it; return how many were new."""
+    exploration, folder = EXPLORED[chapter](), place(chapter)
+    for axis in exploration.axes:
+        exploration.study(axis, folder)
+        pack(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or EXPLORED:
+        make(name)
