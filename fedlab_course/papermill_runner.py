@@ -27,7 +27,6 @@ import yaml
 from fedlab_support.engines.flower import cleanup
 
 from .html_export import WIDGET_STATE
-from .plots.export import FORMATS
 from .plots.stored import RECORDS, read_records
 
 Parameters = dict[str, Any]
@@ -251,6 +250,6 @@ def missing_figures(notebook: Path, folder: Path, since: float = 0.0) -> list[st
     Returns file names, figures.json among them when it lacks a declared figure.
     """
     declared = declared_figures(notebook)
-    files = [folder / f"{name}.{end}" for name in declared for end in FORMATS]
+    files = [folder / f"{name}.png" for name in declared]
     missing = [f.name for f in files if not f.exists() or f.stat().st_mtime < since]
     return missing + [RECORDS] * bool(set(declared) - set(read_records(folder)))

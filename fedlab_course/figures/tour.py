@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from fedlab_support.data.domain_data import DomainData
-
 from ..plots.drawing import drawing
 from ..plots.federation import contact_sheet
 from ..plots.style import COLOURS, DOUBLE, SMALL, Picture, new_picture
+
+if TYPE_CHECKING:
+    from fedlab_support.data.domain_data import DomainData
 
 
 def writers_sheet(

@@ -37,39 +37,40 @@ def save_figure(
     *,
     description: str = "",
 ) -> Path:
-    """Write a figure as PNG, PDF and SVG together with its data and parameters.
+    """Write a figure as PNG together with its data and parameters.
 
-    name:         lower case, such as accuracy_by_round; the files are name.png, .pdf,
-                  .svg and .csv. The folder is created.
+    name:         lower case, such as accuracy_by_round; the files are name.png and
+                  name.csv. The folder is created.
     data:         what was plotted; by default the figure's own table.
     parameters:   the settings behind the figure.
-    description:  the alternative text, one sentence; also written into PNG and SVG.
+    description:  the alternative text, one sentence; also written into the PNG.
     The folder's figures.json gets an entry with all this and with the call that drew
-    the figure, so that it can be redrawn; further tables and images of the call go to
-    files called name_argument. Returns the path of the PNG. Raises ValueError when the
-    folder cannot be written or its figures.json is damaged.
+    the figure, so that ``redraw`` can write it as PDF or SVG; further tables and images
+    of the call go to files called name_argument. A figure that cannot be redrawn is
+    written as PDF and SVG right away. Returns the path of the PNG. Raises ValueError
+    when the folder cannot be written or its figures.json is damaged.
     """
     target = _target(name, folder)
     data = data if data is not None else getattr(figure, "data", None)
     figure.description = description or getattr(figure, "description", "")
-    write_pictures(figure, target)
     if data is not None:
         write_table(data, target.with_suffix(".csv"))
     call = getattr(figure, "drawn_by", None)
+    call = call and write_call(call, target, data)
+    can_redraw = call and "not_stored" not in call
+    write_pictures(figure, target, ("png",) if can_redraw else FORMATS)
     record = {
         "description": figure.description,
         "size_inches": [round(float(inches), 3) for inches in figure.get_size_inches()],
         "parameters": portable(parameters or {}),
-        "drawn_by": call and write_call(call, target, data),
+        "drawn_by": call,
         "versions": _versions(),
     }
     write_record(target, record)
     return target.with_suffix(".png")
 
 
-def write_pictures(
-    figure: Figure, target: Path, formats: Sequence[str] = FORMATS
-) -> bool:
+def write_pictures(figure: Figure, target: Path, formats: Sequence[str]) -> bool:
     """Write a figure as ``target``.png and so on; return whether a file changed.
 
     The files contain no date and no path. Raises ValueError when the folder cannot be

@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle, StepPatch
 from matplotlib.text import Text
 from PIL import Image
@@ -18,6 +19,7 @@ from fedlab_course import figures, plots
 from fedlab_course.plots.curves import spread
 from fedlab_course.plots.style import colours_for
 from fedlab_course.plots.wire import PARTS, size_text
+from fedlab_course.redraw import redraw
 from fedlab_support.core.history import History, concat, last, summarise
 
 METHODS = ("FedAvg", "FedProx", "FedAvgM", "FedSAM", "FedGCR")
@@ -610,6 +612,7 @@ def test_saved_figures_are_complete_and_reproducible(tmp_path):
             parameters=parameters,
             description="Accuracy rises.",
         )
+        assert redraw(path.with_suffix(""), formats=["pdf", "svg"])
     files = sorted(path.parent.iterdir())
     assert [file.name for file in files] == [
         *(f"{path.stem}.{ending}" for ending in ("csv", "pdf", "png", "svg")),
@@ -629,6 +632,14 @@ def test_saved_figures_are_complete_and_reproducible(tmp_path):
     assert b"<text" in path.with_suffix(".svg").read_bytes()
     assert b"/FontFile2" in path.with_suffix(".pdf").read_bytes()
     assert len(pd.read_csv(path.with_suffix(".csv"))) == 4
+
+
+def test_only_what_cannot_be_drawn_again_is_saved_for_print_at_once(tmp_path):
+    by_hand, by_package = Figure(), plots.learning_curves(history(), title="Finding")
+    for figure, endings in ((by_hand, ["pdf", "png", "svg"]), (by_package, ["png"])):
+        path = plots.save_figure(figure, "curve", tmp_path / str(len(endings)))
+        files = [f.suffix[1:] for f in sorted(path.parent.glob("curve.*"))]
+        assert [ending for ending in files if ending != "csv"] == endings
 
 
 def test_file_names_are_checked_before_anything_is_written(tmp_path):
