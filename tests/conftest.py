@@ -29,6 +29,12 @@ def shared_data() -> Path:
     return shared("data")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def decoded_images(tmp_path_factory):
+    """Tests, and the processes they start, decode images into a folder of their own."""
+    os.environ["FEDLAB_CACHE"] = str(tmp_path_factory.mktemp("decoded"))
+
+
 @pytest.fixture(scope="module")
 def one_thread():
     """Tiny tensors are slower on several threads."""

@@ -12,6 +12,7 @@ from PIL import Image
 
 from ..core.checks import Range, checked
 from .domain_data import DomainData
+from .images import Images
 
 SEED, TEST_SHARE = 20240, 0.2
 
@@ -129,8 +130,10 @@ def _array(value) -> np.ndarray:
     return np.moveaxis(np.atleast_3d(np.asarray(value)), 2, 0)
 
 
-def _numbers(inputs) -> np.ndarray:
+def _numbers(inputs) -> np.ndarray | Images:
     """Inputs as uint8, int64 or float32; ValueError for what is no array of numbers."""
+    if isinstance(inputs, Images):
+        return inputs
     if hasattr(inputs, "toarray"):  # a sparse matrix
         inputs = inputs.toarray()
     inputs = np.asarray(inputs)

@@ -16,6 +16,7 @@ from ..core.checks import Range, checked
 from . import folders, iwildcam, layouts, prepared, prostate, tiny_imagenet
 from .builtin import BUILT_IN, built_in
 from .domain_data import DomainData
+from .images import at_size
 from .reading import resize, search_path
 
 if TYPE_CHECKING:
@@ -201,7 +202,10 @@ def load(
     root:  folder with prepared files, searched before ``$FEDLAB_DATA`` and ``./data``.
     size:  height and width in pixels (bilinear, antialiased; masks by the nearest
            pixel); None keeps the stored size, 32 for ``digits5``, or 64 for sets of
-           image files, which differ in shape.
+           image files, which differ in shape. Images are enlarged where they are used.
+
+    Image files and digits are decoded once, into a file under ``$FEDLAB_CACHE`` or
+    ``~/.cache/fedlab`` that later calls open; delete it whenever you like.
 
     Raises ValueError for an unknown name or a damaged file, and FileNotFoundError, with
     instructions to get the files, when they are missing. See ``available``.
@@ -211,7 +215,7 @@ def load(
         labels = data.labels
         if data.has_masks:
             labels = resize(labels, size, Image.Resampling.NEAREST)
-        return replace(data, images=resize(data.images, size), labels=labels)
+        return replace(data, images=at_size(data.images, size), labels=labels)
     if name not in STORED:
         known = (*BUILT_IN, *STORED)
         close = difflib.get_close_matches(name, known, n=1)

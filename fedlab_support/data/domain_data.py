@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core.checks import Range
 from ..core.metrics import TASKS
+from .images import Images
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,8 +19,10 @@ class DomainData:
     A client of a federation is an array of positions into this table; images are never
     copied per client.
 
-    images:     uint8 (N, C, H, W); handwritten characters are light on dark. Or inputs
-                of any other kind and shape, float32 or int64 (N, …): features, series,
+    images:     uint8 (N, C, H, W); handwritten characters are light on dark. Those of
+                published sets are ``Images``, which lie in a file: index them, such as
+                ``images[rows]`` or ``images[:]``, to read arrays. Or inputs of any
+                other kind and shape, float32 or int64 (N, …): features, series,
                 volumes, numbers of words.
     labels:     int (N,), position in ``class_names``; for the task "segmentation" one
                 mask per image, uint8 (N, H, W), 0 background and 1 foreground; for the
@@ -38,7 +41,7 @@ class DomainData:
     """
 
     name: str
-    images: np.ndarray
+    images: np.ndarray | Images
     labels: np.ndarray
     domain: np.ndarray
     owner: np.ndarray
@@ -53,7 +56,8 @@ class DomainData:
 
     def __post_init__(self) -> None:
         for field in ("images", "labels", "domain", "owner", "is_test"):
-            if not isinstance(found := getattr(self, field), np.ndarray):
+            kinds = (np.ndarray, Images) if field == "images" else np.ndarray
+            if not isinstance(found := getattr(self, field), kinds):
                 raise ValueError(
                     f"{self.name}: {field} must be a NumPy array, found "
                     f"{type(found).__name__}"
@@ -249,7 +253,7 @@ class DomainData:
             )
         return self.labels
 
-    def images_for(self, purpose: str) -> np.ndarray:
+    def images_for(self, purpose: str) -> np.ndarray | Images:
         """The images, uint8 (N, C, H, W); ValueError for other inputs."""
         if not self.has_images:
             raise ValueError(
@@ -260,14 +264,31 @@ class DomainData:
         return self.images
 
     def select(self, index: np.ndarray) -> DomainData:
-        """A copy with only the samples at ``index``; all names are kept."""
-        columns = ("images", "labels", "domain", "owner", "is_test")
-        return replace(self, **{c: getattr(self, c)[index] for c in columns})
+        """Only the samples at ``index``; all names are kept. Images in a file stay."""
+        images, columns = self.images, ("labels", "domain", "owner", "is_test")
+        is_stored = isinstance(images, Images)
+        return replace(
+            self,
+            images=images.select(index) if is_stored else images[index],
+            **{column: getattr(self, column)[index] for column in columns},
+        )
 
-    def fingerprint(self) -> str:
-        """A short hash of all arrays, the normalisation and the task."""
-        digest = hashlib.sha256()
-        for values in (self.images, self.labels, self.domain, self.owner, self.is_test):
+    def fingerprint(self, pixels: bool = False) -> str:
+        """A short hash of what the data are, the normalisation and the task.
+
+        pixels:  whether the pixels of a published set count. Usually its name, the size
+                 and the positions of its images do, since pixels depend on the decoder.
+        """
+        digest, images = hashlib.sha256(), self.images
+        if isinstance(images, Images) and not pixels:
+            name = self.name if images.is_known else ""
+            digest.update(f"{name} {images.shape}".encode() + images.identity())
+        else:
+            digest.update(str((images.shape, images.dtype)).encode())
+            for start in range(0, len(images), 1000):
+                some = images[start : start + 1000]
+                digest.update(np.ascontiguousarray(some))
+        for values in (self.labels, self.domain, self.owner, self.is_test):
             digest.update(str((values.shape, values.dtype)).encode())
             digest.update(np.ascontiguousarray(values))
         digest.update(str((self.mean, self.std, self.task)).encode())

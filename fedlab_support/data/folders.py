@@ -12,6 +12,7 @@ import numpy as np
 
 from .arrays import drawn_split, from_arrays
 from .domain_data import DomainData
+from .images import Images
 from .trees import Tree, decode
 
 SIDE = 64
@@ -114,7 +115,7 @@ def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainDat
         else:
             note = f"{note}; {DRAWN}"
         names = tuple(layout.domains), layout.classes
-        data = _assemble(tree, rows, names, size or SIDE, parts)
+        data = _assemble(tree, rows, names, size or SIDE, parts, is_known=True)
     return replace(data, source=f"{layout.source}, {note}")
 
 
@@ -220,11 +221,13 @@ def _assemble(
     names: tuple[tuple[str, ...], tuple[str, ...]],
     size: int,
     split: dict[Row, bool],
+    is_known: bool = False,
 ) -> DomainData:
     """The images of ``rows``, sorted by domain, class and path.
 
     names:  of the domains and of the classes.
     split:  as published, or empty.
+    is_known: whether this is a published set.
     """
     places = [{name: i for i, name in enumerate(each)} for each in names]
     rows = sorted(rows, key=lambda row: (places[0][row[0]], places[1][row[1]], row[2]))
@@ -236,7 +239,7 @@ def _assemble(
     domain = np.array([places[0][row[0]] for row in rows])
     return DomainData(
         name=tree.path.stem,
-        images=images,
+        images=Images(images, is_known=is_known),
         labels=np.array([places[1][row[1]] for row in rows]),
         domain=domain,
         owner=domain.copy(),

@@ -8,10 +8,11 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from .domain_data import DomainData
+from .images import Images
 from .trees import Tree, decode
 
 SIDE = 64
-"""Default height and width in pixels, since files differ in shape; needs 2.5 GB."""
+"""Default height and width in pixels, since files differ in shape; 2.5 GB on disk."""
 
 CLASSES, IMAGES, CAMERAS = 182, 203_029, 323
 """Size of the published set."""
@@ -59,7 +60,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
     split = np.array([row["split"] for row in rows])
     return DomainData(
         name="iwildcam",
-        images=images,
+        images=Images(images, is_known=True),
         labels=labels,
         domain=camera,
         owner=camera.copy(),

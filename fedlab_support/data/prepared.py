@@ -7,12 +7,15 @@ here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from .arrays import from_arrays
 from .domain_data import DomainData
+from .images import Images, at_size
+from .mapped import Block, Source, mapped
 from .reading import read_arrays, resize
 
 DIGITS = tuple("0123456789")
@@ -48,6 +51,7 @@ SPLIT_KINDS = {
     "test_images": "u1",
     "test_labels": "iu",
 }
+IMAGE_KEYS = ("train_images", "test_images")
 FEMNIST_KINDS = {
     "images": "u1",
     "labels": "iu",
@@ -60,14 +64,21 @@ FEMNIST_KINDS = {
 def read_one_domain(paths: tuple[Path, ...], size: int | None, name: str) -> DomainData:
     """A set of ``ONE_DOMAIN`` from its prepared file; the domain is the only owner.
 
-    Images keep their channels and, unless ``size`` is given, their size. Raises
-    ValueError for a damaged file or a label that is not a class.
+    Images keep their channels and are never stored larger than they were published.
+    Raises ValueError for a damaged file or a label that is not a class.
     """
-    images, labels, is_test, note = read_split(paths[0])
+    part = _Part(paths[0], name)
+    channels, side, _ = part.image_shape
+    images = _joined([part], name, channels, min(size or side, side))
     classes, source = ONE_DOMAIN[name]
-    images, source = resize(images, size), f"{source}, {note}"
-    named = {"class_names": classes, "name": name, "source": source}
-    return from_arrays(images, labels, test=is_test, **named)
+    return from_arrays(
+        Images(images, size, is_known=True),
+        part.labels,
+        test=part.is_test,
+        class_names=classes,
+        name=name,
+        source=f"{source}, {part.note}",
+    )
 
 
 def read_digits5(paths: tuple[Path, ...], size: int | None) -> DomainData:
@@ -75,19 +86,17 @@ def read_digits5(paths: tuple[Path, ...], size: int | None) -> DomainData:
 
     Domains keep the order MNIST, MNIST-M, USPS, SVHN, SynthDigits; one owner each. The
     ``source`` lists missing domains: a result on fewer than five is not a Digit-Five
-    result.
+    result. Images are stored with at most 32 pixels, and enlarged where they are used.
     """
     found = {path.stem: path for path in paths}
-    names = tuple(name for name in DIGITS5 if name in found)
-    parts = [read_one_domain((found[n],), size or JOINT_SIZE, n) for n in names]
-    domain = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    parts = [_Part(found[name], name) for name in DIGITS5 if name in found]
+    names = tuple(part.name for part in parts)
+    stored = min(size or JOINT_SIZE, JOINT_SIZE)
+    domain = np.repeat(np.arange(len(parts)), [len(part.labels) for part in parts])
     missing = ", ".join(name for name in DIGITS5 if name not in found)
-    images = [
-        np.broadcast_to(p.images, (len(p), 3, *p.images.shape[2:])) for p in parts
-    ]
     return DomainData(
         name="digits5",
-        images=np.concatenate(images),
+        images=Images(_joined(parts, "digits5", 3, stored), size, is_known=True),
         labels=np.concatenate([part.labels for part in parts]),
         domain=domain,
         owner=domain.copy(),
@@ -121,7 +130,7 @@ def read_femnist(paths: tuple[Path, ...], size: int | None) -> DomainData:
     note = f"; {arrays['note']}" if "note" in arrays else ""
     return DomainData(
         name=paths[0].stem,
-        images=resize(255 - arrays["images"][:, None], size),
+        images=at_size(255 - arrays["images"][:, None], size),
         labels=labels,
         domain=np.zeros_like(labels),
         owner=arrays["writer"].astype(np.int64),
@@ -135,46 +144,85 @@ def read_femnist(paths: tuple[Path, ...], size: int | None) -> DomainData:
     )
 
 
-def read_split(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-    """Read a prepared file of two parts, ``{train,test}_{images,labels}``.
+class _Part:
+    """The two parts of a prepared file, ``{train,test}_{images,labels}``.
 
-    Returns images uint8 (N, C, H, W), training part first; labels int64 (N,); is_test,
-    bool (N,); and a note on the counts. Raises ValueError as ``read_arrays`` does, and
-    when there are not as many labels as images.
+    name:         of its domain.
+    image_shape:  (C, H, W) of the images, which are not read yet.
+    labels, is_test:  int64 and bool (N,), the training part first.
+    note:         on the counts.
+
+    Raises ValueError as ``read_arrays`` does, and when there are not as many labels as
+    images.
     """
-    arrays = read_arrays(path, SPLIT_KINDS)
-    sizes = []
-    for part in ("train", "test"):
-        sizes.append(len(arrays[f"{part}_labels"]))
-        if len(arrays[f"{part}_images"]) != sizes[-1]:
-            raise ValueError(
-                f"{path.name}: expected one label per image, found "
-                f"{len(arrays[f'{part}_images']):,} images and {sizes[-1]:,} labels "
-                f"in the {part} part. Make it again with fedlab_course.making.prepare"
-            )
-    images = np.concatenate([arrays["train_images"], arrays["test_images"]])
-    labels = np.concatenate([arrays["train_labels"], arrays["test_labels"]])
-    is_test = np.repeat([False, True], sizes)
-    note = f"{sizes[0]:,} + {sizes[1]:,} images for training and testing"
-    if "note" in arrays:
-        note += f"; {arrays['note']}"
-    return channels_first(images, path.name), labels.astype(np.int64), is_test, note
+
+    def __init__(self, path: Path, name: str):
+        self.path, self.name = path, name
+        stored = read_arrays(path, SPLIT_KINDS, leave=IMAGE_KEYS)
+        self.members = [stored[key] for key in IMAGE_KEYS]
+        labels = [stored["train_labels"], stored["test_labels"]]
+        for part, images, own in zip(
+            ("train", "test"), self.members, labels, strict=True
+        ):
+            if images.shape[0] != len(own):
+                raise ValueError(
+                    f"{path.name}: expected one label per image, found "
+                    f"{images.shape[0]:,} images and {len(own):,} labels in the {part} "
+                    "part. Make it again with fedlab_course.making.prepare"
+                )
+        self.image_shape = self._image_shape()
+        self.labels = np.concatenate(labels).astype(np.int64)
+        self.is_test = np.repeat([False, True], [len(own) for own in labels])
+        train, test = map(len, labels)
+        self.note = f"{train:,} + {test:,} images for training and testing"
+        if "note" in stored:
+            self.note += f"; {stored['note']}"
+
+    def _image_shape(self) -> tuple[int, int, int]:
+        (shape, *others) = {member.shape[1:] for member in self.members}
+        if len(shape) == 2 and not others:
+            return 1, *shape
+        if len(shape) == 3 and shape[2] in (1, 3) and not others:
+            return shape[2], *shape[:2]
+        raise ValueError(
+            f"{self.path.name}: expected images of shape (N, H, W) or (N, H, W, 3), "
+            f"found {[member.shape for member in self.members]}; move the channels to "
+            "the end"
+        )
+
+    def images(self, step: int) -> Iterator[np.ndarray]:
+        """All images, uint8 (B, C, H, W), ``step`` at a time."""
+        for member in self.members:
+            for rows in member.blocks(step):
+                yield np.moveaxis(rows.reshape(*rows.shape[:3], -1), 3, 1)
 
 
-def channels_first(images: np.ndarray, what: str) -> np.ndarray:
-    """Turn (N, H, W) or (N, H, W, C) images into (N, C, H, W).
+def _joined(parts: Sequence[_Part], name: str, channels: int, size: int) -> np.ndarray:
+    """The images of all parts in one memory map, uint8 (N, channels, size, size)."""
 
-    what:  name of the file, for the error message.
-    Raises ValueError for any other shape.
-    """
-    if images.ndim == 3:
-        return images[:, None]
-    if images.ndim == 4 and images.shape[3] in (1, 3):
-        return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    raise ValueError(
-        f"{what}: expected images of shape (N, H, W) or (N, H, W, 3), found "
-        f"{images.shape}; move the channels to the end"
-    )
+    def blocks() -> Iterator[np.ndarray]:
+        for part in parts:
+            for images in part.images(1000):
+                images = resize(images, size)
+                yield np.broadcast_to(images, (len(images), channels, size, size))
+
+    left, at, waiting = blocks(), 0, []
+
+    def read(start: int, stop: int) -> Block:
+        nonlocal at
+        while at < stop:
+            waiting.append(next(left))
+            at += len(waiting[-1])
+            while waiting and at - sum(map(len, waiting[1:])) <= start:
+                waiting.pop(0)  # decoded before an interrupt
+        first = at - sum(map(len, waiting))
+        images = np.concatenate(waiting)[start - first : stop - first]
+        return images, np.zeros(len(images), np.uint64)
+
+    num = sum(len(part.labels) for part in parts)
+    files = "\n".join(f"{m.state}" for part in parts for m in part.members)
+    images, _ = mapped(Source(name, files, (num, channels, size, size), read))
+    return images
 
 
 def border_brightness(images: np.ndarray) -> float:

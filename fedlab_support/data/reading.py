@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from PIL import Image
@@ -115,11 +117,64 @@ def resize(
     return out.reshape(*images.shape[:-2], size, size)
 
 
-def read_arrays(path: Path, kinds: Mapping[str, str]) -> Arrays:
+class Rows:
+    """An array of an ``.npz`` file, read some rows at a time.
+
+    state:  a text that changes with the array.
+    """
+
+    def __init__(self, path: Path, key: str):
+        self.path, self.member = path, f"{key}.npy"
+        with zipfile.ZipFile(path) as archive:
+            about = archive.getinfo(self.member)
+            self.state = f"{self.member} {about.file_size} {about.CRC}"
+            with archive.open(self.member) as file:
+                self.shape, self.is_fortran, self.dtype = _header(file)
+        size = math.prod(self.shape) * self.dtype.itemsize
+        if not self.shape or self.dtype.hasobject or size > about.file_size:
+            raise ValueError(f"{size:,} bytes promised, {about.file_size:,} there")
+
+    def blocks(self, step: int) -> Iterator[np.ndarray]:
+        """The rows, ``step`` at a time; ValueError for a damaged file."""
+        try:
+            with (
+                zipfile.ZipFile(self.path) as archive,
+                archive.open(self.member) as file,
+            ):
+                yield from self._read(file, step)
+        except DAMAGE as error:
+            raise _damaged(self.path, (self.member,), error) from error
+
+    def _read(self, file: IO[bytes], step: int) -> Iterator[np.ndarray]:
+        num, *shape = self.shape
+        if self.is_fortran:  # rows do not lie together
+            whole = np.lib.format.read_array(file, allow_pickle=False)
+            yield from (whole[start : start + step] for start in range(0, num, step))
+            return
+        _header(file)
+        for start in range(0, num, step):
+            rows = min(step, num - start)
+            content = file.read(rows * math.prod(shape) * self.dtype.itemsize)
+            yield np.frombuffer(content, self.dtype).reshape(rows, *shape)
+        file.read()  # at its end the checksum is compared
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether columns lie together, and type, at the start of an array file."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    return np.lib.format.read_array_header_2_0(file)
+
+
+def read_arrays(
+    path: Path, kinds: Mapping[str, str], leave: Sequence[str] = ()
+) -> Arrays:
     """Read a prepared ``.npz`` of plain arrays and check its keys and types.
 
     kinds:  required keys and their NumPy kind codes, ``{"labels": "i"}``; ``"u1"`` is
             uint8.
+    leave:  keys of arrays that are returned as ``Rows``, not read yet.
     Returns every array of the file, by key.
     Raises ValueError when the file is damaged, a key is missing or a kind is wrong.
     """
@@ -128,7 +183,10 @@ def read_arrays(path: Path, kinds: Mapping[str, str]) -> Arrays:
             for member in archive.infolist():
                 check_bytes(member.file_size, member.filename)
         with np.load(path, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in stored.files}
+            arrays = {
+                key: Rows(path, key) if key in leave else stored[key]
+                for key in stored.files
+            }
     except FileNotFoundError:
         raise
     except DAMAGE as error:
@@ -150,7 +208,7 @@ def read_arrays(path: Path, kinds: Mapping[str, str]) -> Arrays:
     return arrays
 
 
-def _damaged(path: Path, kinds: Mapping[str, str], error: Exception) -> ValueError:
+def _damaged(path: Path, kinds: Iterable[str], error: Exception) -> ValueError:
     size = path.stat().st_size
     return ValueError(
         f"{path.name} ({path}): expected an .npz with {', '.join(kinds)}, found "

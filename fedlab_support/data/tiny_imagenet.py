@@ -8,6 +8,7 @@ import numpy as np
 
 from .arrays import from_arrays
 from .domain_data import DomainData
+from .images import Images
 from .trees import Tree, decode
 
 SIDE = 64
@@ -28,7 +29,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
         rows, is_test = _rows(tree, paths[0].name)
         classes = sorted({label for label, _ in rows})
         _check_counts(paths[0].name, len(classes), is_test)
-        images, _ = decode(tree, [name for _, name in rows], size or SIDE)
+        images, _ = decode(tree, [name for _, name in rows], min(size or SIDE, SIDE))
         words = _words(tree)
     place = {label: i for i, label in enumerate(classes)}
     labels = np.array([place[label] for label, _ in rows])
@@ -37,7 +38,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
     if (train, test) != (TRAIN, TEST):
         note += f", of {TRAIN:,} + {TEST:,}"
     return from_arrays(
-        images,
+        Images(images, size, is_known=True),
         labels,
         test=is_test,
         class_names=[words.get(label, label) for label in classes],

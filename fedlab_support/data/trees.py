@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import struct
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
 from PIL import Image
 
+from .mapped import Block, Source, mapped
 from .reading import DAMAGE, check_bytes, open_image, regular
 
 UNREADABLE = (
@@ -37,26 +40,36 @@ class Tree:
 
     def __init__(self, path: Path):
         self.path, self._archives = path, []
-        self._files: dict[str, Callable[[], bytes]] = {}
+        self._files: dict[str, tuple[Callable[[], bytes], str]] = {}
         try:
             if path.is_dir():
                 for archive in sorted(path.glob("*.zip")):
                     self._add_zip(archive)
-                for file in sorted(path.rglob("*")):
-                    if file.is_file():  # neither a folder nor a pipe or device
-                        read = partial(_content, file)
-                        self._add(file.relative_to(path).as_posix(), read)
+                for folder, _, files in os.walk(path):
+                    for file in (Path(folder, name) for name in files):
+                        self._add_file(file)
             else:
                 self._add_zip(path)
         except BaseException:
             self.close()
             raise
 
-    def _add(self, name: str, read: Callable[[], bytes]) -> None:
-        parts = PurePosixPath(name).parts
+    def _add(self, name: str, read: Callable[[], bytes], state: str) -> None:
+        """state: changes with the contents of the file."""
+        parts = name.split("/")
         is_extra = any(part.startswith((".", "__MACOSX")) for part in parts)
-        if PurePosixPath(name).suffix and not is_extra:
-            self._files[name] = read
+        if "." in parts[-1] and not is_extra:
+            self._files[name] = read, state
+
+    def _add_file(self, path: Path) -> None:
+        try:
+            status = path.stat()
+        except OSError:  # a link to nowhere
+            return
+        if stat.S_ISREG(status.st_mode):  # neither a folder nor a pipe or device
+            name = path.relative_to(self.path).as_posix()
+            state = f"{status.st_size} {status.st_mtime_ns}"
+            self._add(name, partial(_content, path), state)
 
     def _add_zip(self, path: Path) -> None:
         try:
@@ -79,7 +92,8 @@ class Tree:
                     "publisher"
                 )
             if not member.is_dir():
-                self._add(member.filename, partial(_unpacked, archive, member))
+                state = f"{member.file_size} {member.CRC}"
+                self._add(member.filename, partial(_unpacked, archive, member), state)
 
     def __iter__(self) -> Iterator[str]:
         """Paths of all files, with "/" as separator, sorted by code point."""
@@ -90,7 +104,11 @@ class Tree:
 
     def read(self, name: str) -> bytes:
         """The contents of the file ``name``."""
-        return self._files[name]()
+        return self._files[name][0]()
+
+    def state(self, names: Sequence[str]) -> str:
+        """A text that changes with the contents of these files."""
+        return "\n".join(f"{name} {self._files[name][1]}" for name in names)
 
     def lines(self, name: str) -> list[str]:
         """The lines of a text file that are not empty, stripped."""
@@ -122,11 +140,11 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
 def decode(
     tree: Tree, names: Sequence[str], size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Decode images of any shape and mode to square RGB images, on all cores.
+    """Images of any shape and mode as square RGB images, decoded once (``mapped``).
 
-    Returns uint8 (N, 3, size, size), resized with an antialiasing bilinear filter, and
-    digests, uint64 (N,), equal for identical files. Transparency is dropped. Raises
-    ValueError, naming the first file that is not a complete image.
+    Returns uint8 (N, 3, size, size), a memory map, resized with an antialiasing
+    bilinear filter, and digests, uint64 (N,), equal for identical files. Transparency
+    is dropped. Raises ValueError, naming the first file that is not a complete image.
 
     Large JPEG files are decoded at a half, a quarter or an eighth of their size, never
     below twice ``size``, which is much faster.
@@ -135,23 +153,28 @@ def decode(
         raise ValueError(
             f"size must be at least 1 pixel, found {size}; omit it for the default size"
         )
-    images = np.empty((len(names), 3, size, size), np.uint8)
-    digests = np.empty(len(names), np.uint64)
-
-    def decode_one(i: int) -> None:
-        content, image = _open(tree, names[i], size)
-        images[i] = np.asarray(image).transpose(2, 0, 1)
-        digest = hashlib.sha256(content).digest()
-        digests[i] = int.from_bytes(digest[:8], "little")
-
+    shape = (len(names), 3, size, size)
     with ThreadPoolExecutor() as pool:
-        try:
-            for _ in pool.map(decode_one, range(len(names))):
+
+        def read(start: int, stop: int) -> Block:
+            images = np.empty((stop - start, *shape[1:]), np.uint8)
+            digests = np.empty(stop - start, np.uint64)
+
+            def decode_one(i: int) -> None:
+                content, image = _open(tree, names[start + i], size)
+                images[i] = np.asarray(image).transpose(2, 0, 1)
+                digest = hashlib.sha256(content).digest()
+                digests[i] = int.from_bytes(digest[:8], "little")
+
+            for _ in pool.map(decode_one, range(stop - start)):
                 pass
+            return images, digests
+
+        try:
+            return mapped(Source(tree.path.stem, tree.state(names), shape, read))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return images, digests
 
 
 def _open(tree: Tree, name: str, size: int) -> tuple[bytes, Image.Image]:

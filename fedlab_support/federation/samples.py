@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..core.metrics import Regression, task
 from ..data import DomainData
+from ..data.images import Images
 
 
 class Batch(NamedTuple):
@@ -44,12 +46,24 @@ READY_VALUES = 4_000_000
 class Store:
     """The inputs and labels of a data set on a device, shared by clients.
 
+    Inputs are moved to the device once if they take at most half of its free memory;
+    otherwise, and on a CPU, they stay where they are, such as in a memory-mapped file.
+    Stored images smaller than the data set's are enlarged, a batch at a time.
+
     task:  the loss and the score of the data set.
     """
 
     def __init__(self, data: DomainData, device: str | torch.device = "cpu"):
         self.data, self.device = data, torch.device(device)
-        self.images = torch.from_numpy(data.images).to(self.device)
+        inputs, self.rows, self.size = data.images, None, None
+        if isinstance(inputs, Images):
+            inputs, self.rows, self.size = inputs.array, inputs.rows, inputs.size
+        if self.rows is not None and self._has_room(inputs[:1].nbytes * len(data)):
+            inputs, self.rows = inputs[self.rows], None
+        stays = not self._has_room(inputs.nbytes)
+        self.images = torch.from_numpy(inputs).to("cpu" if stays else self.device)
+        if self.rows is not None:
+            self.rows = torch.from_numpy(self.rows)
         labels = torch.from_numpy(data.labels).to(self.device)
         self.labels = labels.long() if data.task == "classification" else labels
         self.task = task(data.task)
@@ -62,27 +76,40 @@ class Store:
             largest = 255 if data.has_images else 1
             self.scale, self.shift = 1 / (largest * std), mean / std
 
+    def _has_room(self, num_bytes: int) -> bool:
+        """Whether inputs of this size are moved to the device; never to a CPU."""
+        if self.device.type == "cuda":
+            return num_bytes <= torch.cuda.mem_get_info(self.device)[0] / 2
+        return self.device.type != "cpu"
+
     @cached_property
     def _ready(self) -> Tensor | None:
         """All inputs normalised, images as (N, H, W, C); None for a large data set."""
-        if self.images.numel() > READY_VALUES:
+        num = len(self.data)
+        if num * math.prod(self.data.image_shape) > READY_VALUES:
             return None
-        x = self._normalised(self.images)
+        x = self._normalised(torch.arange(num, device=self.device))
         return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
 
     def inputs(self, rows: Tensor) -> Tensor:
         """Normalised inputs (B, …); images as float32 (B, C, H, W), channels last."""
         if self._ready is None:
-            return self._normalised(self.images.index_select(0, rows))
+            return self._normalised(rows)
         x = self._ready.index_select(0, rows)
         return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
 
-    def _normalised(self, images: Tensor) -> Tensor:
-        form = torch.channels_last if images.ndim == 4 else torch.preserve_format
+    def _normalised(self, rows: Tensor) -> Tensor:
+        rows = rows.to(self.images.device)
+        rows = rows if self.rows is None else self.rows[rows]
+        x = self.images.index_select(0, rows).to(self.device)
+        form = torch.channels_last if x.ndim == 4 else torch.preserve_format
         if self.data.mean is None:
-            return images.to(memory_format=form)
-        x = images.to(torch.float32, memory_format=form, copy=True)
-        return x.mul_(self.scale).sub_(self.shift)
+            return x.to(memory_format=form)
+        x = x.to(torch.float32, memory_format=form, copy=True)
+        x = x.mul_(self.scale).sub_(self.shift)
+        if self.size and x.shape[-1] != self.size:
+            x = F.interpolate(x, (self.size, self.size), mode="bilinear")
+        return x
 
     def targets(self, rows: Tensor) -> Tensor:
         """Classes (B,) or masks (B, H, W), int64, or float targets (B, M)."""

@@ -404,7 +404,7 @@ def test_real_office10(shared_data):
 def test_real_twins_are_on_one_side(shared_data):
     data = load("office31", root=shared_data)
     assert np.bincount(data.domain).tolist() == [2534, 448, 715]
-    flat = data.images.reshape(len(data), -1)
+    flat = data.images[:].reshape(len(data), -1)
     _, group = np.unique(flat, axis=0, return_inverse=True)
     group, sides = group.ravel(), {}
     for number, is_test in zip(group, data.is_test, strict=True):
