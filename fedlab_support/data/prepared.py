@@ -43,7 +43,8 @@ ONE_DOMAIN = {
 }
 """Classes and source of every set of one domain, whose writers are unknown."""
 
-JOINT_SIZE = 32
+JOINT_SIZE, MOST_STORED = 32, 1_000_000_000
+"""Size of the joint set in pixels, and most bytes that are stored at a larger one."""
 
 SPLIT_KINDS = {
     "train_images": "u1",
@@ -86,12 +87,14 @@ def read_digits5(paths: tuple[Path, ...], size: int | None) -> DomainData:
 
     Domains keep the order MNIST, MNIST-M, USPS, SVHN, SynthDigits; one owner each. The
     ``source`` lists missing domains: a result on fewer than five is not a Digit-Five
-    result. Images are stored with at most 32 pixels, and enlarged where they are used.
+    result. Above a gigabyte, images are stored at 32 pixels and enlarged in each batch.
     """
     found = {path.stem: path for path in paths}
     parts = [_Part(found[name], name) for name in DIGITS5 if name in found]
     names = tuple(part.name for part in parts)
-    stored = min(size or JOINT_SIZE, JOINT_SIZE)
+    size, num = size or JOINT_SIZE, sum(len(part.labels) for part in parts)
+    # few images are enlarged once, as in the finished runs; many in each batch
+    stored = size if num * 3 * size**2 <= MOST_STORED else min(size, JOINT_SIZE)
     domain = np.repeat(np.arange(len(parts)), [len(part.labels) for part in parts])
     missing = ", ".join(name for name in DIGITS5 if name not in found)
     return DomainData(

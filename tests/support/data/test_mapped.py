@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedlab_support import Federation
-from fedlab_support.data import load, mapped
+from fedlab_support.data import load, mapped, prepared
 from fedlab_support.data.domain_data import DomainData
 from fedlab_support.data.images import Images, at_size
 from fedlab_support.data.mapped import Source
@@ -71,8 +71,8 @@ def test_a_damaged_block_is_decoded_again_and_a_cut_file_from_the_start(tmp_path
 
 
 def test_a_lack_of_room_or_of_permission_says_what_to_do(tmp_path, monkeypatch):
-    huge = Source("huge", "", (10**9, 3, 224, 224), None)
-    with pytest.raises(OSError, match=r"150528\.0 GB .*GB free; set FEDLAB_CACHE"):
+    huge = Source("huge", "", (10**5, 3, 5000, 5000), None)
+    with pytest.raises(OSError, match=r"7500\.0 GB .*GB free; set FEDLAB_CACHE"):
         mapped.mapped(huge)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FEDLAB_CACHE", str(tmp_path / "file"))
@@ -136,6 +136,7 @@ def test_digits5_is_joined_block_by_block_at_their_own_size(tmp_path, monkeypatc
         labels = {"train_labels": np.arange(5), "test_labels": np.arange(2)}
         np.savez(tmp_path / "digits5" / f"{name}.npz", **arrays, **labels)
     monkeypatch.setattr(mapped, "BLOCK_BYTES", 4 * 3 * 32 * 32)
+    monkeypatch.setattr(prepared, "MOST_STORED", 1)
     data = load("digits5", root=tmp_path, size=64)
     assert data.image_shape == (3, 64, 64)
     assert data.images.array.shape == (14, 3, 32, 32)
