@@ -137,6 +137,7 @@ def test_digits5_is_joined_block_by_block_at_their_own_size(tmp_path, monkeypatc
         np.savez(tmp_path / "digits5" / f"{name}.npz", **arrays, **labels)
     monkeypatch.setattr(mapped, "BLOCK_BYTES", 4 * 3 * 32 * 32)
     monkeypatch.setattr(prepared, "MOST_STORED", 1)
+    monkeypatch.setenv("FEDLAB_DATA", "")  # or other domains would be found there
     data = load("digits5", root=tmp_path, size=64)
     assert data.image_shape == (3, 64, 64)
     assert data.images.array.shape == (14, 3, 32, 32)
