@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,9 @@ import numpy as np
 from ..core.checks import Range
 from ..core.metrics import TASKS
 from .images import Images
+
+MOST_PIXELS = 2_000_000_000
+"""Pixels of larger sets are not hashed, which would take minutes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,21 +277,21 @@ class DomainData:
             **{column: getattr(self, column)[index] for column in columns},
         )
 
-    def fingerprint(self, pixels: bool = False) -> str:
-        """A short hash of what the data are, the normalisation and the task.
+    def fingerprint(self) -> str:
+        """A short hash of all arrays, the normalisation and the task.
 
-        pixels:  whether the pixels of a published set count. Usually its name, the size
-                 and the positions of its images do, since pixels depend on the decoder.
+        Of a large published set, its name, the size and the positions of its images
+        count in place of its pixels.
         """
         digest, images = hashlib.sha256(), self.images
-        if isinstance(images, Images) and not pixels:
+        is_large = math.prod(images.shape) > MOST_PIXELS
+        if isinstance(images, Images) and is_large:
             name = self.name if images.is_known else ""
             digest.update(f"{name} {images.shape}".encode() + images.identity())
         else:
             digest.update(str((images.shape, images.dtype)).encode())
             for start in range(0, len(images), 1000):
-                some = images[start : start + 1000]
-                digest.update(np.ascontiguousarray(some))
+                digest.update(np.ascontiguousarray(images[start : start + 1000]))
         for values in (self.labels, self.domain, self.owner, self.is_test):
             digest.update(str((values.shape, values.dtype)).encode())
             digest.update(np.ascontiguousarray(values))

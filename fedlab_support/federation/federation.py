@@ -179,9 +179,9 @@ class Federation:
         counts = np.bincount(cell, minlength=len(self) * num_values)
         return counts.reshape(len(self), num_values)
 
-    def fingerprint(self, pixels: bool = False) -> str:
-        """A short hash of the data and its partition; see ``DomainData``."""
-        digest = hashlib.sha256(self.data.fingerprint(pixels).encode())
+    def fingerprint(self) -> str:
+        """A short hash of the data and its partition."""
+        digest = hashlib.sha256(self.data.fingerprint().encode())
         parts = [self.rows, self.starts, self.num_val, self.held_out.rows]
         for part in parts + [self.num_test] * bool(len(self.with_test)):
             digest.update(np.ascontiguousarray(part, dtype=np.int64))

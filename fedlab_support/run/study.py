@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,8 +20,7 @@ from tqdm.auto import tqdm
 from ..core.checks import Range, checked
 from ..core.history import TABLE, History, concat
 from ..core.naming import is_nameless, name_of, plain
-from ..data.images import Images
-from .archive import archive_of, find, folder_of, keep, kept, name_for, settings_in
+from .archive import find, folder_of, keep, kept, name_for, settings_in
 from .checkpoint import claimed
 from .run import Run
 
@@ -153,9 +151,8 @@ def fit_once(
         history = next((other for other in elsewhere if other is not None), None)
         if history is not None:
             keep(history, text, home)
-        elif (history := _found_by_pixels(run, text, folder)) is None:
+        else:
             _warn_of_changed_code(run, text, folder)
-            _warn_of_other_data(run, text, folder)
             unfinished = home.with_name(f".unfinished_{home.stem}")
             keep(_fit(run, rounds, unfinished), text, home)
             history = kept(home)
@@ -171,39 +168,6 @@ def _found(name: str, place: str | Path) -> History | None:
     except ValueError as error:
         warnings.warn(f"training a damaged run again: {error}", stacklevel=3)
         return None
-
-
-def _found_by_pixels(run: Run, text: str, folder: str | Path) -> History | None:
-    """A finished run from the time when the pixels of all sets counted."""
-    data = run.federation.data
-    is_large = math.prod(data.images.shape) > MOST_PIXELS
-    if not isinstance(data.images, Images) or is_large:
-        return None
-    if not (folder_of(folder).exists() or archive_of(folder).exists()):
-        return None
-    old = run.federation.fingerprint(pixels=True)
-    made_by = json.loads(text) | {"federation": old}
-    return _found(name_for(_as_text(made_by)), folder)
-
-
-MOST_PIXELS = 2_000_000_000
-"""Larger sets had no runs at that time, and would take long."""
-
-
-def _warn_of_other_data(run: Run, text: str, folder: str | Path) -> None:
-    """Say once if the folder has this run with other data of that name."""
-    wanted = json.loads(text)
-    mine = wanted.pop("federation")
-    if (mine, str(folder)) in _REPORTED:
-        return
-    _REPORTED.add((mine, str(folder)))
-    for other in map(json.loads, settings_in(folder)):
-        if other.pop("federation") != mine and other == wanted:
-            data = run.federation.data
-            text = f"{folder} has this run with another version, split or number of "
-            text += f"images or clients of {data.name}; it is trained again with yours"
-            warnings.warn(f"{text}: {data.source or data!r}", stacklevel=4)
-            return
 
 
 def trained(run: Run, rounds: int, folder: str | Path) -> Run:
@@ -229,12 +193,8 @@ def identity(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
                 f"only known as {made_by[part]!r}; use functools.partial, or a "
                 "function or frozen dataclass of a module or notebook cell"
             )
-    text = _as_text(made_by)
+    text = json.dumps(made_by, indent=2, sort_keys=True, default=plain) + "\n"
     return text, folder_of(folder) / name_for(text)
-
-
-def _as_text(made_by: dict) -> str:
-    return json.dumps(made_by, indent=2, sort_keys=True, default=plain) + "\n"
 
 
 def _warn_of_changed_code(run: Run, text: str, folder: str | Path) -> None:
@@ -253,7 +213,7 @@ def _warn_of_changed_code(run: Run, text: str, folder: str | Path) -> None:
 
 
 _REPORTED: set[tuple[str, str]] = set()
-"""Changed code or other data, and the folder for which a study has said so once."""
+"""Pairs of changed code and folder that were warned about, once for all runs."""
 
 
 def _warn_if_untrained(history: History) -> History:
