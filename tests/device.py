@@ -205,8 +205,9 @@ class Module(backend_registration._DummyBackendModule):
 
 
 @cache
+@cache
 def install() -> str:
-    """Register the device with PyTorch; returns its name."""
+    """Register the device with PyTorch, which allows that once; returns its name."""
     backend_registration._setup_privateuseone_for_python_backend(NAME, Module())
     aten = torch.ops.aten
     library = torch.library.Library("aten", "IMPL")

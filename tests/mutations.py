@@ -213,7 +213,8 @@ import pytest, scipy.sparse.csgraph, sklearn.cluster, sklearn.mixture, torch._dy
 import fedlab_course.plots, tests.conftest
 kept = dict(sys.modules)  # what others wrote stays imported, ours only alive
 for name in kept:
-    if name.split(".")[0] in {(*PACKAGES, "tests")}:
+    mine = name.split(".")[0] in {(*PACKAGES, "tests")}
+    if mine and name != "tests.device":  # which PyTorch registers once
         del sys.modules[name]
 for line in sys.stdin:
     child = os.fork()
