@@ -1,8 +1,7 @@
 """What each chapter explores: hyper-parameters, one at a time around a small setting.
 
-An *axis* is one hyper-parameter with a few values; everything else stays as the
-chapter's *exploration* has it. Its runs are small enough to train one more while a
-reader watches, and those of all values are kept in ``figures/<chapter>/explored.zip``:
+Runs are small enough to train one more while a reader watches. Those of all values are
+kept in ``figures/<chapter>/explored.zip``, and ``explored.png`` shows where they end:
 
     python -m fedlab_course.explored 01_fedavg      trains what is missing there
 """
@@ -10,8 +9,8 @@ reader watches, and those of all values are kept in ``figures/<chapter>/explored
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,102 +20,30 @@ from torch import nn
 from fedlab_support import models
 from fedlab_support.federation.selection import availability, power_of_choice
 from fedlab_support.run.archive import pack
-from fedlab_support.run.run import Run
-from fedlab_support.run.study import study
 from fedlab_support.training.settings import LocalTraining
 
 from . import dealing
 from .chapter import ROOT
+from .exploration import (
+    AVERAGE,
+    UNSEEN,
+    Axis,
+    Exploration,
+    Finished,
+    measures,
+    name_of,
+    of_method,
+    of_training,
+    scores,
+)
+from .figures.exploration import ends_of, explored_picture
+from .plots.export import save_figure
+from .plots.style import Picture, label_of
 from .protocols import CNN, PROMPTS, Protocol, protocol
-from .settings import Setting, mixed, run_of
+from .settings import Setting, mixed
 
 SEEDS = (0, 1)
 """Of every stored value; a reader trains more."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One hyper-parameter of an exploration.
-
-    label:   what a reader calls it, with its sign.
-    setting: a value → the setting to run.
-    values:  those that have been run, in order.
-    paper:   the value that the method's paper uses; None if it has none.
-    """
-
-    label: str
-    setting: Callable[[object], Setting]
-    values: Sequence[object]
-    paper: object = None
-
-
-@dataclass(frozen=True)
-class Exploration:
-    """Axes, and the protocol around them.
-
-    about:   data and clients in words, for the figure.
-    rules:   the protocol; its seeds are those of every value.
-    axes:    by a short name.
-    """
-
-    about: str
-    rules: Protocol
-    axes: Mapping[str, Axis]
-
-    @property
-    def held_out(self) -> str:
-        """The domain that no client trains on, "" if there is none."""
-        return self.rules.held_out[0]
-
-    def run(self, axis: str, value: object, seed: int = 0) -> Run:
-        """A new run of one value."""
-        return run_of(self.axes[axis].setting(value), self.rules, seed, self.held_out)
-
-    def with_values(self, **more: Sequence[object]) -> Exploration:
-        """The same with further values on some axes, which nobody has run yet.
-
-        Raises ValueError for an axis that the exploration does not have.
-        """
-        if unknown := more.keys() - self.axes.keys():
-            raise ValueError(
-                f"expected axes out of {list(self.axes)}, found {sorted(unknown)}"
-            )
-        axes = dict(self.axes)
-        for name, values in more.items():
-            known = axes[name].values
-            new = [value for value in values if value not in known]
-            axes[name] = replace(axes[name], values=ordered([*known, *new]))
-        return replace(self, axes=axes)
-
-    def study(self, axis: str, folder: str | Path, jobs: int = 1) -> pd.DataFrame:
-        """Train what the folder lacks of an axis; return the table of all its runs."""
-
-        def build(at: object, seed: int) -> Run:
-            return self.run(axis, at, seed)
-
-        grid = {"at": self.axes[axis].values, "seed": self.rules.seeds}
-        return study(build, grid, self.rules.rounds, folder, jobs)
-
-
-def ordered(values: Sequence[object]) -> tuple[object, ...]:
-    """Numbers by size; anything else in the order given."""
-    is_number = [isinstance(value, int | float) for value in values]
-    return tuple(sorted(values) if all(is_number) else values)
-
-
-# ---- axes of any method -------------------------------------------------------------
-def of_method(label: str, name: str, **fields: object) -> Callable[[object], Setting]:
-    """A field of a method; ``fields``: its other settings."""
-    return lambda value: Setting(label, fields | {name: value})
-
-
-def of_training(name: str) -> Callable[[object], Setting]:
-    """A setting of the clients' training, with FedAvg."""
-
-    def change(value: object, rules: Protocol) -> Protocol:
-        return replace(rules, training=replace(rules.training, **{name: value}))
-
-    return lambda value: Setting("FedAvg", {}, partial(change, value))
 
 
 def selected(select: Callable, weighting: str) -> Setting:
@@ -156,7 +83,7 @@ def fedavg() -> Exploration:
         ),
     }
     rules = Protocol("", "digits", deal, *work, weighting=None)
-    return Exploration("digits, 5 of 40 clients with skewed classes", rules, axes)
+    return Exploration("Digits, 5 of 40 clients with skewed classes", rules, axes)
 
 
 def client_selection() -> Exploration:
@@ -181,7 +108,7 @@ def client_selection() -> Exploration:
             (0.0, 0.1, 0.3, 0.9),
         ),
     }
-    about = "digits, 40 clients, of which three hold the last two classes"
+    about = "Digits, 40 clients, of which three hold the last two classes"
     return Exploration(about, rules, axes)
 
 
@@ -211,7 +138,7 @@ def held_out_domains() -> Exploration:
         ),
     }
     rules = _digits(12, 3, seeds=SEEDS, held_out=("street",), weighting=None)
-    return Exploration("four styles of digits, street numbers held out", rules, axes)
+    return Exploration("Four styles of digits, street numbers held out", rules, axes)
 
 
 def fedfa() -> Exploration:
@@ -234,7 +161,7 @@ def fedfa() -> Exploration:
         "tau": Axis("FedFA+'s τ", histogram("temperature"), (0.001, 0.01, 1.0), 0.01),
     }
     rules = _digits(12, 3, seeds=SEEDS)
-    return Exploration("five clients, one style of digits each", rules, axes)
+    return Exploration("Five clients, one style of digits each", rules, axes)
 
 
 def fisc() -> Exploration:
@@ -279,7 +206,7 @@ def fisc() -> Exploration:
     }
     more = {"held_out": ("sketch",), "seeds": SEEDS, "weighting": None}
     rules = Protocol("", "picture_styles", deal, *work, **more)
-    return Exploration("five mixtures of styles, sketches held out", rules, axes)
+    return Exploration("Five mixtures of styles, sketches held out", rules, axes)
 
 
 def fedgcr() -> Exploration:
@@ -312,7 +239,7 @@ def fedgcr() -> Exploration:
         every=2,
         seeds=SEEDS,
     )
-    return Exploration("common and rare styles of digits", rules, axes)
+    return Exploration("Common and rare styles of digits", rules, axes)
 
 
 EXPLORED: dict[str, Callable[[], Exploration]] = {
@@ -323,7 +250,7 @@ EXPLORED: dict[str, Callable[[], Exploration]] = {
     "05_fisc": fisc,
     "06_fedgcr": fedgcr,
 }
-"""The exploration of each chapter. Those of 04 to 06 have no finished runs yet."""
+"""The exploration of each chapter."""
 
 
 def place(chapter: str) -> Path:
@@ -331,13 +258,34 @@ def place(chapter: str) -> Path:
     return ROOT / "figures" / chapter / "explored"
 
 
-def make(chapter: str) -> int:
-    """Train what a chapter's archive lacks and add it; return how many were new."""
+def sheet(exploration: Exploration, folder: Path) -> Picture:
+    """All axes side by side: the score at the end of the runs kept in a folder.
+
+    The score is that of the held-out domain, where there is one.
+    """
+    finished, parts = Finished(exploration, folder), []
+    for name, axis in exploration.axes.items():
+        table = finished.table(name)
+        measure = UNSEEN if UNSEEN in measures(table) else AVERAGE
+        ends = ends_of(scores(table, measure)).assign(axis=axis.label)
+        parts.append(ends.assign(paper=ends["name"] == name_of(axis.paper)))
+    score = label_of("accuracy")
+    title = f"{exploration.about}: {measure}"
+    return explored_picture(pd.concat(parts, ignore_index=True), score, title=title)
+
+
+def make(chapter: str) -> None:
+    """Train what a chapter's archive lacks, add it, and draw the sheet of all axes."""
     exploration, folder = EXPLORED[chapter](), place(chapter)
     for axis in exploration.axes:
         exploration.study(axis, folder)
-        pack(folder)
-    return 0
+        if list(folder.glob("*.zip")):
+            pack(folder)
+    labels = ", ".join(axis.label for axis in exploration.axes.values())
+    text = f"End values of small runs, one panel per setting: {labels}."
+    figure, rules = sheet(exploration, folder), exploration.rules
+    about = {"dataset": rules.dataset, "rounds": rules.rounds, "seeds": rules.seeds}
+    save_figure(figure, "explored", folder.parent, parameters=about, description=text)
 
 
 if __name__ == "__main__":

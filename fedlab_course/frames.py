@@ -32,14 +32,17 @@ Choices = list[tuple[str, object]]
 
 
 # ---- in the chapter's kernel --------------------------------------------------------
-def draw_all(folder: str, most: int = MOST) -> None:
-    """Draw the frames of every explorer of the notebook, each into ``<model id>``."""
+def draw_all(folder: str, most: int = MOST, least: int = 3) -> None:
+    """Draw the frames of every explorer of the notebook, each into ``<model id>``.
+
+    most, least: of the frames of an explorer, and of the positions of a control.
+    """
     for widget in list(W.Widget.widgets.values()):
         if isinstance(widget, Explorer):
-            draw(widget, Path(folder) / widget.model_id, most)
+            draw(widget, Path(folder) / widget.model_id, most, least)
 
 
-def draw(explorer: Explorer, folder: Path, most: int = MOST) -> None:
+def draw(explorer: Explorer, folder: Path, most: int = MOST, least: int = 3) -> None:
     """Draw an explorer's figure for every combination of the positions on offer.
 
     folder: receives one WebP image per combination, named by positions such as
@@ -47,7 +50,7 @@ def draw(explorer: Explorer, folder: Path, most: int = MOST) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     offered = {name: choices(control) for name, control in explorer.controls.items()}
-    offered = thinned(offered, explorer, most)
+    offered = thinned(offered, explorer, most, least)
     for positions in product(*(range(len(each)) for each in offered.values())):
         values = {
             name: each[k][1]
@@ -86,12 +89,13 @@ def choices(control: W.Widget) -> Choices:
 
 
 def thinned(
-    offered: dict[str, Choices], explorer: Explorer, most: int
+    offered: dict[str, Choices], explorer: Explorer, most: int, least: int = 3
 ) -> dict[str, Choices]:
     """The same with fewer positions of sliders, until ``most`` combinations are left.
 
-    Lists are shortened only if they alone have more. The ends and the explorer's own
-    value always stay, so there may be more combinations than ``most``.
+    Lists are shortened only if they alone have more. ``least`` positions of a control
+    always stay, so there may be more combinations than ``most``: the ends and the
+    explorer's own value, or, of two, that value and the end that is farther away.
     """
     controls, found = explorer.controls, dict(offered)
     sliders = [name for name in offered if hasattr(controls[name], "max")]
@@ -99,7 +103,7 @@ def thinned(
     for names, counted in ((lists, lists), (sliders, list(offered))):
         while math.prod(len(found[name]) for name in counted) > most:
             longest = max(names, key=lambda name: len(found[name]), default=None)
-            if longest is None or len(found[longest]) <= 3:
+            if longest is None or len(found[longest]) <= least:
                 break
             num, own = len(found[longest]) - 1, controls[longest].value
             found[longest] = _spread(offered[longest], num, own)
@@ -107,11 +111,12 @@ def thinned(
 
 
 def _spread(choices: Choices, num: int, own: object) -> Choices:
-    """``num`` ≥ 3 of the choices: the ends, ``own``, and others evenly between them."""
+    """``num`` ≥ 2 of the choices: the ends, ``own``, and others evenly between them."""
     kept = np.linspace(0, len(choices) - 1, num).round().astype(int)
     mine = [value for _, value in choices].index(own)
     if mine not in kept:
-        kept[1 + np.abs(kept[1:-1] - mine).argmin()] = mine
+        inner = slice(1, -1) if num > 2 else slice(None)
+        kept[inner][np.abs(kept[inner] - mine).argmin()] = mine
     return [choices[k] for k in kept]
 
 

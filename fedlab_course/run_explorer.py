@@ -2,133 +2,25 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from pathlib import Path
-
 import ipywidgets as W
 import pandas as pd
 
-from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS, History
-from fedlab_support.run.archive import find, keep
-from fedlab_support.run.study import identity
-
 from .chapter import Chapter
-from .explored import EXPLORED, Axis, Exploration, place
-from .figures.exploration import exploration_picture
-from .plots.style import Picture, label_of, scale_of
+from .exploration import (
+    AVERAGE,
+    LOSS,
+    Axis,
+    Exploration,
+    Finished,
+    measures,
+    name_of,
+    scores,
+    value_of,
+)
+from .explored import EXPLORED, place
+from .figures.exploration import Shown, exploration_picture
+from .plots.style import Picture, label_of
 from .widgets import Explorer, LiveTraining, in_rows, readable
-
-AVERAGE, LOSS = "all test images", "all test images (loss)"
-WORST, UNSEEN = "the worst domain", "the held-out domain"
-
-
-def name_of(value: object) -> str:
-    """A value of an axis as the reader sees it; the stages of FedFA are a tuple."""
-    if value is None:
-        return "all"
-    if isinstance(value, tuple):
-        return " and ".join(map(str, value)) or "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def value_of(text: str, axis: Axis) -> object:
-    """The value that a reader typed: one of the axis, or another number.
-
-    Raises ValueError if the axis takes no such value.
-    """
-    named = {name_of(value): value for value in axis.values}
-    if text.strip() in named:
-        return named[text.strip()]
-    kind = type(axis.values[-1])
-    if kind not in (int, float):
-        raise ValueError(f"{axis.label} is one of {', '.join(named)}, found {text!r}")
-    try:
-        return kind(text)
-    except ValueError:
-        whole = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{axis.label} is {whole}, found {text!r}") from None
-
-
-class Finished:
-    """The finished runs of an exploration, read when an axis is first asked for.
-
-    places: folders or archives to search, in this order; new runs go to the first.
-    """
-
-    def __init__(self, exploration: Exploration, *places: str | Path) -> None:
-        self.exploration, self.places = exploration, places
-        self.table = lru_cache(self._table)
-
-    def _table(self, name: str) -> pd.DataFrame:
-        """The histories of all finished runs of an axis; ``name``: of the value."""
-        found = []
-        for value in self.exploration.axes[name].values:
-            seed = 0
-            while (history := self.find(name, value, seed)) is not None:
-                found.append(_labelled(history, value))
-                seed += 1
-        return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
-
-    def find(self, axis: str, value: object, seed: int) -> History | None:
-        """One finished run, or None."""
-        run = self.exploration.run(axis, value, seed)
-        for folder in self.places:
-            _, home = identity(run, self.exploration.rules.rounds, folder)
-            if (history := find(home.name, folder)) is not None:
-                return history
-        return None
-
-    def keep(self, axis: str, value: object, run) -> None:
-        """Keep a run that has ended, and show it from now on."""
-        made_by, home = identity(run, self.exploration.rules.rounds, self.places[0])
-        keep(run.history, made_by, home)
-        self.exploration = self.exploration.with_values(**{axis: [value]})
-        self.table.cache_clear()
-
-    def seconds(self, axis: str, name: str) -> float:
-        """What a run of a value took, or of any value; 0 if there is none."""
-        table = self.table(axis)
-        if table.empty:
-            return 0.0
-        spent = table[table["metric"] == "seconds"]
-        totals = spent.groupby(["name", "seed"])["value"].sum().groupby("name").mean()
-        return totals.get(name, totals.max())
-
-    def next_seed(self, axis: str, name: str) -> int:
-        """The first seed of a value that has no finished run."""
-        table = self.table(axis)
-        return 0 if table.empty else table.loc[table["name"] == name, "seed"].nunique()
-
-
-def _labelled(history: History, value: object) -> pd.DataFrame:
-    return history.table().assign(name=name_of(value))
-
-
-def scores(table: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """The rows of a measure: one value per run and round."""
-    if table.empty:
-        return pd.DataFrame(columns=["name", "seed", "round", "value"], dtype=float)
-    rows = table[table["client"] == ALL_CLIENTS]
-    rows = rows[rows["metric"] == ("loss" if measure == LOSS else "accuracy")]
-    rows = rows[rows["split"] == ("held_out" if measure == UNSEEN else "test")]
-    is_whole = rows["domain"] == ALL_DOMAINS
-    keys = ["name", "seed", "round"]
-    if measure == WORST:
-        rows = rows[~is_whole].groupby(keys, as_index=False, sort=False)["value"].min()
-    else:
-        rows = rows[is_whole]
-    scale = 1.0 if measure == LOSS else scale_of("accuracy")
-    return rows.assign(value=rows["value"] * scale)[[*keys, "value"]]
-
-
-def _measures(table: pd.DataFrame) -> list[str]:
-    """What the runs of a table were measured on."""
-    if table.empty:
-        return [AVERAGE, LOSS]
-    single = table[(table["split"] == "test") & (table["domain"] != ALL_DOMAINS)]
-    found = [WORST] if single["domain"].nunique() > 1 else []
-    found += [UNSEEN] if "held_out" in set(table["split"]) else []
-    return [AVERAGE, *found, LOSS]
 
 
 class RunExplorer(Explorer):
@@ -142,10 +34,10 @@ class RunExplorer(Explorer):
         self.finished, self.training = finished, None
         axes = finished.exploration.axes
         names = [(axis.label, name) for name, axis in axes.items()]
-        measures = _measures(finished.table(next(iter(axes))))
+        options = measures(finished.table(next(iter(axes))))
         controls = {
             "axis": W.Dropdown(options=names, description="explore"),
-            "measure": W.Dropdown(options=measures, description="measured on"),
+            "measure": W.Dropdown(options=options, description="measured on"),
         }
         super().__init__(self.draw, {n: readable(c) for n, c in controls.items()})
         self.training = OneMore(self)
@@ -156,19 +48,17 @@ class RunExplorer(Explorer):
         """The figure of one axis."""
         known = self.finished.exploration.axes[axis]
         table = scores(self.finished.table(axis), measure)
-        new, values = None, list(map(name_of, known.values))
+        new, values = table[:0], list(map(name_of, known.values))
         if self.training is not None and self.training.shows(axis):
             new = scores(self.training.grown(), measure)
             mine = table["name"].isin(new["name"]) & table["seed"].isin(new["seed"])
             table = table[~mine]
             values += [name for name in new["name"].unique() if name not in values]
         return exploration_picture(
-            table,
-            values,
+            Shown(table, values, new),
             known.label,
             label_of("loss" if measure == LOSS else "accuracy"),
-            paper="" if known.paper is None else name_of(known.paper),
-            new=new,
+            paper=name_of(known.paper),
             rounds=self.finished.exploration.rules.rounds,
             title=self.finished.exploration.about,
         )
@@ -186,8 +76,7 @@ class OneMore(LiveTraining):
         self.value = readable(W.Combobox(description="value", ensure_option=False))
         self.seed = readable(W.BoundedIntText(0, max=10**6, description="seed"))
         rounds = explorer.finished.exploration.rules.rounds
-        super().__init__(self._round, self._figure, rounds)
-        self.picture = explorer.image  # the explorer's own figure grows
+        super().__init__(self._round, self._figure, rounds, picture=explorer.image)
         row = in_rows({"value": self.value, "seed": self.seed})
         self.children = (row, self.buttons, self.note)
         explorer.controls["axis"].observe(self._offer, names="value")
@@ -231,8 +120,6 @@ class OneMore(LiveTraining):
 
     def _figure(self, results: list[int]) -> Picture | None:
         """The explorer's figure where the run has been measured once more."""
-        if not results:
-            return self.explorer.draw(**self.explorer.values())
         done, every = len(results), self.explorer.finished.exploration.rules.every
         if done > 1 and done % every and done < self.rounds:
             return None

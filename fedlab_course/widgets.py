@@ -189,6 +189,7 @@ class LiveTraining(W.VBox):
              or None to leave the one that is shown.
     rounds:  number of steps of a full run.
     about:   expected duration, shown on the button, for example "20 s".
+    picture: shows the figures; None: a new one, which starts with draw([]).
 
     The work happens in a thread that touches only widget values. Stop also interrupts
     a round of a ``Run`` between two clients, and discards that round. Start then
@@ -202,6 +203,7 @@ class LiveTraining(W.VBox):
         draw: Callable[[Sequence[object]], Figure | None],
         rounds: int,
         about: str = "",
+        picture: W.Image | None = None,
     ) -> None:
         self.step, self.draw, self.rounds = step, draw, rounds
         self.results: list[object] = []
@@ -213,7 +215,7 @@ class LiveTraining(W.VBox):
         self.start = W.Button(description=name, layout=layout)
         self.stop = W.Button(description="Stop", disabled=True, layout=layout)
         self.bar, self.note = W.IntProgress(max=rounds), W.HTML("ready")
-        self.picture = _image(draw([]))  # an error here fails the cell
+        self.picture = picture or _image(draw([]))  # an error here fails the cell
         self.start.on_click(lambda _: self.begin())
         self.stop.on_click(lambda _: self.halt.set())
         self.buttons = W.HBox([self.start, self.stop, self.bar])

@@ -71,7 +71,7 @@ sys.path.insert(0, {root!r})
 from fedlab_course.frames import draw_all
 from tests.explorers import rehearse
 rehearse()
-draw_all({frames!r}, 4)
+draw_all({frames!r}, most=4, least=2)
 """
 
 

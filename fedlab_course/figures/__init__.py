@@ -3,6 +3,7 @@
 from .acting import where_methods_act
 from .bottleneck import bound_picture, fedsr_network
 from .drift import drift_picture
+from .exploration import explored_picture
 from .features import bins_picture, scatter_panels
 from .frequency import gaussian_picture, restyle_picture
 from .groups import accuracy_by_type, clusters_picture, weights_picture
@@ -38,6 +39,7 @@ __all__ = [
     "clusters_picture",
     "cost_curves",
     "drift_picture",
+    "explored_picture",
     "fedsr_network",
     "gaussian_picture",
     "grid_heatmap",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
@@ -12,120 +13,184 @@ from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.history import last, summarise
 
-from ..plots.curves import label_ends, seeds_note
-from ..plots.style import COLOURS, MARKERS, Picture, new_picture, style
+from ..plots.curves import LINE_HEIGHT, seeds_note
+from ..plots.curves import spread as moved_apart
+from ..plots.drawing import drawing
+from ..plots.panels import panel_axes, panels_across, parts_of
+from ..plots.style import (
+    COLOURS,
+    DOUBLE,
+    MARKERS,
+    SMALL,
+    Picture,
+    Size,
+    inches,
+    new_picture,
+    style,
+)
 
 SIZE = (9.2, 3.4)  # inches
+PLACES = {"left": 0.065, "right": 0.91, "bottom": 0.235, "top": 0.825, "wspace": 0.06}
+"""Of the axes: fixed, as finding them takes longer than drawing."""
 LAST = 2
 """Evaluations that an end value averages."""
 
 NEW = {"color": COLOURS["other 1"], "zorder": 5}
 
 
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What both axes of the figure show.
+
+    table:   columns name (of the value), seed, round, value; finished runs.
+    values:  the names, in order; those without a run keep their place.
+    new:     the latest run of the reader, with the columns of ``table``, or no rows.
+    """
+
+    table: pd.DataFrame
+    values: Sequence[str]
+    new: pd.DataFrame
+
+    def limits(self) -> tuple[float, float]:
+        """Of all finite values; runs that diverge may leave them."""
+        known = pd.concat([self.table["value"], self.new["value"]])
+        known = known[np.isfinite(known)]
+        if known.empty:
+            return 0.0, 1.0
+        low, high = known.min(), min(known.max(), 3 * known.quantile(0.9))
+        room = 0.06 * (high - low) or 1.0
+        return low - room, high + room
+
+
 def exploration_picture(
-    table: pd.DataFrame,
-    values: Sequence[str],
+    shown: Shown,
     axis: str,
     score: str,
     *,
     paper: str = "",
-    new: pd.DataFrame | None = None,
     rounds: int = 1,
     title: str = "",
 ) -> Picture:
     """Draw end values with their spread over seeds, and the learning curves.
 
-    table:   columns name (of the value), seed, round, value; finished runs.
-    values:  the names, in order; those without a run keep their place.
     axis:    what varies, in words; ``score``: what is measured.
     paper:   the name of the paper's value, which is marked.
-    new:     the latest run of the reader, with the columns of ``table``.
     rounds:  of every run.
     """
     with style():
         told = "End: mean of the last two evaluations. Line: mean, band and bar: ± s.d."
-        stored = table.groupby("name", sort=False)["seed"].nunique()
+        stored = shown.table.groupby("name", sort=False)["seed"].nunique()
         counts = pd.DataFrame({"num_seeds": stored})
         note = seeds_note(counts, told) if len(stored) else "No run is finished yet."
-        if new is not None:
-            note += " Orange: the run that you train."
+        note += "" if shown.new.empty else " Orange: the run that you train."
         figure = new_picture(SIZE, title, note)
-        left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1.25))
-        colours = _colours(values)
-        _draw_ends(left, table, values, colours, new, paper)
-        left.set(xlabel=axis, ylabel=score)
-        _draw_curves(right, table, values, colours, new, rounds)
+        figure.set_layout_engine("none")
+        ratios = {"width_ratios": (1, 1.25)}
+        left, right = figure.subplots(1, 2, sharey=True, gridspec_kw=PLACES | ratios)
+        left.set(xlabel=axis, ylabel=score, ylim=shown.limits())
+        ends, looks = ends_of(shown.table), looks_of(shown.values)
+        _draw_points(left, ends, shown.values, looks, paper)
+        _draw_new_end(left, shown)
+        left.set_title("At the end", loc="left")
+        _draw_curves(right, shown)
         right.set(xlabel="Round", xlim=(0, rounds))
-        _fit_values(left, table, new)
-        label_ends(figure, right, "")
-    figure.data = table
+        right.set_title("Over the rounds", loc="left")
+    figure.data = shown.table
     return figure
 
 
-def _colours(values: Sequence[str]) -> dict[str, tuple]:
-    """From dark to light in the order of the values; also clear in grey."""
+def ends_of(table: pd.DataFrame) -> pd.DataFrame:
+    """Columns name, mean, sd and num_seeds: the last evaluations of every value."""
+    return summarise(last(table, LAST), ["name"])
+
+
+@drawing
+def explored_picture(
+    ends: pd.DataFrame, score: str, *, title: str = "", size: Size = None
+) -> Picture:
+    """Draw the end values of every axis, one panel each.
+
+    ends:   columns axis, name (of the value), paper (whether it is the paper's), mean,
+            sd, num_seeds; names in order.
+    score:  what is measured.
+    """
+    parts = parts_of(ends, "axis")
+    rows = -(-len(parts) // panels_across(len(parts), inches(size)[0]))
+    columns = -(-len(parts) // rows)
+    note = seeds_note(ends, "Mean of the last two evaluations, bar: ± s.d.")
+    figure = new_picture(inches(size, (DOUBLE[0], 0.7 + 1.7 * rows)), title, note)
+    axes = panel_axes(figure, len(parts), columns, sharey=True)
+    for axis, (name, part) in zip(axes, parts.items(), strict=True):
+        is_paper = part["paper"].tolist()
+        paper = part["name"].iloc[is_paper.index(True)] if any(is_paper) else ""
+        values = part["name"].tolist()
+        _draw_points(axis, part, values, looks_of(values), paper)
+        axis.set_xlabel(name)
+    for axis in axes[::columns]:
+        axis.set_ylabel(score)
+    return figure
+
+
+def looks_of(values: Sequence[str]) -> dict[str, dict[str, object]]:
+    """Colours from dark to light in the order of values, also clear in grey."""
     places = np.linspace(0.0, 0.8, max(2, len(values)))
-    return dict(zip(values, matplotlib.colormaps["viridis"](places), strict=False))
+    colours = matplotlib.colormaps["viridis"](places)
+    return {
+        name: {"color": colours[k], "marker": MARKERS[k % len(MARKERS)]}
+        for k, name in enumerate(values)
+    }
 
 
-def _draw_ends(
-    axis: Axes,
-    table: pd.DataFrame,
-    values: Sequence[str],
-    colours: dict[str, tuple],
-    new: pd.DataFrame | None,
-    paper: str,
+def _draw_points(
+    axis: Axes, ends: pd.DataFrame, values: Sequence[str], looks: dict, paper: str
 ) -> None:
-    means = summarise(last(table, LAST), ["name"]).set_index("name")
-    means = means.reindex([name for name in values if name in means.index])
-    places = [values.index(name) for name in means.index]
-    axis.plot(places, means["mean"], color=COLOURS["quiet"], linewidth=0.8, zorder=2)
-    for place, (name, row) in zip(places, means.iterrows(), strict=True):
-        look = {"color": colours[name], "marker": MARKERS[place % len(MARKERS)]}
-        spread = 0.0 if np.isnan(row["sd"]) else row["sd"]
-        axis.errorbar(place, row["mean"], spread, capsize=4, zorder=3, **look)
-    if new is not None and len(new):
-        place = values.index(new["name"].iloc[0])
-        axis.plot(place, new["value"].iloc[-1], "*", markersize=11, **NEW)
+    """Means and their spread, one place per value."""
+    means = ends.set_index("name")[["mean", "sd"]].reindex(list(values))
+    means = means.assign(place=range(len(values))).dropna(subset="mean")
+    axis.plot(means["place"], means["mean"], color=COLOURS["quiet"], linewidth=0.8)
+    for name, row in means.fillna({"sd": 0.0}).iterrows():
+        look = {"capsize": 4, "zorder": 3} | looks[name]
+        axis.errorbar(row["place"], row["mean"], row["sd"], **look)
     shown = [f"{name}\n(paper)" if name == paper else name for name in values]
     axis.set_xticks(range(len(values)), shown)
     axis.set_xlim(-0.5, len(values) - 0.5)
-    axis.set_title("At the end", loc="left")
     axis.grid(axis="y")
 
 
-def _draw_curves(
-    axis: Axes,
-    table: pd.DataFrame,
-    values: Sequence[str],
-    colours: dict[str, tuple],
-    new: pd.DataFrame | None,
-    rounds: int,
-) -> None:
-    curves = summarise(table, ["name", "round"])
-    for place, name in enumerate(values):
-        line = curves[curves["name"] == name].sort_values("round")
-        if line.empty:
-            continue
-        x, mean, spread = line["round"], line["mean"], line["sd"].fillna(0.0)
-        look = {"color": colours[name], "zorder": 3}
-        axis.plot(x, mean, label=name, **look)
-        axis.plot(x.iloc[-1:], mean.iloc[-1:], MARKERS[place % len(MARKERS)], **look)
-        band = {"color": colours[name], "alpha": 0.15, "linewidth": 0}
+def _draw_new_end(axis: Axes, shown: Shown) -> None:
+    if len(shown.new):
+        place = list(shown.values).index(shown.new["name"].iloc[0])
+        axis.plot(place, shown.new["value"].iloc[-1], "*", markersize=11, **NEW)
+
+
+def _draw_curves(axis: Axes, shown: Shown) -> None:
+    looks, curves = looks_of(shown.values), summarise(shown.table, ["name", "round"])
+    for name, line in curves.groupby("name", sort=False):
+        look, line = looks[name], line.sort_values("round")
+        x, mean = line["round"].to_numpy(), line["mean"].to_numpy()
+        spread = line["sd"].fillna(0.0).to_numpy()
+        axis.plot(x, mean, color=look["color"], zorder=3)
+        axis.plot(x[-1:], mean[-1:], zorder=3, **look)
+        band = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
         axis.fill_between(x, mean - spread, mean + spread, **band)
-    if new is not None and len(new):
-        axis.plot(new["round"], new["value"], linewidth=2.4, **NEW)
-        axis.plot(new["round"].iloc[-1:], new["value"].iloc[-1:], "*", **NEW)
+    if len(shown.new):
+        x, value = shown.new["round"], shown.new["value"]
+        axis.plot(x, value, linewidth=2.4, **NEW)
+        axis.plot(x.iloc[-1:], value.iloc[-1:], "*", **NEW)
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axis.set_title("Over the rounds", loc="left")
     axis.grid(axis="y")
+    _name_ends(axis, curves, looks)
 
 
-def _fit_values(axis: Axes, table: pd.DataFrame, new: pd.DataFrame | None) -> None:
-    """Show what is finite, also when a run diverges."""
-    known = table["value"] if new is None else pd.concat([table, new])["value"]
-    known = known[np.isfinite(known)]
-    if len(known):
-        low, high = known.min(), min(known.max(), 3 * known.quantile(0.9))
-        room = 0.06 * (high - low) or 1.0
-        axis.set_ylim(low - room, high + room)
+def _name_ends(axis: Axes, curves: pd.DataFrame, looks: dict) -> None:
+    """Marker and name of each line right of its end; moved apart if they overlap."""
+    ends = curves.sort_values("round").groupby("name")["mean"].last()
+    ends = ends[np.isfinite(ends)]
+    low, high = axis.get_ylim()
+    height = 72 * SIZE[1] * (PLACES["top"] - PLACES["bottom"])
+    wanted = ((ends - low) / (high - low)).clip(0, 1)
+    places = moved_apart(wanted.tolist(), SMALL * LINE_HEIGHT / height)
+    beside = {"transform": axis.transAxes, "clip_on": False}
+    for name, place in zip(ends.index, places, strict=True):
+        axis.plot(1.025, place, **looks[name], **beside)
+        axis.text(1.045, place, name, va="center", fontsize=SMALL, **beside)

@@ -43,6 +43,11 @@ def test_sliders_are_thinned_and_keep_their_ends_and_their_value(explorer):
     assert thinned(offered, explorer, 10**6) == offered
     short = thinned(offered, explorer, 1)["level"]
     assert [value for _, value in short] == [0, 2, 40]
+    two = thinned(offered, explorer, 1, least=2)
+    assert [value for _, value in two["level"]] == [2, 40], (
+        "its own and the farther end"
+    )
+    assert [value for _, value in two["name"]] == ["b", "c"] and len(two["is_on"]) == 2
 
 
 def test_a_list_is_shortened_only_if_lists_alone_are_too_many():

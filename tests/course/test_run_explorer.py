@@ -4,19 +4,22 @@ import pytest
 
 from fedlab_course import explored
 from fedlab_course.chapter import Chapter
-from fedlab_course.explored import EXPLORED, Axis, Exploration, of_method, of_training
-from fedlab_course.frames import CONTROLS, draw
-from fedlab_course.protocols import Protocol
-from fedlab_course.run_explorer import (
+from fedlab_course.exploration import (
     AVERAGE,
     LOSS,
+    Axis,
+    Exploration,
     Finished,
-    RunExplorer,
-    explore_runs,
     name_of,
+    of_method,
+    of_training,
     scores,
     value_of,
 )
+from fedlab_course.explored import EXPLORED, sheet
+from fedlab_course.frames import CONTROLS, draw
+from fedlab_course.protocols import Protocol
+from fedlab_course.run_explorer import RunExplorer, explore_runs
 from fedlab_course.settings import method_of
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import iid
@@ -133,8 +136,19 @@ def test_an_unknown_axis_is_refused_and_values_are_sorted(small):
 
 def test_pages_without_a_kernel_have_every_axis(explorer, tmp_path):
     draw(explorer, tmp_path / "frames")
-    assert len(list((tmp_path / "frames").glob("*.webp"))) == 2 * 2
+    measures = explorer.controls["measure"].options
+    assert len(list((tmp_path / "frames").glob("*.webp"))) == 2 * len(measures)
     assert "local epochs E" in (tmp_path / "frames" / CONTROLS).read_text()
+
+
+def test_a_sheet_shows_the_end_of_every_axis_and_the_papers_values(small, tmp_path):
+    for axis in small.axes:
+        small.study(axis, tmp_path)
+    figure = sheet(small, tmp_path)
+    assert [axis.get_xlabel() for axis in figure.axes] == ["local epochs E", "μ"]
+    texts = [[t.get_text() for t in a.get_xticklabels()] for a in figure.axes]
+    assert texts == [["1", "2"], ["0", "1\n(paper)"]]
+    assert (figure.data["num_seeds"] == 2).all()
 
 
 @pytest.mark.parametrize("chapter", EXPLORED)
@@ -147,7 +161,7 @@ def test_the_values_of_every_axis_are_settings_that_methods_take(chapter):
             len({repr(m) for m in map(method_of, made, rules)} | set(map(repr, rules)))
             >= 2
         )
-        assert axis.paper is None or axis.paper in axis.values
+        assert axis.paper == "" or axis.paper in axis.values
 
 
 @pytest.mark.slow
