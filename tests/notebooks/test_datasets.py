@@ -56,3 +56,12 @@ def test_the_leaderboard_has_a_protocol_for_a_built_in_set_or_refuses_it(dataset
         return
     with pytest.raises(ValueError, match="07_leaderboard: datasets must be out of"):
         exec(f"{chosen}\n{setup}", {})
+
+
+def test_other_cameras_of_chapter_05_are_refused_before_anything_is_trained():
+    cells = nbformat.read(NOTEBOOKS / "05_fisc.ipynb", as_version=4).cells
+    given, imports, setup = [c.source for c in cells if c.cell_type == "code"][:3]
+    given = given.replace('"camera_sites"', '"digits"')
+    refused = "05_fisc: camera_protocol must be out of .*camera_sites"
+    with pytest.raises(ValueError, match=refused):
+        exec(f"{given}\n{imports}\n{setup}", {})
