@@ -42,6 +42,7 @@ def one_per_domain(
     data, rng = load(dataset, size=size), np.random.default_rng(0)
 
     def some(domain: int, mine: np.ndarray) -> np.ndarray:
+        """As many of a domain's samples as ``share`` says."""
         count = share
         if isinstance(share, Mapping):
             name = data.domain_names[domain]

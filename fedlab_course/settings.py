@@ -120,9 +120,9 @@ def mixed(lam: float) -> Callable[[Protocol], Protocol]:
     return lambda rules: rules.dealing(lam=lam)
 
 
-def few_of(clients: int, cohort: int = 5) -> Callable[[Protocol], Protocol]:
-    """Another number of clients, of which ``cohort`` participate."""
-    return lambda rules: replace(rules.dealing(clients=clients), cohort=cohort)
+def five_of(clients: int) -> Callable[[Protocol], Protocol]:
+    """Another number of clients, of which five participate."""
+    return lambda rules: replace(rules.dealing(clients=clients), cohort=5)
 
 
 def swapped(rules: Protocol) -> Protocol:
@@ -263,7 +263,7 @@ def fisc() -> dict[str, Setting]:
         for lam in (0.0, 0.5, 1.0):
             found[f"{name}, λ {lam}"] = Setting(name, {}, mixed(lam))
         for number in (5, 10, 50, 100, 200):
-            found[f"{name}, 5 of {number}"] = Setting(name, {}, few_of(number))
+            found[f"{name}, 5 of {number}"] = Setting(name, {}, five_of(number))
     for noise in (0.05, 0.1, 0.5):
         given = {"noise": noise, "fading": 0.1}
         found[f"FISC, noise {noise} fading 0.1"] = Setting("FISC", given)

@@ -112,6 +112,8 @@ def count_bytes(
     """
 
     def decorate(count: Callable[..., tuple[float, Mistakes]]) -> Exercise:
+        """The exercise whose answers are those of ``count``."""
+
         @functools.wraps(count)
         def cases(**given: object) -> Iterator[Case]:
             given = inspect.signature(count).bind(**given).arguments  # in its order

@@ -35,8 +35,9 @@ class Split:
         return Federation.build(self.data, self.clients)
 
     def colours(self, rows: np.ndarray) -> Tensor:
-        """The images at ``rows`` as colours in 0…1, float (N, C, H, W)."""
-        return torch.from_numpy(self.data.images[rows]) / 255
+        """The images at ``rows`` as clients see them: colours in 0…1, (N, C, H, W)."""
+        store = self.federation.store
+        return store.shown(store.inputs(torch.from_numpy(rows))).contiguous()
 
     def domain_of(self, rows: np.ndarray) -> list[str]:
         """The name of each row's domain."""

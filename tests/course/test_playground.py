@@ -2,7 +2,6 @@
 
 import re
 import threading
-import time
 
 import pandas as pd
 import pytest
