@@ -72,6 +72,13 @@ class Setting(Settings):
     lr: float = setting(0.05, at_least=0, at_most=10)  # learning rate of the clients
 
     def __post_init__(self) -> None:
+        try:
+            self._check()
+        except ValueError as error:  # which starts with the name of a field
+            name, said = str(error).split(" ", 1)
+            raise ValueError(f"{LABELS.get(name, name)} {said}") from None
+
+    def _check(self) -> None:
         super().__post_init__()
         for name, known in {"skew": SKEWS, "method": catalogue()}.items():
             one_of = f"one of {', '.join(known)}"
@@ -213,7 +220,8 @@ class Playground(LiveTraining):
         rows = in_rows(self.controls)
         self.children = (rows, *self.children, self.comparison)
         self.add_class("fl-playground")
-        self.controls["skew"].observe(self._enable, names="value")
+        for name in ("skew", "clients"):
+            self.controls[name].observe(self._enable, names="value")
         self._enable()
 
     def begin(self) -> None:
@@ -224,7 +232,8 @@ class Playground(LiveTraining):
         super().begin()
 
     def _enable(self, _change: object = None) -> None:
-        """Only Dirichlet has a concentration."""
+        """Only Dirichlet has a concentration; at most all clients take part."""
+        self.controls["cohort"].max = self.controls["clients"].value
         self.controls["concentration"].disabled = (
             self.controls["skew"].value != BY_CLASS
         )

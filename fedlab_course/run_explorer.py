@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import ipywidgets as W
 import pandas as pd
+
+from fedlab_support.run.run import Run
 
 from .chapter import Chapter
 from .exploration import (
@@ -111,12 +115,21 @@ class OneMore(LiveTraining):
         finished, (axis, _, seed) = self.explorer.finished, self.asked
         if number == 0:
             self.run = None
-            self.run = finished.exploration.run(axis, self._wanted(), seed)
+            self.run = self._new(axis, seed)
         is_last = number + 1 == self.rounds
         self.run.step(evaluate=is_last or None)
         if is_last:
             finished.keep(axis, self._wanted(), self.run)
         return number
+
+    def _new(self, axis: str, seed: int) -> Run:
+        """The run of the value; ValueError in the words of the axis."""
+        try:
+            return self.explorer.finished.exploration.run(axis, self._wanted(), seed)
+        except ValueError as error:
+            # only the axis differs from settings that have been run
+            said = re.sub(r"^\w+ must be", f"{self._axis().label} must be", str(error))
+            raise ValueError(said) from error
 
     def _figure(self, results: list[int]) -> Picture | None:
         """The explorer's figure where the run has been measured once more."""

@@ -147,14 +147,25 @@ def in_rows(controls: dict[str, W.Widget]) -> W.Box:
 
 
 def readable(control: W.Widget) -> W.Widget:
-    """Make a control update on release and show its whole label."""
+    """Make a control update on release, with room for its label and all its values."""
     if hasattr(control, "continuous_update"):
         control.continuous_update = False
     control.style.description_width = "initial"
     control.layout.width, control.layout.max_width = "auto", "100%"
-    control.layout.min_width = f"{max(18, 13 + len(control.description) // 2)}em"
+    track = min(16, max(0, _num_steps(control) // 4 - 5))  # three pixels a step
+    wide = 13 + len(control.description) // 2 + track
+    control.layout.min_width = f"{max(18, wide)}em"
     control.layout.margin = "2px 1.5em 2px 0"
     return control
+
+
+def _num_steps(control: W.Widget) -> int:
+    """From one end of a slider to the other; 0 for other controls."""
+    if isinstance(control, W.SelectionSlider):
+        return len(control.options) - 1
+    if isinstance(control, W.IntSlider | W.FloatSlider):
+        return round((control.max - control.min) / control.step)
+    return 0
 
 
 def _image(figure: Figure) -> W.Image:

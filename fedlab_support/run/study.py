@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -75,11 +75,13 @@ def study(
     cells = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     refuse_ignored_axes(build, grid)
 
-    def fit(cell: dict) -> pd.DataFrame:
+    def fit(cell: dict) -> tuple[pd.DataFrame, bool]:
         run = expect_run(build(**cell))
-        return _labelled(fit_once(run, rounds, folder).table(), cell)
+        table = _labelled(fit_once(run, rounds, folder).table(), cell)
+        return table, run.server.round > 0  # 0: it was read
 
-    return concat(each(fit, cells, jobs, progress))
+    made = each(fit, cells, jobs, progress, lambda made: not made[1])
+    return concat(table for table, _ in made)
 
 
 def refuse_ignored_axes(build: Callable[..., Run], grid: Mapping) -> None:
@@ -116,14 +118,26 @@ def expect_run(made: object) -> Run:
 
 
 def each(
-    fit: Callable[[dict], T], cells: Sequence[dict], jobs: int, progress: bool
+    fit: Callable[[dict], T],
+    cells: Sequence[dict],
+    jobs: int,
+    progress: bool,
+    was_read: Callable[[T], bool] = lambda result: False,
 ) -> list[T]:
-    """Call `fit` on all cells, `jobs` at a time; return the results in their order."""
-    show = partial(tqdm, total=len(cells), disable=not progress, desc="runs")
-    if jobs == 1:
-        return list(show(map(fit, cells)))
-    with ThreadPoolExecutor(jobs) as pool:
-        return list(show(pool.map(fit, cells)))
+    """Call `fit` on all cells, `jobs` at a time; return the results in their order.
+
+    was_read:  whether a result was read from disk, which takes no time: the time left
+               is estimated from the others.
+    """
+    look = {"total": len(cells), "disable": not progress, "desc": "runs"}
+    results = []
+    with ThreadPoolExecutor(jobs) as pool, tqdm(smoothing=0, **look) as bar:
+        for result in map(fit, cells) if jobs == 1 else pool.map(fit, cells):
+            results.append(result)
+            if progress and was_read(result):
+                bar.initial += 1
+            bar.update()
+    return results
 
 
 @checked(rounds=Range(at_least=1))

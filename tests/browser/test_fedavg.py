@@ -1,5 +1,7 @@
 """Chapter 01 in the page: it runs, its explorer answers, and so do its exercises."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -40,6 +42,25 @@ def test_an_exercise_answers_in_the_page(chapter, answer, words):
     given = f'my_update = {{"one round": {answer}, {others}}}\n{QUESTION}'
     chapter.run_cell(QUESTION, given)
     expect(chapter.verdict(QUESTION)).to_contain_text(words)
+
+
+def test_one_more_run_is_trained_on_request_and_grows_in_the_figure(chapter):
+    box = chapter.page.locator(".fl-runs")
+    picture, note = box.locator("img"), box.locator(".fl-live .widget-html").last
+    old = picture.get_attribute("src")
+    box.get_by_label("explore").select_option("learning rate")
+    expect(picture).not_to_have_attribute("src", old)
+    value = box.get_by_label("value")
+    value.fill("0")
+    value.press("Enter")
+    old = picture.get_attribute("src")
+    box.get_by_role("button", name="Train this cell").click()
+    expect(note).to_contain_text(re.compile(r"round \d+ of 16"), timeout=60_000)
+    expect(picture).not_to_have_attribute("src", old)
+    box.get_by_role("button", name="Stop").click()
+    expect(note).to_contain_text("stopped after", timeout=20_000)
+    assert chapter.cut_off() == []
+    chapter.take_picture_of(box, "explored")
 
 
 def test_a_saved_chapter_shows_its_explorer_before_a_kernel_knows_it(chapter):

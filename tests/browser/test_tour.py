@@ -71,7 +71,7 @@ def test_a_value_out_of_range_is_answered_in_the_page(chapter, board):
     rate.press("Enter")
     press(board, "Start")
     banner = board.locator(".fl-error")
-    expect(banner).to_contain_text("lr must be in 0…10, found -1.0")
+    expect(banner).to_contain_text("learning rate must be in 0…10, found -1.0")
     chapter.take_picture_of(board, "playground-error")
     rate.fill("0.05")
     rate.press("Enter")

@@ -124,10 +124,9 @@ def test_stop_throws_half_a_round_away(board, monkeypatch):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"lr": -1.0}, "lr must be in 0…10, found -1.0"),
-        ({"lr": float("nan")}, "lr must be in 0…10, found nan"),
+        ({"lr": -1.0}, "learning rate must be in 0…10, found -1.0"),
+        ({"lr": float("nan")}, "learning rate must be in 0…10, found nan"),
         ({"concentration": 0.0}, "concentration must be in (0, 1000]"),
-        ({"cohort": 30}, "cohort must be at most the 10 clients, found 30"),
         ({"skew": "by owner"}, "has 6 owners to train on, found 10 clients"),
         (
             {"data": "prostate_phantoms", "skew": "by class (Dirichlet)"},
@@ -149,6 +148,11 @@ def test_values_out_of_range_are_named_in_the_banner_and_can_be_mended(
 def test_sliders_stay_within_their_ranges(board):
     board.controls["clients"].value = 1000
     assert board.controls["clients"].value == play.MOST_CLIENTS
+    board.controls["cohort"].value = 30
+    board.controls["clients"].value = 4
+    assert board.controls["cohort"].value == board.controls["cohort"].max == 4
+    with pytest.raises(ValueError, match="clients per round must be at most the 4"):
+        Setting(clients=4, cohort=5)
     with pytest.raises(Exception, match="Invalid selection"):
         board.controls["method"].value = "FedNothing"
     with pytest.raises(ValueError, match="method must be one of"):

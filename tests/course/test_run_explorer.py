@@ -106,7 +106,12 @@ def test_it_is_the_same_run_that_a_study_trains(explorer, small, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("axis", "text", "said"), [("E", "two", "a whole number"), ("mu", "-1", "mu")]
+    ("axis", "text", "said"),
+    [
+        ("E", "two", "a whole number"),
+        ("E", "0", "local epochs E must be a whole number ≥ 1, found 0"),
+        ("mu", "-1", "μ must be ≥ 0"),
+    ],
 )
 def test_a_wrong_value_is_answered_beside_the_button(explorer, axis, text, said):
     explorer.controls["axis"].value = axis

@@ -95,6 +95,10 @@ def test_a_long_label_leaves_a_slider_its_room():
     short, long = (slider(1, 9, label=label) for label in ("a", "a" * 60))
     assert short.layout.min_width == "18em"
     assert long.layout.min_width == "43em"
+    assert slider(1, 61, label="aa").layout.min_width == "24em", (
+        "more values, more room"
+    )
+    assert slider(1, 10_000).layout.min_width == "29em"
 
 
 def test_a_value_out_of_a_sliders_range_stays_at_its_end(box):

@@ -25,6 +25,7 @@ from fedlab_support.methods import FedAvg, FedProx
 from fedlab_support.methods.augment import Augmentation, Mixup
 from fedlab_support.models import CNN
 from fedlab_support.run import checkpoint
+from fedlab_support.run import study as studying
 from fedlab_support.run.archive import keep, kept, pack
 from fedlab_support.run.run import Run
 from fedlab_support.run.study import fit_once, study, trained
@@ -52,6 +53,22 @@ quiet_study = partial(study, progress=False)
 def measured(table: pd.DataFrame) -> pd.DataFrame:
     """Without the seconds a round took."""
     return table[table["split"] != "cost"].reset_index(drop=True)
+
+
+def test_the_bar_of_a_study_that_goes_on_counts_what_is_left(tmp_path, monkeypatch):
+    """Runs that were read are done, and do not make those to come look quick."""
+    seen = []
+
+    class Seen(studying.tqdm):
+        def update(self, n=1):
+            shown = super().update(n)
+            seen.append((self.n, self.initial))
+            return shown
+
+    monkeypatch.setattr(studying, "tqdm", Seen)
+    for seeds in ([0, 1], [0, 1, 2], [0]):
+        study(build, {"seed": seeds}, 1, tmp_path)
+    assert seen == [(1, 0), (2, 0), (1, 1), (2, 2), (3, 2), (1, 1)]
 
 
 @pytest.fixture
