@@ -20,7 +20,10 @@ def main() -> None:
     study = STUDIES[options.study]
     folder = options.figures / study.place
     if options.task == "train":
-        train(study, folder, options.jobs)
+        try:
+            train(study, folder, options.jobs)
+        except FileNotFoundError as error:  # no data, or no weights
+            parser.exit(1, f"{error}\n")
     elif options.task == "pack":
         pack(folder)
     else:

@@ -1,7 +1,8 @@
 """Write shipped files again: ``python -m fedlab_course.making NAME …``.
 
 Names are those of the built-in data sets, ``style`` and ``tiny_vit`` (two pretrained
-networks, which take minutes), or ``all``. Without a name the command lists them.
+networks, which take minutes), or ``all``. Without a name the command lists them. Files
+go to build/made; ``--shipped`` overwrites those of the package.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ DATA: dict[str, Callable[[], DomainData]] = {
     "prostate_phantoms": prostate_phantoms,
     "camera_sites": camera_sites,
 }
+MADE = Path("build", "made")
 NETWORKS = {"style": (style.main, SMALL), "tiny_vit": (tiny_vit.main, TINY_VIT)}
 
 
@@ -52,8 +54,10 @@ def make(name: str, folder: Path | None = None) -> Path:
     """Write one file; returns its path.
 
     name:   a key of ``DATA`` or ``NETWORKS``.
-    folder: where to; None overwrites the shipped file.
+    folder: where to, made if missing; None overwrites the shipped file.
     """
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
     if name in DATA:
         path = (folder or builtin.FOLDER) / f"{name}.npz"
         with threadpool_limits(1):  # painting is many small matrix products
@@ -70,13 +74,15 @@ def run(arguments: Sequence[str] | None = None) -> None:
     names = [*DATA, *NETWORKS]
     parser = argparse.ArgumentParser(prog="python -m fedlab_course.making")
     parser.add_argument("names", nargs="*", choices=[*names, "all", []])
-    parser.add_argument("--into", type=Path, help="a folder, instead of the package")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--into", type=Path, default=MADE, help=f"default: {MADE}")
+    where.add_argument("--shipped", action="store_true", help="overwrite the package's")
     chosen = parser.parse_args(arguments)
     if not chosen.names:
         print("\n".join(names))
     for name in names if "all" in chosen.names else chosen.names:
-        path = make(name, chosen.into)
-        print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB")
+        path = make(name, None if chosen.shipped else chosen.into)
+        print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

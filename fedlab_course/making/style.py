@@ -1,4 +1,4 @@
-"""Train the shipped style pair: ``python -m fedlab_course.making.style``.
+"""Train the shipped style pair: ``python -m fedlab_course.making style``.
 
 By this package's own loop: one client, a few rounds, twice. First an autoencoder, whose
 styles also have to tell looks apart; then, with its encoder frozen, the decoder of

@@ -15,6 +15,7 @@ import numpy as np
 from .domain_data import DomainData
 
 FOLDER = Path(__file__).parent / "toy"
+MAKING = "python -m fedlab_course.making --shipped"
 ARRAYS = ("images", "labels", "domain", "owner", "is_test")
 
 BUILT_IN = {
@@ -40,7 +41,7 @@ def read(path: Path) -> DomainData:
     Raises FileNotFoundError or ValueError, with the cure, for a file that is missing
     or damaged.
     """
-    cure = "reinstall the package, or run `python -m fedlab_course.making` to write it"
+    cure = f"reinstall the package, or run `{MAKING} {path.stem}` to write it"
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ARRAYS}

@@ -14,7 +14,7 @@ from .pretrained import Units, timm_network
 from .stages import for_images
 
 TINY_VIT = Path(__file__).parent / "assets" / "tiny_vit.safetensors"
-"""Made by ``python -m fedlab_course.making.tiny_vit``."""
+"""Made by ``python -m fedlab_course.making tiny_vit``."""
 DEIT_TINY = "deit_tiny_patch16_224.fp16.safetensors"
 VIT_B16 = "vit_base_patch16_224.augreg2_in21k_ft_in1k"
 TINY = {"patch_size": 4, "embed_dim": 96, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0}
@@ -178,7 +178,7 @@ def tiny_vit(
 ) -> PromptedViT:
     """A transformer that this project trained on drawn letters: D = 96, patches of 4.
 
-    It was trained at 28x28 pixels by ``python -m fedlab_course.making.tiny_vit``, which
+    It was trained at 28x28 pixels by ``python -m fedlab_course.making tiny_vit``, which
     can also make other ``weights``; None gives an untrained network. Otherwise as
     ``deit_tiny``.
     """

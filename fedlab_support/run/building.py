@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import fields
 from difflib import get_close_matches
-from inspect import isfunction
+from inspect import isfunction, signature
 from types import CodeType
 
 import torch
@@ -102,7 +103,8 @@ def refuse_parts(method: FedAvg, model: nn.Module) -> None:
 def check_method(method: FedAvg) -> None:
     """Raise ValueError for settings that are no fields, and so in no description.
 
-    Warns of public methods that are no hooks and that no hook of the class uses.
+    The same for hooks with other parameters. Warns of public methods that are no hooks
+    and that no hook of the class uses.
     """
     kind = type(method)
     for name in sorted(vars(method).keys() - {f.name for f in fields(method)}):
@@ -115,9 +117,11 @@ def check_method(method: FedAvg) -> None:
     bases = kind.__mro__[: kind.__mro__.index(FedAvg)]
     own = {n: f for base in bases for n, f in vars(base).items() if isfunction(f)}
     used = {name for function in own.values() for name in _names_in(function.__code__)}
+    hooks = [n for n, f in vars(FedAvg).items() if isfunction(f) and n[0] != "_"]
+    for name in sorted(own.keys() & {*hooks}):
+        _check_signature(own[name], getattr(FedAvg, name), f"{kind.__name__}.{name}")
     for name in sorted(own.keys() - used - {*dir(FedAvg)}):
         if not name.startswith("_"):
-            hooks = [name for name in vars(FedAvg) if not name.startswith("_")]
             similar = get_close_matches(name, hooks, 1)
             warnings.warn(
                 f"{kind.__name__}.{name} is never called by a run"
@@ -125,6 +129,18 @@ def check_method(method: FedAvg) -> None:
                 + ". A leading underscore silences this warning",
                 stacklevel=5,
             )
+
+
+def _check_signature(function: Callable, hook: Callable, name: str) -> None:
+    """Raise ValueError if a run cannot call ``function`` as it calls the hook."""
+    wanted = [*signature(hook).parameters]
+    try:
+        signature(function).bind(*wanted)
+    except TypeError as error:
+        raise ValueError(
+            f"{name} is called with ({', '.join(wanted)}), found "
+            f"({', '.join(signature(function).parameters)})"
+        ) from error
 
 
 def _names_in(code: CodeType) -> set[str]:

@@ -112,7 +112,7 @@ class Run:
         on_failure: str = "leave out",
     ):
         check_pieces(model, select, device, min_clients, len(federation))
-        self.method, training = method, training or LocalTraining()
+        training = training or LocalTraining()
         if training.augment is not None:
             training.augment.check(method)
         method.check_federation(federation)
@@ -284,6 +284,11 @@ class Run:
         return self.method.evaluation_state(self.server, own, client_id)
 
     # ---- inspection -----------------------------------------------------------------
+    @property
+    def method(self) -> FedAvg:
+        """The method; for another, build another run."""
+        return self.job.method
+
     @property
     def training(self) -> LocalTraining:
         """The settings of local training; for others, build another run."""

@@ -88,7 +88,7 @@ FAMILIES = (
 def style_network(source: str | Path = "small") -> StyleNetwork:
     """A frozen style network: the shipped pair, or one from a safetensors file.
 
-    source:  "small", 64 channels, trained by ``fedlab_course.making.style``; or a file,
+    source:  "small", 64 channels, trained by ``fedlab_course.making``; or a file,
              as given or in the folder $FEDLAB_WEIGHTS, with the keys of the normalised
              VGG-19 and its decoder (up to relu3_1 or relu4_1), or of its 16 times
              smaller copy (level 4).

@@ -46,6 +46,12 @@ def test_the_command_writes_a_file_byte_for_byte(tmp_path):
         assert (tmp_path / f"{name}.npz").read_bytes() == shipped
 
 
+def test_the_command_overwrites_nothing_that_is_shipped(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(["digits"])
+    assert (tmp_path / "build" / "made" / "digits.npz").exists()
+
+
 def test_the_command_lists_what_it_can_write(capsys):
     run([])
     assert capsys.readouterr().out.split() == [*DATA, *NETWORKS]

@@ -182,6 +182,26 @@ def test_a_misspelt_hook_is_warned_of(name, hook):
         run.step()
 
 
+@pytest.mark.parametrize(
+    ("hook", "mine"),
+    [
+        ("loss", lambda self, model, batch: None),
+        ("aggregate", lambda self, server, messages, more: None),
+        ("predict", lambda x: None),
+    ],
+)
+def test_a_hook_with_other_parameters_is_refused_before_training(hook, mine):
+    with pytest.raises(ValueError, match=rf"Mine\.{hook} is called with \(self, "):
+        a_run(type("Mine", (FedAvg,), {hook: mine})(), unequal())
+
+
+def test_the_method_and_the_training_of_a_run_cannot_be_exchanged():
+    run = a_run(FedAvg(), unequal())
+    for name in ("method", "training"):
+        with pytest.raises(AttributeError):
+            setattr(run, name, getattr(run, name))
+
+
 def test_a_public_method_that_nothing_calls_is_warned_of():
     kind = type("Mine", (FedAvg,), {"on_round_end": lambda self: None})
     with pytest.warns(UserWarning, match=r"Mine\.on_round_end is never called"):
