@@ -6,6 +6,7 @@ An *axis* is one hyper-parameter with a few values; everything else stays as the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -14,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS, History
-from fedlab_support.run.archive import find, keep
+from fedlab_support.run.archive import find, keep, name_for
 from fedlab_support.run.run import Run
 from fedlab_support.run.study import identity, study
 
@@ -147,7 +148,7 @@ class Finished:
 
     def __init__(self, exploration: Exploration, *places: str | Path) -> None:
         self.exploration, self.places = exploration, places
-        self.table = lru_cache(self._table)
+        self.table, self.made_by = lru_cache(self._table), lru_cache(self._made_by)
 
     def _table(self, name: str) -> pd.DataFrame:
         """The histories of all finished runs of an axis; ``name``: of the value."""
@@ -161,10 +162,15 @@ class Finished:
 
     def find(self, axis: str, value: object, seed: int) -> History | None:
         """One finished run, or None."""
-        run = self.exploration.run(axis, value, seed)
-        _, home = identity(run, self.exploration.rules.rounds, self.places[0])
-        found = (find(home.name, folder) for folder in self.places)
+        settings = json.loads(self.made_by(axis, value)) | {"seed": seed}
+        name = name_for(json.dumps(settings, indent=2, sort_keys=True) + "\n")
+        found = (find(name, folder) for folder in self.places)
         return next((history for history in found if history is not None), None)
+
+    def _made_by(self, axis: str, value: object) -> str:
+        """The settings of a value's run; seeds differ in nothing else."""
+        run = self.exploration.run(axis, value)
+        return identity(run, self.exploration.rules.rounds, self.places[0])[0]
 
     def keep(self, axis: str, value: object, run) -> None:
         """Keep a run that has ended, and show it from now on."""
