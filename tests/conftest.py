@@ -1,7 +1,6 @@
 """Fixtures for several test files."""
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +11,7 @@ import pytest
 from filelock import FileLock
 
 from fedlab_course.editions import student
-from fedlab_course.papermill_runner import execute
+from fedlab_course.papermill_runner import ChapterError, execute
 from fedlab_course.runner import profile
 from fedlab_support import styles
 from fedlab_support.engines.process import one_intra_op_thread
@@ -57,7 +56,10 @@ def tiny_styles(monkeypatch) -> list[str]:
 
 @dataclass(frozen=True)
 class SmokeRun:
-    """What running a chapter at smoke size left."""
+    """What running a chapter at smoke size left.
+
+    seconds:  of the kernel's processor time, in units of a quiet core's.
+    """
 
     notebook: Path
     figures: Path
@@ -66,13 +68,18 @@ class SmokeRun:
 
 
 REHEARSAL = """
-import sys
+import sys, time
+spent = time.process_time()
 sys.path.insert(0, {root!r})
+from pathlib import Path
 from fedlab_course.frames import draw_all
 from tests.explorers import rehearse
+from tests.pace import slowness
+Path({seconds!r}).write_text(str(spent / slowness()))
 rehearse()
 draw_all({frames!r}, most=4, least=2)
 """
+CELL_SECONDS = 600  # where others use the cores as well
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +87,7 @@ def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
     """Executes a chapter at smoke size, once for all tests and workers that ask.
 
     What students get, then the solutions, then a cell that moves all explorers, draws
-    their frames, and that no test sees.
+    their frames, and that no test sees. A chapter that fails is not tried again.
     """
     folder = tmp_path_factory.getbasetemp()
     if os.environ.get("PYTEST_XDIST_WORKER"):
@@ -90,31 +97,35 @@ def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
 
     @cache
     def run(chapter: Path) -> SmokeRun:
-        done = folder / f"{chapter.stem}.seconds"
-        with FileLock(folder / f"{chapter.stem}.lock"):
-            if not done.exists():
-                done.write_text(str(executed(chapter).seconds), encoding="utf-8")
-        seconds = float(done.read_text(encoding="utf-8"))
+        seconds, failure = (
+            folder / f"{chapter.stem}.{kind}" for kind in ("seconds", "failure")
+        )
         figures = folder / "figures" / chapter.stem
         frames = folder / "frames" / chapter.stem
-        return SmokeRun(folder / chapter.name, figures, frames, seconds)
+        with FileLock(folder / f"{chapter.stem}.lock"):
+            if not seconds.exists() and not failure.exists():
+                try:
+                    rehearsed(chapter, figures, frames, seconds)
+                except ChapterError as error:
+                    failure.write_text(str(error), encoding="utf-8")
+        if failure.exists():
+            raise ChapterError(failure.read_text(encoding="utf-8"))
+        spent = float(seconds.read_text(encoding="utf-8"))
+        return SmokeRun(folder / chapter.name, figures, frames, spent)
 
-    def executed(chapter: Path) -> SmokeRun:
-        out, figures = folder / chapter.name, folder / "figures" / chapter.stem
+    def rehearsed(chapter: Path, figures: Path, frames: Path, seconds: Path) -> None:
         params = profile("smoke", chapter.stem) | {"figures_dir": str(figures)}
-        began = time.perf_counter()
-        copy = folder / f"{chapter.stem}-rehearsed.ipynb"
+        copy, out = folder / f"{chapter.stem}-rehearsed.ipynb", folder / chapter.name
         cells = nbformat.read(chapter, as_version=4).cells
         notebook = student(nbformat.read(chapter, as_version=4))
         notebook.cells += [c for c in cells if "solution" in c.metadata.get("tags", ())]
-        frames = folder / "frames" / chapter.stem
-        code = REHEARSAL.format(root=str(ROOT), frames=str(frames))
+        places = {"root": str(ROOT), "frames": str(frames), "seconds": str(seconds)}
+        code = REHEARSAL.format(**places)
         notebook.cells.append(nbformat.v4.new_code_cell(code))
         nbformat.write(notebook, copy)
-        execute(copy, out, params, cell_seconds=120, cwd=chapter.parent)
+        execute(copy, out, params, cell_seconds=CELL_SECONDS, cwd=chapter.parent)
         notebook = nbformat.read(out, as_version=4)
         notebook.cells.pop()
         nbformat.write(notebook, out)
-        return SmokeRun(out, figures, frames, time.perf_counter() - began)
 
     return run
