@@ -113,6 +113,8 @@ def execute(
         command += ["--cwd", str((cwd or notebook.parent).resolve())]
         command += ["--parameters_yaml", yaml.safe_dump(params)]
         command += ["--progress-bar", "--log-level", "WARNING"]
+        # else it is written twice per cell, which takes seconds
+        command += ["--no-request-save-on-cell-execute"]
         if cell_seconds is not None:
             command += ["--execution-timeout", str(cell_seconds)]
         _running.add(home)

@@ -14,6 +14,7 @@ from ..core.messages import Message, Server, Tensors, weighted_mean
 from ..federation.federation import Federation
 from ..federation.samples import Batch
 from ..training.context import ClientContext
+from ..training.optimisers import Fused
 from ..training.settings import LocalTraining, build_optimiser
 
 WEIGHTINGS = ("examples", "equal")
@@ -98,7 +99,7 @@ class FedAvg(Settings):
         """
         return {}
 
-    def optimiser(self, named_params, training: LocalTraining) -> Optimizer:
+    def optimiser(self, named_params, training: LocalTraining) -> Fused | Optimizer:
         """A new optimiser for this visit."""
         return build_optimiser(named_params, training)
 

@@ -10,25 +10,27 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 
-class FusedSGD:
-    """The kernel of ``torch.optim.SGD(…, fused=True)``, with bitwise equal results.
+class Fused:
+    """An optimiser that calls a fused kernel of torch.
 
-    The overhead of torch's class (profiling, hooks, sorting by device) exceeds the cost
-    of a step of a small network, and a client takes few steps with each optimiser.
+    The overhead of torch's own classes (profiling, hooks, sorting by device) exceeds
+    the cost of a step of a small network, and a client takes few steps with each
+    optimiser. Their first step also imports torch's compiler, which takes two seconds.
 
-    groups:  dictionaries with ``params``, and ``lr``, ``momentum``, ``weight_decay``
-             where they differ from the settings; parameters of one device and type in
-             each.
+    groups:  dictionaries with ``params``, and what differs from ``defaults``;
+             parameters of one device and type in each.
     """
 
-    def __init__(self, groups: Iterable[dict], lr: float, momentum: float = 0.0):
-        settings = {"lr": lr, "momentum": momentum, "weight_decay": 0.0}
-        self.param_groups = [settings | group for group in groups]
+    def __init__(self, groups: Iterable[dict], **defaults: float):
+        self.param_groups = [defaults | group for group in groups]
         self.state: dict[nn.Parameter, dict[str, Tensor]] = defaultdict(dict)
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Take a step with the gradients that ``closure`` computes; return its loss."""
-        loss = None if closure is None else closure()
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():  # a run may start inside torch.no_grad()
+                loss = closure()
         with torch.no_grad():
             for group in self.param_groups:
                 params = [p for p in group["params"] if p.grad is not None]
@@ -41,6 +43,16 @@ class FusedSGD:
 
     def _update(self, params: list[nn.Parameter], group: dict, is_first: bool) -> None:
         """Apply the kernel to some parameters."""
+        raise NotImplementedError
+
+
+class FusedSGD(Fused):
+    """``torch.optim.SGD(…, fused=True)``, with bitwise equal results."""
+
+    def __init__(self, groups: Iterable[dict], lr: float, momentum: float = 0.0):
+        super().__init__(groups, lr=lr, momentum=momentum, weight_decay=0.0)
+
+    def _update(self, params: list[nn.Parameter], group: dict, is_first: bool) -> None:
         # v <- m v + (g + d w), from v = g + d w at first;  w <- w - eta v
         for p in params if is_first else ():
             buffer = {"momentum_buffer": torch.empty_like(p)}
@@ -56,6 +68,41 @@ class FusedSGD:
             nesterov=False,
             maximize=False,
             is_first_step=is_first and group["momentum"] != 0,
+        )
+
+
+class FusedAdam(Fused):
+    """``torch.optim.Adam(…, fused=True)``, with bitwise equal results.
+
+    decoupled: weight decay as in ``torch.optim.AdamW``.
+    """
+
+    def __init__(self, groups: Iterable[dict], lr: float, decoupled: bool = False):
+        super().__init__(groups, lr=lr, weight_decay=0.0)
+        self.kernel = torch._fused_adamw_ if decoupled else torch._fused_adam_
+
+    def _update(self, params: list[nn.Parameter], group: dict, is_first: bool) -> None:
+        # m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  both divided by 1 - b^t
+        for p in params if is_first else ():
+            means = {"mean": torch.zeros_like(p), "square": torch.zeros_like(p)}
+            self.state[p] = means | {"step": torch.zeros((), device=p.device)}
+        states = [self.state[p] for p in params]
+        steps = [state["step"] for state in states]
+        torch._foreach_add_(steps, 1)
+        self.kernel(
+            params,
+            [p.grad for p in params],
+            [state["mean"] for state in states],
+            [state["square"] for state in states],
+            [],
+            steps,
+            lr=group["lr"],
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=group["weight_decay"],
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
         )
 
 

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import nn
-from torch.optim import Adam, AdamW, Optimizer
 
 from ..core.checks import Range, Settings, setting
 from ..federation.samples import Batch
-from .optimisers import FusedSGD
+from .optimisers import Fused, FusedAdam, FusedSGD
 
 if TYPE_CHECKING:
     from .context import ClientContext
 
-_ADAPTIVE = {"adam": Adam, "adamw": AdamW}
+_IS_DECOUPLED = {"adam": False, "adamw": True}
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class LocalTraining(Settings):
     batch_size: int = setting(32, at_least=1)  # samples per step
     optimiser: str = setting(  # or "adam", or "adamw" with decoupled weight decay
         "sgd",
-        one_of=("sgd", *_ADAPTIVE),
+        one_of=("sgd", *_IS_DECOUPLED),
         hint="a method brings its own through its hook `optimiser`",
     )
     momentum: float = setting(0.0, at_least=0, below=1)  # of SGD; reset at every visit
@@ -113,7 +112,7 @@ class LocalTraining(Settings):
 
 def build_optimiser(
     named_params, training: LocalTraining, rates: dict[str, float] | None = None
-) -> FusedSGD | Optimizer:
+) -> Fused:
     """A new optimiser with the settings of ``training``.
 
     named_params: pairs of name and parameter. ``linear_weight_decay`` applies to the
@@ -134,6 +133,7 @@ def build_optimiser(
         {"params": params, "weight_decay": decay, "lr": rate}
         for (decay, rate), params in groups.items()
     ]
-    if training.optimiser in _ADAPTIVE:
-        return _ADAPTIVE[training.optimiser](settings, lr=training.lr, fused=True)
+    if training.optimiser in _IS_DECOUPLED:
+        is_decoupled = _IS_DECOUPLED[training.optimiser]
+        return FusedAdam(settings, training.lr, is_decoupled)
     return FusedSGD(settings, training.lr, training.momentum)

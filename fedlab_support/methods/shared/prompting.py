@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ...core.checks import setting
 from ...federation.samples import Batch
 from ...models.prompted_vit import INITS, PromptedViT, Prompts
 from ...training.context import ClientContext
-from ...training.optimisers import FusedSGD
+from ...training.optimisers import Fused
 from ...training.settings import LocalTraining, build_optimiser
 
 
@@ -38,7 +37,7 @@ class Prompted:
         settings = self.num_prompts, self.deep, self.init
         return model.add_prompts(*settings, self.kind)
 
-    def optimiser(self, named_params, training: LocalTraining) -> FusedSGD | Optimizer:
+    def optimiser(self, named_params, training: LocalTraining) -> Fused:
         """The training's optimiser; prompts may have their own learning rate."""
         rate = self.prompt_lr or training.lr
         return build_optimiser(named_params, training, {"prompts.tokens": rate})

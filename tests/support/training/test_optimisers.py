@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD
+from torch.optim import SGD, Adam, AdamW
 
-from fedlab_support.training.optimisers import FusedSGD
+from fedlab_support.training.optimisers import FusedAdam, FusedSGD
 
 
 def network() -> nn.Module:
@@ -70,6 +70,38 @@ def test_it_is_the_fused_kernel_bit_for_bit(momentum):
         slow.step(closure_of(theirs, x))
     for name, value in ours.state_dict().items():
         assert torch.equal(value, theirs.state_dict()[name])
+
+
+@pytest.mark.parametrize("kind", [Adam, AdamW])
+def test_adam_is_the_fused_kernel_bit_for_bit(kind):
+    """Two groups; one parameter gets its first gradient later than the others."""
+    ours = network()
+    theirs = copy.deepcopy(ours)
+    groups = [
+        [
+            {"params": list(model[0].parameters()), "weight_decay": 0.1},
+            {"params": list(model[3].parameters()), "weight_decay": 0.0, "lr": 0.02},
+        ]
+        for model in (ours, theirs)
+    ]
+    fast = FusedAdam(groups[0], 0.1, decoupled=kind is AdamW)
+    slow = kind(groups[1], lr=0.1, fused=True)
+    for step in range(5):
+        x = torch.randn(4, 1, 6, 6)
+        skipped = ["3.bias"] if step < 2 else []
+        fast.step(closure_of(ours, x, skipped))
+        slow.step(closure_of(theirs, x, skipped))
+    for name, value in ours.state_dict().items():
+        assert torch.equal(value, theirs.state_dict()[name])
+
+
+@pytest.mark.parametrize("kind", [FusedSGD, FusedAdam])
+def test_it_steps_where_gradients_are_off(kind):
+    model, x = network(), torch.randn(4, 1, 6, 6)
+    before = copy.deepcopy(model.state_dict())
+    with torch.no_grad():
+        kind([{"params": list(model.parameters())}], 0.1).step(closure_of(model, x))
+    assert not torch.equal(model.state_dict()["3.bias"], before["3.bias"])
 
 
 def test_a_new_optimiser_has_no_momentum_of_an_older_one():

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.optim import Adam
 
 from fedlab_support.core.messages import Broadcast
 from fedlab_support.core.metrics import task
@@ -20,7 +19,7 @@ from fedlab_support.models import CNN
 from fedlab_support.training.context import ClientContext
 from fedlab_support.training.learner import Learner, frozen_modules, trained_names
 from fedlab_support.training.loop import refuse_divergence, train_locally
-from fedlab_support.training.optimisers import FusedSGD
+from fedlab_support.training.optimisers import FusedAdam, FusedSGD
 from fedlab_support.training.settings import LocalTraining, build_optimiser
 from tests.runs import Steady, a_visit, unequal
 from tests.tiny import a_stream, tiny_data
@@ -109,7 +108,7 @@ def test_the_optimiser_has_the_asked_kind_rate_and_momentum():
     assert isinstance(sgd, FusedSGD)
     assert {(g["lr"], g["momentum"]) for g in sgd.param_groups} == {(0.3, 0.7)}
     adam = build_optimiser(iter(named), LocalTraining(lr=0.3, optimiser="adam"))
-    assert isinstance(adam, Adam)
+    assert isinstance(adam, FusedAdam)
     assert {g["lr"] for g in adam.param_groups} == {0.3}
     assert not sgd.state
 
@@ -337,7 +336,6 @@ def test_adamw_decays_weights_apart_from_the_gradient():
             build_optimiser([("w", w)], training),
             kind([v], 0.1, weight_decay=0.01),
         )
-        assert type(ours) is kind
         for g in ([1.0, 5.0], [0.0, 0.0], [-3.0, 0.5]):
             w.grad, v.grad = torch.tensor(g), torch.tensor(g)
             ours.step(), theirs.step()
