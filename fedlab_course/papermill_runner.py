@@ -31,6 +31,11 @@ from .plots.stored import RECORDS, read_records
 
 Parameters = dict[str, Any]
 PROGRESS_SECONDS = 15
+PAPERMILL = """import sys
+sys.modules["rfc3987_syntax"] = None  # checks addresses; compiling it takes two seconds
+from papermill.__main__ import papermill
+papermill()"""
+"""``python -m papermill`` without an optional part of the check of notebooks."""
 FOLDERS = ("FEDLAB_DATA", "FEDLAB_WEIGHTS")  # may be relative to the working folder
 _running: set[str] = set()
 """The folders of the notebooks that run now; their processes are marked with them."""
@@ -108,7 +113,7 @@ def execute(
     failed = out.with_suffix(".failed.ipynb")
     with tempfile.TemporaryDirectory(prefix=".running-", dir=out.parent) as home:
         copy = Path(home) / out.name
-        command = [sys.executable, "-m", "papermill", str(notebook.resolve())]
+        command = [sys.executable, "-c", PAPERMILL, str(notebook.resolve())]
         command += [str(copy.resolve()), "--kernel", "python3"]
         command += ["--cwd", str((cwd or notebook.parent).resolve())]
         command += ["--parameters_yaml", yaml.safe_dump(params)]
