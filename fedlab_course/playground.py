@@ -1,204 +1,67 @@
-"""The federation playground: choose, press Start, watch, compare with the last run."""
+"""The federation playground: choose, press Start, watch, keep runs, and compare."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import ipywidgets as W
-import numpy as np
+import pandas as pd
 
-from fedlab_support.core.checks import Settings, expect, setting
-from fedlab_support.core.history import ALL_CLIENTS
-from fedlab_support.data import DomainData, load
+from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS
 from fedlab_support.data.builtin import BUILT_IN
-from fedlab_support.federation.federation import Federation
-from fedlab_support.federation.partition import (
-    Parts,
-    by_domain,
-    by_owner,
-    dirichlet,
-    iid,
-)
-from fedlab_support.federation.selection import uniform
-from fedlab_support.methods import catalogue
-from fedlab_support.models import small_cnn, small_unet
-from fedlab_support.run.run import Run
-from fedlab_support.training.settings import LocalTraining
 
-from .figures.progress import Progress, progress_picture
+from .declared import declared
+from .figures.progress import MOST_RUNS, progress_picture
+from .played import (
+    BY_CLASS,
+    LABELS,
+    MIXED,
+    MOST_CLIENTS,
+    NETWORKS,
+    NONE,
+    SKEWS,
+    Outcome,
+    Setting,
+    domains_of,
+    offered,
+)
 from .plots.style import Picture
 from .widgets import LiveTraining, in_rows, readable, slider
 
-MOST_CLIENTS = 50
-MOST_PICTURES = 100
-"""What one client holds at most: a round then takes about a second."""
-
-ROUNDS, BY_CLASS = 20, "by class (Dirichlet)"
-LABELS = {
-    "data": "data",
-    "skew": "clients differ",
-    "concentration": "concentration",
-    "clients": "clients",
-    "cohort": "clients per round",
-    "method": "method",
-    "lr": "learning rate",
-}
-"""What the reader calls the fields of a setting."""
-
-TRAINING = partial(LocalTraining, epochs=5, momentum=0.9)
-"""How clients train, given a learning rate."""
-
-_load = lru_cache(maxsize=2)(load)
+ROUNDS, SEEDS, SCORE = 20, 5, "score"
 
 
-@dataclass(frozen=True)
-class Setting(Settings):
-    """The checked values of the playground's controls.
+@dataclass(eq=False)
+class Entry:
+    """A run in the list, with its controls."""
 
-    Raises ValueError for a value out of its range.
-    """
+    outcome: Outcome
+    name: W.Text
+    pin: W.Checkbox
+    remove: W.Button
 
-    data: str = setting("digit_domains", one_of=BUILT_IN)  # a built-in set
-    skew: str = "by domain"  # a key of SKEWS
-    concentration: float = setting(  # of Dirichlet; large values are close to iid
-        0.5, above=0, at_most=1000
-    )
-    clients: int = setting(10, at_least=2, at_most=MOST_CLIENTS)  # K
-    cohort: int = setting(5, at_least=1)  # drawn for every round, at most K
-    method: str = "FedAvg"  # a label of `methods.catalogue`, with its own defaults
-    lr: float = setting(0.05, at_least=0, at_most=10)  # learning rate of the clients
-
-    def __post_init__(self) -> None:
-        try:
-            self._check()
-        except ValueError as error:  # which starts with the name of a field
-            name, said = str(error).split(" ", 1)
-            raise ValueError(f"{LABELS.get(name, name)} {said}") from None
-
-    def _check(self) -> None:
-        super().__post_init__()
-        for name, known in {"skew": SKEWS, "method": catalogue()}.items():
-            one_of = f"one of {', '.join(known)}"
-            expect(self, name, one_of, getattr(self, name) in known)
-        is_possible = self.cohort <= self.clients
-        expect(self, "cohort", f"at most the {self.clients} clients", is_possible)
-
-    def run(self, seed: int = 0) -> Run:
-        """The run that these settings ask for, nothing trained yet.
-
-        Raises ValueError when data, skew and method do not fit each other.
-        """
-        data, rng = _load(self.data), np.random.default_rng(seed)
-        parts = SKEWS[self.skew](self, data, rng)
-        parts = [np.sort(rng.permutation(part)[:MOST_PICTURES]) for part in parts]
-        return Run(
-            catalogue()[self.method](),
-            Federation.build(data, parts, val=0.1),
-            small_unet if data.has_masks else small_cnn,
-            TRAINING(self.lr),
-            uniform(self.cohort),
-            seed,
-            name=f"{self.method} on {self.data}",
-        )
+    @property
+    def row(self) -> W.HBox:
+        """Its line in the list."""
+        progress = self.outcome.progress
+        sample = f"<span style='color:{progress.colour}; font-size:150%'>■</span>"
+        layout = W.Layout(flex_flow="row wrap", align_items="center")
+        return W.HBox([W.HTML(sample), self.name, self.pin, self.remove], layout=layout)
 
 
-def _some(parts: Parts, setting: Setting, rng: np.random.Generator) -> Parts:
-    """As many of the parts as there shall be clients, drawn at random."""
-    if len(parts) < setting.clients:
-        raise ValueError(
-            f"{setting.data} has {len(parts)} owners to train on, found "
-            f"{setting.clients} clients; ask for fewer or choose another skew"
-        )
-    drawn = rng.choice(len(parts), setting.clients, replace=False)
-    return [parts[i] for i in np.sort(drawn)]
-
-
-def _by_domain(setting: Setting, data: DomainData, rng: np.random.Generator) -> Parts:
-    """Domains cut into equally many clients, or some of the domains."""
-    num_domains = len(data.domain_names) - len(data.unseen_domains)
-    per_domain = -(-setting.clients // num_domains)
-    return _some(by_domain(data, per_domain, rng), setting, rng)
-
-
-SKEWS: dict[str, Callable[[Setting, DomainData, np.random.Generator], Parts]] = {
-    "none (iid)": lambda s, data, rng: iid(data, s.clients, rng),
-    BY_CLASS: lambda s, data, rng: dirichlet(data, s.clients, s.concentration, rng),
-    "by owner": lambda s, data, rng: _some(by_owner(data), s, rng),
-    "by domain": _by_domain,
-}
-"""Partitions: a name, and how samples are split among clients."""
-
-
-@lru_cache(maxsize=1)
-def _example() -> Federation:
-    data = _load("digits")
-    return Federation.build(data, iid(data, 2, 0), val=0.1)
-
-
-def offered() -> list[str]:
-    """Labels of the methods whose defaults accept the small network and the training.
-
-    Every method of the catalogue is tried; one that needs others raises.
-    """
-    labels = []
-    for label, kind in catalogue().items():
-        try:
-            Run(kind(), _example(), small_cnn, TRAINING(), workers=1)
-        except ValueError:
-            continue
-        labels.append(label)
-    return labels
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """Progress of a run, as the figure and the table show it."""
-
-    setting: Setting
-    progress: Progress
-    kilobytes: float  # on the wire, both directions
-    left_out: int  # visits whose message was refused
-    reason: str  # of the last of them
-
-    @classmethod
-    def of(cls, setting: Setting, run: Run) -> Outcome:
-        """What a run shows after its last round."""
-        chosen = tuple(run.times_chosen.tolist())
-        progress = Progress(run.history.run, run.history.table(), chosen)
-        events = run.history.events()
-        refused = events.loc[events["client"] != ALL_CLIENTS, "reason"].tolist()
-        kilobytes = run.wire["bytes"].sum() / 1000
-        return cls(setting, progress, kilobytes, len(refused), "".join(refused[-1:]))
-
-    def rows(self) -> dict[str, str]:
-        """Settings and results in words, one row of the comparison each."""
-        settings = {LABELS[n]: str(value) for n, value in asdict(self.setting).items()}
-        if self.setting.skew != BY_CLASS:
-            settings["concentration"] = "–"
-        last, domains = self.progress.curve().iloc[-1], self.progress.domains()
-        return settings | {
-            "rounds": f"{last['round']:.0f}",
-            self.progress.metric: f"{last['value']:.1%}",
-            "worst domain": f"{domains.min():.1%} ({domains.idxmin()})",
-            "on the wire": f"{self.kilobytes:,.0f} kB",
-            "visits left out": f"{self.left_out} {self.reason}".strip(),
-        }
-
-
-def comparison(now: Outcome, before: Outcome | None = None) -> str:
-    """An HTML table of a run and the one before it; bold where they differ."""
-    columns = [now.rows()] + ([before.rows()] if before else [])
-    heads = ["", "this run", "run before"][: 1 + len(columns)]
+def comparison(outcomes: Mapping[str, Outcome]) -> str:
+    """An HTML table with a column per run, by its name; bold where they differ."""
+    columns = [outcome.rows() for outcome in outcomes.values()]
     left = "style='text-align:left; padding-right:1em'"
-    lines = "<tr>" + "".join(f"<th {left}>{head}</th>" for head in heads)
-    for name in columns[0] | columns[-1]:
+    heads = "".join(f"<th {left}>{html.escape(name)}</th>" for name in outcomes)
+    lines = f"<tr><th></th>{heads}"
+    for name in dict.fromkeys(name for column in columns for name in column):
         found = [html.escape(column.get(name, "–")) for column in columns]
         kind = "th" if len(set(found)) > 1 else "td"
         cells = "".join(f"<{kind} {left}>{text}</{kind}>" for text in found)
-        lines += f"</tr><tr><td>{html.escape(name)}</td>{cells}"
+        lines += f"</tr><tr><td {left}>{html.escape(name)}</td>{cells}"
     return f"<table class='fl-comparison' style='line-height:1.5'>{lines}</tr></table>"
 
 
@@ -206,74 +69,211 @@ class Playground(LiveTraining):
     """A federation with controls; made by `playground`.
 
     Settings are read when Start is pressed. After Stop, Start goes on if they are as
-    they were; with others a new run begins, and the previous one stays in the figure.
+    they were; with others a new run begins. The list keeps pinned runs and the previous
+    one; ``table`` has all of them.
     """
 
-    def __init__(self, rounds: int = ROUNDS) -> None:
-        self.controls = _controls()
-        self.run: Run | None = None
-        self.latest: Outcome | None = None
-        self.before: Outcome | None = None
+    def __init__(self, rounds: int, methods: Sequence[type], preset: Mapping) -> None:
+        self.kinds = offered(methods)
+        self.controls = _controls(list(self.kinds), rounds, preset)
+        self.own: dict[str, tuple] = {}  # name → declaration and control
+        self.entries: list[Entry] = []  # the last is the present one
+        self.runs: list = []  # of the present one, by seed
         self.asked: dict[str, object] = {}  # of the controls, when a run began
+        self.measure = readable(W.Dropdown(options=[SCORE], description="curve"))
         super().__init__(self._round, self._draw, rounds)
+        self.settings, self.list = W.Accordion(), W.VBox()
         self.comparison = W.HTML()
-        rows = in_rows(self.controls)
-        self.children = (rows, *self.children, self.comparison)
+        above = in_rows(self.controls), self.settings, self.buttons, self.note
+        curve = in_rows({"curve": self.measure})
+        below = curve, self.picture, self.list, self.comparison
+        self.children = (*above, *below)
         self.add_class("fl-playground")
-        for name in ("skew", "clients"):
+        for name in ("skew", "clients", "method", "data"):
             self.controls[name].observe(self._enable, names="value")
-        self._enable()
+        self.measure.observe(lambda _: self.redraw(), names="value")
+        self._enable({"name": "all"})
 
     def begin(self) -> None:
         """Start, go on, or begin anew where the controls have changed."""
         wanted = {name: control.value for name, control in self.controls.items()}
+        wanted["own"] = {name: control.value for name, (_, control) in self.own.items()}
         if not self.is_running and wanted != self.asked:
             self.asked, self.results = wanted, []
+            self.rounds = self.bar.max = wanted["rounds"] * wanted["seeds"]
         super().begin()
 
-    def _enable(self, _change: object = None) -> None:
-        """Only Dirichlet has a concentration; at most all clients take part."""
-        self.controls["cohort"].max = self.controls["clients"].value
-        self.controls["concentration"].disabled = (
-            self.controls["skew"].value != BY_CLASS
-        )
+    @property
+    def latest(self) -> Outcome | None:
+        """What the present run shows; None before its first round."""
+        return self.entries[-1].outcome if self.entries else None
 
-    def _round(self, number: int) -> Outcome:
-        """One round, the first of a new run if ``number`` is 0."""
+    def table(self, column: str = "setting", split: str = "test") -> pd.DataFrame:
+        """The scores of all listed runs over rounds, for a table of your own.
+
+        column: holds the names of the list.
+        split:  "held_out" for the domain that is held out.
+        """
+        parts = []
+        for entry in self.entries:
+            rows, metric = entry.outcome.progress.table, entry.outcome.progress.metric
+            whole = (rows["domain"] == ALL_DOMAINS) & (rows["client"] == ALL_CLIENTS)
+            rows = rows[whole & (rows["metric"] == metric) & (rows["split"] == split)]
+            parts.append(rows.assign(**{column: entry.name.value}))
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+    def _enable(self, change: dict) -> None:
+        """What a control allows depends on others."""
+        controls, changed = self.controls, change.get("owner")
+        controls["cohort"].max = controls["clients"].value
+        has_amount = controls["skew"].value in (BY_CLASS, MIXED)
+        controls["concentration"].disabled = not has_amount
+        if changed in (None, controls["data"]):
+            chosen = controls["held_out"].value
+            names = [NONE, *domains_of(controls["data"].value)]
+            controls["held_out"].options = names
+            controls["held_out"].value = chosen if chosen in names else NONE
+        if changed in (None, controls["method"]):
+            self._offer_settings(controls["method"].value)
+
+    def _offer_settings(self, method: str) -> None:
+        """The method's own settings, with what they mean, from its declaration."""
+        known = declared(self.kinds[method])
+        known.pop("rounds", None)  # those of the run
+        self.own = {name: (each, each.control()) for name, each in known.items()}
+        about = [W.HTML(html.escape(each.about)) for each in known.values()]
+        pairs = zip(self.own.values(), about, strict=True)
+        rows = [in_rows({"": control, "about": text}) for (_, control), text in pairs]
+        self.settings.children = [W.VBox(rows)]
+        self.settings.titles = (f"Settings of {method}",)
+
+    def _setting(self) -> Setting:
+        """The checked choice; of the method's settings, those that were changed."""
+        asked = {f.name: self.asked[f.name] for f in fields(Setting) if f.name != "own"}
+        own = {}
+        for name, (known, control) in self.own.items():
+            if (value := known.read(control)) != known.default:
+                own[name] = value
+        return Setting(**asked, own=own)
+
+    def _round(self, number: int) -> int:
+        """One round; seeds follow each other."""
+        seed, done = divmod(number, self.asked["rounds"])
+        if done == 0:
+            if number == 0:
+                self.present = self._setting()
+                self._make_room()
+            given = seed, self.kinds, self.asked["rounds"]
+            self.runs = [*self.runs[:seed], self.present.run(*given)]
+        self.runs[-1].step()
         if number == 0:
-            self.run = Setting(**self.asked).run()
-            self.before = self.latest
-        self.run.step()
-        self.latest = Outcome.of(Setting(**self.asked), self.run)
-        self.comparison.value = comparison(self.latest, self.before)
-        return self.latest
+            self.entries.append(self._entry())
+        place = self.entries[-1].outcome.progress.place
+        self.entries[-1].outcome = Outcome.of(self.present, self.runs, place)
+        self._tell(is_new=number == 0)
+        return number
 
-    def _draw(self, results: list[Outcome]) -> Picture:
-        now, before = (results[-1:] or [None])[0], self.before
-        pictured = [None if run is None else run.progress for run in (now, before)]
-        return progress_picture(*pictured, rounds=self.rounds)
+    def _make_room(self) -> None:
+        """Only pinned runs and the previous one stay."""
+        kept = [entry for entry in self.entries[:-1] if entry.pin.value]
+        if len(kept) + len(self.entries[-1:]) >= MOST_RUNS:
+            raise ValueError(
+                f"expected at most {MOST_RUNS} runs in the list; remove one, or take "
+                "the pin off another"
+            )
+        self.entries = kept + self.entries[-1:]
+
+    def _entry(self) -> Entry:
+        """A new line of the list, with a free colour and a name of its own."""
+        taken = {entry.outcome.progress.place for entry in self.entries}
+        place = min(set(range(MOST_RUNS)) - taken)
+        names = [entry.name.value for entry in self.entries]
+        name, number = self.present.method, 2
+        while name in names:
+            name, number = f"{self.present.method} ({number})", number + 1
+        entry = Entry(
+            Outcome.of(self.present, self.runs, place),
+            readable(W.Text(name, description="name", continuous_update=False)),
+            readable(W.Checkbox(False, description="keep", indent=False)),
+            W.Button(description="Remove", layout=W.Layout(width="auto")),
+        )
+        entry.name.observe(lambda _: self._tell(redraw=True), names="value")
+        entry.remove.on_click(lambda _: self._drop(entry))
+        return entry
+
+    def _drop(self, entry: Entry) -> None:
+        """Take a run off the list; the one that is training stays."""
+        is_present = bool(self.entries) and entry is self.entries[-1]
+        if entry in self.entries and not (is_present and self.is_running):
+            self.entries.remove(entry)
+            if is_present:
+                self.asked = {}
+            self._tell(is_new=True, redraw=True)
+
+    def _tell(self, is_new: bool = False, redraw: bool = False) -> None:
+        """Show list, comparison and curves that there are."""
+        self.comparison.value = comparison(
+            {entry.name.value: entry.outcome for entry in reversed(self.entries)}
+        )
+        if is_new:
+            self.list.children = [entry.row for entry in self.entries]
+        known = self.latest.progress.measures[1:] if self.entries else []
+        if (offered := (SCORE, *known)) != self.measure.options:
+            shown = self.measure.value
+            self.measure.options = offered
+            self.measure.value = shown if shown in offered else SCORE
+        if redraw:
+            self.redraw()
+
+    def _draw(self, _results: list[int]) -> Picture:
+        runs = [
+            replace(entry.outcome.progress, name=entry.name.value)
+            for entry in self.entries
+        ]
+        measure = "" if self.measure.value == SCORE else self.measure.value
+        rounds = self.controls["rounds"].value
+        return progress_picture(runs, rounds=rounds, measure=measure)
 
 
-def _controls() -> dict[str, W.Widget]:
-    """One control per field of Setting, with its default."""
-    start = Setting()
+def _controls(methods: Sequence[str], rounds: int, preset: Mapping) -> dict:
+    """One control per field of Setting but the method's own, and rounds and seeds."""
+    start = {f.name: f.default for f in fields(Setting) if f.name != "own"}
+    start |= {"rounds": rounds, "seeds": 1}
+    if unknown := preset.keys() - start.keys():
+        raise ValueError(f"expected some of {list(start)}, found {sorted(unknown)}")
+    start |= preset
+    optimisers = ("sgd", "adam", "adamw")
     made = {
         "data": W.Dropdown(options=list(BUILT_IN)),
+        "held_out": W.Dropdown(options=[NONE, *domains_of(start["data"])]),
         "skew": W.Dropdown(options=list(SKEWS)),
         "concentration": W.FloatText(step=0.1),
         "clients": slider(2, MOST_CLIENTS),
         "cohort": slider(1, MOST_CLIENTS),
-        "method": W.Dropdown(options=offered()),
+        "network": W.Dropdown(options=list(NETWORKS)),
+        "method": W.Dropdown(options=methods),
         "lr": W.FloatText(step=0.01),
+        "epochs": W.BoundedIntText(min=1, max=100),
+        "batch_size": W.BoundedIntText(min=1, max=10**4),
+        "momentum": W.FloatText(step=0.1),
+        "optimiser": W.Dropdown(options=optimisers),
+        "rounds": W.BoundedIntText(min=1, max=500),
+        "seeds": W.BoundedIntText(min=1, max=SEEDS),
     }
     for name, control in made.items():
-        control.value, control.description = getattr(start, name), LABELS[name]
+        control.value, control.description = start[name], LABELS.get(name, name)
     return {name: readable(control) for name, control in made.items()}
 
 
-def playground(rounds: int = ROUNDS) -> Playground:
-    """A federation to play with: choose, press Start, watch, change, compare.
+def playground(
+    rounds: int = ROUNDS, methods: Sequence[type] = (), **preset: object
+) -> Playground:
+    """A federation to play with: choose, press Start, watch, keep, and compare.
 
-    rounds: how many a run has, at least 1. Nothing is trained before Start is pressed.
+    rounds:  of a run, at first. Nothing is trained before Start is pressed.
+    methods: classes of your own that can be chosen as well, as in ``[Mine]``.
+    preset:  what is chosen at first, by the fields of ``played.Setting``, as in
+             ``method="FedFA", clients=5``; and ``seeds``.
+    Raises ValueError for another field.
     """
-    return Playground(rounds)
+    return Playground(rounds, methods, preset)

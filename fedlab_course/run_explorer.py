@@ -52,12 +52,13 @@ class RunExplorer(Explorer):
         """The figure of one axis."""
         known = self.finished.exploration.axes[axis]
         table = scores(self.finished.table(axis), measure)
-        new, values = table[:0], list(map(name_of, known.values))
+        new = table[:0]
         if self.training is not None and self.training.shows(axis):
+            known = self.training.axis()
             new = scores(self.training.grown(), measure)
             mine = table["name"].isin(new["name"]) & table["seed"].isin(new["seed"])
             table = table[~mine]
-            values += [name for name in new["name"].unique() if name not in values]
+        values = list(map(name_of, known.values))
         return exploration_picture(
             Shown(table, values, new),
             known.label,
@@ -103,6 +104,11 @@ class OneMore(LiveTraining):
     def grown(self) -> pd.DataFrame:
         """The history of the latest run."""
         return self.run.history.table().assign(name=name_of(self._wanted()))
+
+    def axis(self) -> Axis:
+        """The axis of the latest run, with its value."""
+        name, known = self.asked[0], self.explorer.finished.exploration
+        return known.with_values(**{name: [self._wanted()]}).axes[name]
 
     def _axis(self) -> Axis:
         return self.explorer.finished.exploration.axes[self.asked[0]]

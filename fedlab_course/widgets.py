@@ -226,6 +226,7 @@ class LiveTraining(W.VBox):
         self.start = W.Button(description=name, layout=layout)
         self.stop = W.Button(description="Stop", disabled=True, layout=layout)
         self.bar, self.note = W.IntProgress(max=rounds), W.HTML("ready")
+        self.note.add_class("fl-note")
         self.picture = picture or _image(draw([]))  # an error here fails the cell
         self.start.on_click(lambda _: self.begin())
         self.stop.on_click(lambda _: self.halt.set())
@@ -257,6 +258,10 @@ class LiveTraining(W.VBox):
             self.worker.join()
         if self.error is not None:
             raise self.error
+
+    def redraw(self) -> None:
+        """Show the figure of the results so far."""
+        _show(self.picture, self.draw(list(self.results)))
 
     def _work(self) -> None:
         self.start.disabled, self.stop.disabled = True, False

@@ -1,7 +1,8 @@
-"""The progress of a run: learning curve, domains and participation."""
+"""The progress of runs: learning curves, domains and participation."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,112 +12,167 @@ from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS
 
-from ..plots.style import COLOURS, Picture, label_of, new_picture, scale_of, style
+from ..plots.style import (
+    COLOURS,
+    MARKERS,
+    Picture,
+    label_of,
+    new_picture,
+    scale_of,
+    style,
+)
 
 SIZE = (9.2, 3.2)  # inches
 MOST_DOMAINS = 10
-NOW = {"color": COLOURS["ours"], "zorder": 3}
-BEFORE = {"color": COLOURS["quiet"], "zorder": 2, "linestyle": "--", "linewidth": 1.2}
+HELD_OUT = "held out"
+"""The measure of the held-out domain, and the start of its name among the domains."""
+
+ROLES = ("ours", "other 1", "other 2", "other 3", "baseline")
+MOST_RUNS = len(ROLES)
 
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """The state of a run that a figure needs.
+    """The state of a run that a figure needs, or of several that differ in the seed.
 
     name:          of the run.
     table:         tidy history.
-    times_chosen:  of every client.
+    times_chosen:  of every client, over all seeds.
+    place:         of its colour and marker in ROLES and MARKERS.
     """
 
     name: str
     table: pd.DataFrame
     times_chosen: tuple[int, ...]
+    place: int = 0
 
     @property
     def metric(self) -> str:
         """The metric of the test split, besides the loss."""
         return next(m for m in self.table["metric"] if m not in ("loss", "seconds"))
 
-    def curve(self) -> pd.DataFrame:
-        """Columns round and value, over all test samples."""
-        return self._measured(True)[["round", "value"]]
+    @property
+    def measures(self) -> list[str]:
+        """What its curve can show: scores, losses, and what the method logs."""
+        logged = self.table.loc[self.table["split"] == "train", "metric"].unique()
+        held_out = [HELD_OUT] if (self.table["split"] == "held_out").any() else []
+        return [self.metric, "loss", *held_out, *(m for m in logged if m != "loss")]
+
+    @property
+    def colour(self) -> str:
+        """The colour of everything that belongs to it."""
+        return COLOURS[ROLES[self.place]]
+
+    def curve(self, measure: str = "") -> pd.DataFrame:
+        """Columns round, mean and sd over seeds of one of ``measures``."""
+        rows, measure = self.table, measure or self.metric
+        if measure in (self.metric, "loss", HELD_OUT):
+            rows = rows[
+                rows["split"] == ("held_out" if measure == HELD_OUT else "test")
+            ]
+            rows = rows[rows["client"] == ALL_CLIENTS]
+            measure = self.metric if measure == HELD_OUT else measure
+        else:
+            rows = rows[rows["split"] == "train"]
+        rows = rows[(rows["metric"] == measure) & (rows["domain"] == ALL_DOMAINS)]
+        seeds = rows.groupby(["round", "seed"], as_index=False)["value"].mean()
+        return seeds.groupby("round")["value"].agg(mean="mean", sd="std").reset_index()
 
     def domains(self) -> pd.Series:
         """The last value on each domain, in the order of the data."""
-        each = self._measured(False)
-        return each[each["round"] == each["round"].max()].set_index("domain")["value"]
+        rows = self.table[self.table["client"] == ALL_CLIENTS]
+        rows = rows[(rows["metric"] == self.metric) & (rows["domain"] != ALL_DOMAINS)]
+        rows = rows[rows["split"].isin(["test", "held_out"])]
+        newest = rows[rows["round"] == rows.groupby("seed")["round"].transform("max")]
+        is_out = newest["split"] == "held_out"
+        names = newest["domain"].where(~is_out, f"{HELD_OUT}: " + newest["domain"])
+        return newest.groupby(names, sort=False)["value"].mean()
 
-    def _measured(self, is_whole: bool) -> pd.DataFrame:
-        rows = self.table
-        rows = rows[(rows["split"] == "test") & (rows["client"] == ALL_CLIENTS)]
-        rows = rows[rows["metric"] == self.metric]
-        return rows[(rows["domain"] == ALL_DOMAINS) == is_whole]
+    @property
+    def num_seeds(self) -> int:
+        """The number of its runs."""
+        return self.table["seed"].nunique()
 
 
 def progress_picture(
-    now: Progress | None, before: Progress | None = None, rounds: int = 20
+    runs: Sequence[Progress] = (), rounds: int = 20, measure: str = ""
 ) -> Picture:
-    """Draw curve, domains and participation of a run, with the previous run in grey.
+    """Draw curves, domains and participation of runs; the last is the present one.
 
-    now:     None draws empty axes.
-    rounds:  minimum length of the axis of rounds.
+    runs:     at most MOST_RUNS; none draws empty axes.
+    rounds:   minimum length of the axis of rounds.
+    measure:  what the curves show; "": the score.
     """
     with style():
-        title = "Press Start to train" if now is None else _finding(now)
-        note = "" if now is None else "One seed: no spread is known."
-        if before is not None:
-            note += (
-                f" Blue: this run; grey and dashed: the previous run, {before.name}."
-            )
-        figure = new_picture(SIZE, title, note)
-        figure.data = None if now is None else now.curve()
+        title = _finding(runs[-1]) if runs else "Press Start to train"
+        figure = new_picture(SIZE, title, _note(runs))
+        figure.data = runs[-1].curve(measure) if runs else None
         axes = figure.subplots(1, 3, width_ratios=(1.5, 1, 1.1))
-        _draw_curves(axes[0], now, before, rounds)
-        _draw_domains(axes[1], now, before)
-        _draw_participation(axes[2], now, before)
+        _draw_curves(axes[0], runs, rounds, measure)
+        _draw_domains(axes[1], runs)
+        _draw_participation(axes[2], runs)
     return figure
 
 
 def _finding(now: Progress) -> str:
     last = now.curve().iloc[-1]
-    score = scale_of(now.metric) * last["value"]
+    score = scale_of(now.metric) * last["mean"]
     what = label_of(now.metric).removesuffix(" (%)").lower()
     return f"{now.name}: {what} {score:.0f} % after round {last['round']:.0f}"
 
 
+def _note(runs: Sequence[Progress]) -> str:
+    most = max((run.num_seeds for run in runs), default=0)
+    if most < 2:
+        return "One seed: no spread is known." if runs else ""
+    return "Line: mean over seeds, band: ± s.d."
+
+
 def _draw_curves(
-    axis: Axes, now: Progress | None, before: Progress | None, rounds: int
+    axis: Axes, runs: Sequence[Progress], rounds: int, measure: str
 ) -> None:
-    for run, look in ((before, BEFORE), (now, NOW)):
-        if run is not None:
-            curve = run.curve()
-            x, y = curve["round"], scale_of(run.metric) * curve["value"]
-            axis.plot(x, y, **look)
-            axis.plot(x.iloc[-1:], y.iloc[-1:], "o", clip_on=False, **look)
-            rounds = max(rounds, int(x.max()))
-    metric = "accuracy" if now is None else now.metric
-    axis.set(xlabel="Round", ylabel=label_of(metric), xlim=(0, rounds), ylim=(0, 100))
-    axis.set_title("All test images", loc="left")
+    metric = measure or (runs[-1].metric if runs else "accuracy")
+    score = runs[-1].metric if runs and metric == HELD_OUT else metric
+    for run in runs:
+        if measure and measure not in run.measures:
+            continue
+        curve, colour = run.curve(measure), run.colour
+        x, y = curve["round"], scale_of(score) * curve["mean"]
+        axis.plot(x, y, color=colour, zorder=3)
+        end = {"color": colour, "zorder": 4, "clip_on": False}
+        axis.plot(x.iloc[-1:], y.iloc[-1:], MARKERS[run.place], label=run.name, **end)
+        spread = scale_of(score) * curve["sd"].fillna(0.0)
+        if run.num_seeds > 1:
+            band = {"color": colour, "alpha": 0.15, "linewidth": 0}
+            axis.fill_between(x, y - spread, y + spread, **band)
+        rounds = max(rounds, int(x.max()))
+    axis.set(xlabel="Round", ylabel=label_of(score), xlim=(0, rounds))
+    if scale_of(score) != 1:
+        axis.set_ylim(0, 100)
+    is_test = not runs or metric in (runs[-1].metric, "loss")
+    where = {HELD_OUT: "Held-out domain"}.get(metric, "Logged by the method")
+    axis.set_title("All test images" if is_test else where, loc="left")
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axis.grid(axis="y")
+    if len(runs) > 1:
+        rising = is_test and metric != "loss"
+        axis.legend(loc="lower right" if rising else "upper right")
 
 
-def _draw_domains(axis: Axes, now: Progress | None, before: Progress | None) -> None:
+def _draw_domains(axis: Axes, runs: Sequence[Progress]) -> None:
     """One row per domain; if there are many, those with the lowest scores."""
-    values = pd.Series(dtype=float) if now is None else now.domains()
+    values = runs[-1].domains() if runs else pd.Series(dtype=float)
     title = "Domain by domain"
     if len(values) > MOST_DOMAINS:
         title = f"The {MOST_DOMAINS} worst of {len(values)} domains"
         values = values.nsmallest(MOST_DOMAINS)
-    metric = "accuracy" if now is None else now.metric
     rows = np.arange(len(values))
-    if before is not None and len(values):
-        old = before.domains().reindex(values.index)  # NaN where the data differ
-        axis.plot(
-            100 * old, rows, "D", **BEFORE | {"fillstyle": "none", "linestyle": ""}
-        )
-    axis.plot(100 * values, rows, "o", **NOW)
+    for run in runs:
+        found = 100 * run.domains().reindex(values.index)  # NaN where the data differ
+        hollow = {} if run is runs[-1] else {"fillstyle": "none"}
+        axis.plot(found, rows, MARKERS[run.place], color=run.colour, **hollow)
     axis.set_yticks(rows, [str(name) for name in values.index])
+    metric = runs[-1].metric if runs else "accuracy"
     axis.set(xlabel=label_of(metric), xlim=(-3, 103))
     axis.set_ylim(max(1, len(values)) - 0.5, -0.5)
     axis.set_title(title, loc="left")
@@ -124,22 +180,21 @@ def _draw_domains(axis: Axes, now: Progress | None, before: Progress | None) -> 
     axis.grid(axis="both")
 
 
-def _draw_participation(
-    axis: Axes, now: Progress | None, before: Progress | None
-) -> None:
-    """Bars for this run, an outline for the previous one."""
+def _draw_participation(axis: Axes, runs: Sequence[Progress]) -> None:
+    """Bars for the present run, an outline for the others."""
     most = clients = 1
-    for run, look in ((now, NOW | {"fill": True}), (before, BEFORE)):
-        if run is not None:
-            edges = np.arange(len(run.times_chosen) + 1) - 0.5
-            axis.stairs(run.times_chosen, edges, **look)
-            most = max(most, *run.times_chosen)
-            clients = max(clients, len(run.times_chosen))
+    for run in runs:
+        edges = np.arange(len(run.times_chosen) + 1) - 0.5
+        is_now = run is runs[-1]
+        look = {"color": run.colour, "fill": is_now, "zorder": 2 if is_now else 3}
+        axis.stairs(run.times_chosen, edges, **look)
+        most = max(most, *run.times_chosen)
+        clients = max(clients, len(run.times_chosen))
     axis.set(xlim=(-0.5, clients - 0.5), ylim=(0, 1.05 * most))
     axis.set(xlabel="Client", ylabel="Rounds")
     axis.set_title("Participation", loc="left")
     for each in (axis.xaxis, axis.yaxis):
         each.set_major_locator(MaxNLocator(5, integer=True))
-    if now is None and before is None:
+    if not runs:
         axis.set(xticks=[], yticks=[])
     axis.grid(axis="y")

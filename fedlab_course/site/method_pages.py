@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import functools
-import inspect
-import io
 import re
-import tokenize
 from dataclasses import MISSING, fields
 from pathlib import Path
 
@@ -16,6 +12,7 @@ import pandas as pd
 from fedlab_support.core.checks import ranges
 from fedlab_support.methods import HOOKS, FedAvg, catalogue, changed_hooks
 
+from ..declared import field_comments
 from ..runner import ROOT
 
 
@@ -75,23 +72,6 @@ def published() -> dict[tuple[str, str], str]:
     table = pd.read_csv(ROOT / "docs" / "published_constants.csv")
     keys = zip(table["class"], table["setting"], strict=True)
     return dict(zip(keys, table["source"], strict=True))
-
-
-def field_comments(kind: type) -> dict[str, str]:
-    """The first comment on each field's lines, a child's before its parent's."""
-    found: dict[str, str] = {}
-    for owner in reversed(kind.__mro__[:-1]):
-        source = inspect.getsource(owner)
-        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-        comments = {t.start[0]: t.string for t in tokens if t.type == tokenize.COMMENT}
-        for node in ast.parse(source).body[0].body:
-            if not isinstance(node, ast.AnnAssign):
-                continue
-            for line in range(node.lineno, node.end_lineno + 1):
-                if line in comments:
-                    found[node.target.id] = comments[line].lstrip("# ")
-                    break
-    return found
 
 
 def _row(*cells: str) -> str:

@@ -46,7 +46,7 @@ def test_an_exercise_answers_in_the_page(chapter, answer, words):
 
 def test_one_more_run_is_trained_on_request_and_grows_in_the_figure(chapter):
     box = chapter.page.locator(".fl-runs")
-    picture, note = box.locator("img"), box.locator(".fl-live .widget-html").last
+    picture, note = box.locator("img"), box.locator(".fl-note")
     old = picture.get_attribute("src")
     box.get_by_label("explore").select_option("learning rate")
     expect(picture).not_to_have_attribute("src", old)

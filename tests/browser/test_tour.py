@@ -36,7 +36,7 @@ def test_a_key_moves_the_explorer(chapter):
 
 
 def test_the_playground_starts_draws_and_stops_within_a_round(chapter, board):
-    picture, note = board.locator("img"), board.locator(".widget-html").first
+    picture, note = board.locator("img"), board.locator(".fl-note")
     empty = picture.get_attribute("src")
     press(board, "Start")
     expect(note).to_contain_text(UNDER_WAY, timeout=60_000)
@@ -52,15 +52,17 @@ def test_the_playground_starts_draws_and_stops_within_a_round(chapter, board):
 
 def test_a_second_run_stands_beside_the_first(chapter, board):
     board.get_by_label("method").select_option("FedProx")
-    note = board.locator(".widget-html").first
+    note = board.locator(".fl-note")
     press(board, "Start")
     expect(note).to_contain_text(UNDER_WAY, timeout=60_000)
     press(board, "Stop")
     expect(note).to_contain_text("stopped after", timeout=10_000)
     table = board.locator(".fl-comparison")
-    expect(table).to_contain_text("run before")
+    expect(table.locator("th")).to_contain_text(["FedProx", "FedAvg"])
     expect(table.locator("tr", has_text="method")).to_contain_text("FedProx")
     expect(table.locator("tr", has_text="method")).to_contain_text("FedAvg")
+    board.get_by_text("Settings of FedProx").click()
+    expect(board.get_by_label("mu")).to_have_value("0.01")
     assert chapter.cut_off() == []
     chapter.take_picture_of(board, "playground")
 

@@ -2,16 +2,21 @@
 
 import re
 import threading
+from dataclasses import dataclass
 
 import pandas as pd
 import pytest
 
-from fedlab_course import playground as play
-from fedlab_course.figures.progress import Progress, progress_picture
-from fedlab_course.playground import Outcome, Setting, comparison, offered, playground
+from fedlab_course import played
+from fedlab_course.chapters.fedavg import comparison as is_fair
+from fedlab_course.declared import declared
+from fedlab_course.figures.progress import MOST_RUNS, Progress, progress_picture
+from fedlab_course.played import Outcome, Setting, offered
+from fedlab_course.playground import comparison, playground
 from fedlab_course.plots.style import png
 from fedlab_support import methods
-from fedlab_support.methods import FedAvg
+from fedlab_support.core.checks import setting
+from fedlab_support.methods import FISC, FedAvg, FedFA
 from tests.pace import processor_seconds, slowness
 from tests.tiny import tiny_data, tiny_masks
 
@@ -27,7 +32,7 @@ def small_sets(monkeypatch):
         "digits": tiny_data(60, size=12),
         MASKS: tiny_masks(60, size=16, channels=3),
     }
-    monkeypatch.setattr(play, "_load", sets.__getitem__)
+    monkeypatch.setattr(played, "_load", sets.__getitem__)
 
 
 @pytest.fixture
@@ -49,15 +54,15 @@ def start(board, **values):
 
 @pytest.mark.slow
 def test_nothing_is_trained_before_start_and_then_everything_grows(board):
-    assert board.run is None
+    assert board.runs == []
     empty = board.picture.value
     start(board)
     board.wait()
-    assert board.run.server.round == 3
+    assert board.runs[-1].server.round == 3
     assert board.picture.value != empty
     assert board.note.value == "finished after 3 rounds"
     assert board.bar.value == 3
-    assert "run before" not in board.comparison.value
+    assert board.comparison.value.count("<th ") == 1, "one column"
     assert sum(board.latest.progress.times_chosen) == 3 * 5
 
 
@@ -66,14 +71,113 @@ def test_a_second_run_is_compared_with_the_first(board):
     start(board)
     first, before = board.latest, board.picture.value
     start(board, method="FedProx", skew="by class (Dirichlet)", concentration=5.0)
-    assert board.before is first
+    assert [entry.outcome for entry in board.entries] == [first, board.latest]
+    assert [entry.name.value for entry in board.entries] == ["FedAvg", "FedProx"]
     assert board.latest.setting.method == "FedProx"
     assert board.picture.value != before
     text = board.comparison.value
     assert re.search("<th[^>]*>FedProx</th>", text)  # bold: it differs
     assert re.search("<td[^>]*>10</td>", text)  # as many clients as before
     start(board)  # the same once more: now both columns say the same
-    assert not re.search("<th[^>]*>FedProx</th>", board.comparison.value)
+    assert [entry.name.value for entry in board.entries] == ["FedProx", "FedProx (2)"]
+    text = board.comparison.value.replace("FedProx (2)", "").split("</tr>", 1)[1]
+    assert not re.search("<th[^>]*>FedProx</th>", text)
+
+
+@pytest.mark.slow
+def test_pinned_runs_stay_and_become_a_table_of_ones_own():
+    board = playground(rounds=1)
+    for rate in (0.05, 0.02, 0.01):
+        start(board, lr=rate, seeds=3)
+        board.entries[-1].pin.value = True
+    board.entries[0].name.value = "quick"
+    names = [entry.name.value for entry in board.entries]
+    assert names == ["quick", "FedAvg (2)", "FedAvg (3)"]
+    assert "quick" in board.comparison.value and "±" in board.comparison.value
+    board.entries[1].remove.click()
+    graded = is_fair.grade(board.table("name"), setting="name", known=["FedAvg"])
+    assert graded.passed is True, graded
+    assert len({e.outcome.progress.place for e in board.entries}) == 2
+    for _ in range(MOST_RUNS - 2):
+        start(board)
+        board.entries[-1].pin.value = True
+    start(board)  # one too many
+    assert "at most 5 runs in the list; remove one" in board.note.value
+    assert len(board.entries) == MOST_RUNS
+    board.entries[0].remove.click()
+    start(board)
+    assert board.note.value == "finished after 3 rounds"
+
+
+@pytest.mark.slow
+def test_a_methods_settings_come_from_its_declaration(board):
+    board.controls["method"].value = "FedFA"
+    assert {"p", "alpha", "fusion", "noise"} <= set(board.own)
+    known, share = board.own["p"]
+    assert known.about == "that a layer acts; 0: FedAvg (in 0…1)"
+    assert board.own["fusion"][1].options[0] == "adaptive"
+    share.value = 1.0
+    start(board)
+    assert board.latest.setting.own == {"p": 1.0}
+    assert "gamma spread" in board.comparison.value
+    assert "gamma_spread" in board.measure.options
+    picture = board.picture.value
+    board.measure.value = "gamma_spread"
+    assert board.picture.value != picture
+    share.value = 2.0
+    start(board)
+    assert "p must be in 0…1, found 2.0" in board.note.value
+
+
+def test_every_kind_of_setting_has_a_control_that_gives_its_default_back():
+    for kind in offered().values():
+        for name, known in declared(kind).items():
+            assert known.read(known.control()) == known.default, (kind, name)
+    count = declared(methods.CCST)["num_styles"]
+    control = count.control()
+    for text, value in (("None", None), (" 3 ", 3)):
+        control.value = text
+        assert count.read(control) == value
+    control.value = "three"
+    with pytest.raises(ValueError, match="num styles must be None or a whole number"):
+        count.read(control)
+    assert declared(FISC)["without"].control().options[0] == "nothing"
+    assert "network" not in declared(FISC), "a path has no control"
+    assert declared(FedFA)["p"].meaning.startswith("that a layer acts")
+
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    """A reader's method."""
+
+    half: float = setting(0.5, at_least=0, at_most=1)  # of the loss
+
+    def loss(self, model, batch, context):
+        return self.half * super().loss(model, batch, context)
+
+
+@pytest.mark.slow
+def test_a_method_of_ones_own_can_be_chosen_and_a_preset_is_chosen_at_first():
+    board = playground(2, [Mine], method=Mine().label, clients=4, cohort=2, seeds=2)
+    assert board.own["half"][0].about == "of the loss (in 0…1)"
+    start(board)
+    board.wait()
+    assert board.note.value == "finished after 4 rounds"
+    assert board.latest.progress.num_seeds == 2
+    assert len(board.latest.progress.times_chosen) == 4
+    with pytest.raises(ValueError, match=r"found \['colour'\]"):
+        playground(colour="red")
+
+
+@pytest.mark.slow
+def test_a_domain_can_be_held_out(board):
+    names = board.controls["held_out"].options
+    assert names[0] == "none" and len(names) == 3
+    start(board, held_out=names[1], clients=4, cohort=4)
+    board.wait()
+    assert f"held out: {names[1]}" in board.latest.progress.domains()
+    assert "held out, accuracy" in board.comparison.value
+    assert (board.table(split="held_out")["split"] == "held_out").all()
 
 
 @pytest.mark.slow
@@ -90,13 +194,13 @@ def test_start_goes_on_after_stop_unless_a_control_has_changed(board):
     board.step = step
     start(board)  # stopped in its first round, before anybody was visited
     assert board.note.value == "stopped after 0 rounds"
-    assert board.run.server.round == 0
+    assert board.runs[-1].server.round == 0
     start(board, lr=0.01)
     assert rounds[:3] == [0, 0, 1]
     assert board.note.value == "stopped after 1 round"
     start(board)
     assert rounds[3:] == [1, 2]
-    assert board.run.server.round == 3
+    assert board.runs[-1].server.round == 3
 
 
 def test_stop_throws_half_a_round_away(board, monkeypatch):
@@ -116,7 +220,7 @@ def test_stop_throws_half_a_round_away(board, monkeypatch):
     go.set()
     board.worker.join(10)
     assert board.note.value == "stopped after 0 rounds"
-    assert board.run.server.round == 0
+    assert board.runs[-1].server.round == 0
     assert 0 < len(set(visited)) < 5
 
 
@@ -147,7 +251,7 @@ def test_values_out_of_range_are_named_in_the_banner_and_can_be_mended(
 
 def test_sliders_stay_within_their_ranges(board):
     board.controls["clients"].value = 1000
-    assert board.controls["clients"].value == play.MOST_CLIENTS
+    assert board.controls["clients"].value == played.MOST_CLIENTS
     board.controls["cohort"].value = 30
     board.controls["clients"].value = 4
     assert board.controls["cohort"].value == board.controls["cohort"].max == 4
@@ -156,7 +260,7 @@ def test_sliders_stay_within_their_ranges(board):
     with pytest.raises(Exception, match="Invalid selection"):
         board.controls["method"].value = "FedNothing"
     with pytest.raises(ValueError, match="method must be one of"):
-        Setting(method="FedNothing")
+        Setting(method="FedNothing").run()
 
 
 @pytest.mark.slow
@@ -176,12 +280,12 @@ def test_masks_bring_their_network_and_measure(board):
     assert "dice" in board.comparison.value
 
 
-@pytest.mark.parametrize("skew", play.SKEWS)
+@pytest.mark.parametrize("skew", played.SKEWS)
 def test_every_skew_deals_as_many_clients_as_asked(skew):
     for clients in (3, 5):  # of two domains, and six owners
         run = Setting(skew=skew, clients=clients, cohort=2).run()
         assert len(run.federation) == clients
-        assert run.federation.sizes.max() <= play.MOST_PICTURES
+        assert run.federation.sizes.max() <= played.MOST_PICTURES
 
 
 @pytest.mark.slow
@@ -191,35 +295,36 @@ def test_methods_are_offered_by_a_rule_and_new_ones_appear(tmp_path, monkeypatch
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
     labels = offered()
     assert {"FedAvg", "FedNew", "FedProx", "FISC", "FedDG-GA"} <= set(labels)
-    assert not {"VPT", "FedGCR"} & set(labels)  # they need a transformer
+    assert {"VPT", "FedGCR"} <= set(labels)  # they get a transformer
     start(board := playground(1), method="FedNew")
     assert board.latest.setting.method == "FedNew"
 
 
-def progress(num_domains=3, num_rounds=4) -> Progress:
+def progress(num_domains=3, num_rounds=4, place=0) -> Progress:
     rows = [
         {"split": "test", "metric": metric, "client": -1, "round": r, "domain": domain}
         for r in range(num_rounds)
         for domain in ("", *(f"d{i}" for i in range(num_domains)))
         for metric in ("loss", "accuracy")
     ]
-    table = pd.DataFrame(rows).assign(value=lambda t: 0.02 * t.index % 1)
-    return Progress("FedAvg on a test", table, (2, 0, 1))
+    table = pd.DataFrame(rows).assign(value=lambda t: 0.02 * t.index % 1, seed=0)
+    return Progress("FedAvg on a test", table, (2, 0, 1), place)
 
 
-def test_the_picture_shows_both_runs_and_keeps_its_promise_of_time():
-    now, before = progress(50), progress(2, 9)
-    figure = progress_picture(now, before)
+def test_the_picture_shows_all_runs_and_keeps_its_promise_of_time():
+    now, before = progress(50), progress(2, 9, place=1)
+    figure = progress_picture([before, now])
     curves, domains, cohort = figure.axes
     assert [len(line.get_xdata()) for line in curves.lines] == [9, 1, 4, 1]
     assert domains.get_title(loc="left") == "The 10 worst of 50 domains"
     assert len(cohort.patches) == 2
-    assert "previous run, FedAvg on a test" in figure.get_supxlabel()
-    seconds = processor_seconds(lambda: png(progress_picture(now, before)), 3)
+    assert now.colour != before.colour
+    most = [progress(50, place=place) for place in range(MOST_RUNS)]
+    seconds = processor_seconds(lambda: png(progress_picture(most)), 3)
     assert seconds / slowness() < 0.5
 
 
 def test_the_comparison_escapes_what_it_shows():
     outcome = Outcome(Setting(), progress(), 12.0, 1, "<b>boom</b>")
-    assert "<b>" not in comparison(outcome)
-    assert "worst domain" in comparison(outcome, outcome)
+    assert "<b>" not in comparison({"<b>": outcome})
+    assert "worst domain" in comparison({"one": outcome, "two": outcome})

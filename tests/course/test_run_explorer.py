@@ -88,6 +88,8 @@ def test_one_more_run_grows_in_the_figure_and_is_kept(explorer, small, tmp_path)
     training.wait()
     assert training.note.value == "finished after 4 rounds"
     assert explorer.image.value != picture
+    shown = explorer.draw("E").axes[0].get_xticklabels()
+    assert [label.get_text() for label in shown] == ["1", "2", "3"], "in order"
     assert list(explorer.finished.table("E")["name"].unique()) == ["1", "2", "3"]
     again = RunExplorer(
         Finished(small.with_values(E=[3]), tmp_path / "own", tmp_path / "stored")
