@@ -1,5 +1,8 @@
 """A chapter's settings under one protocol, and its questions."""
 
+import re
+
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +10,7 @@ from IPython.display import Image, Markdown
 from matplotlib.figure import Figure
 
 from fedlab_course import dealing, protocols, settings
-from fedlab_course.chapter import Chapter
+from fedlab_course.chapter import ROOT, Chapter
 from fedlab_course.comparison import Comparison
 from fedlab_course.printed import printed
 from fedlab_course.protocols import Protocol, protocol
@@ -139,3 +142,16 @@ def test_a_protocol_names_another_network():
         protocol("paper: domainnet10 on resnet51")
     form = protocol("paper: pacs").network.keywords
     assert form["norm"] == "frozen" and form["embedding"] == 2048
+
+
+@pytest.mark.parametrize("name", list(CHAPTERS))
+def test_what_a_chapter_asks_has_an_answer_in_every_profile(name):
+    cells = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4).cells
+    source = "\n".join(c.source for c in cells if c.cell_type == "code")
+    guarded = r'(?m)^if "[^"]+" in questions:.*\n +.*$'
+    asked = re.findall(r'\banswer\(\s*"([^"]+)"', re.sub(guarded, "", source))
+    chapter = Chapter(name, {"__annotations__": {}})
+    files = [question.replace(" ", "_") for question in asked]
+    finished = [any(chapter.has_finished(f, p) for p in ("real", "")) for f in files]
+    assert asked
+    assert all(finished), dict(zip(asked, finished, strict=True))
