@@ -223,3 +223,8 @@ def measures(table: pd.DataFrame) -> list[str]:
     found = [WORST] if single["domain"].nunique() > 1 else []
     found += [UNSEEN] if "held_out" in set(table["split"]) else []
     return [AVERAGE, *found, LOSS]
+
+
+def main_measure(table: pd.DataFrame) -> str:
+    """What a table is about: the held-out domain, where there is one."""
+    return UNSEEN if UNSEEN in measures(table) else AVERAGE

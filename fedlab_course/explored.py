@@ -25,12 +25,10 @@ from fedlab_support.training.settings import LocalTraining
 from . import dealing
 from .chapter import ROOT
 from .exploration import (
-    AVERAGE,
-    UNSEEN,
     Axis,
     Exploration,
     Finished,
-    measures,
+    main_measure,
     name_of,
     of_method,
     of_training,
@@ -266,7 +264,7 @@ def sheet(exploration: Exploration, folder: Path) -> Picture:
     finished, parts = Finished(exploration, folder), []
     for name, axis in exploration.axes.items():
         table = finished.table(name)
-        measure = UNSEEN if UNSEEN in measures(table) else AVERAGE
+        measure = main_measure(table)
         ends = ends_of(scores(table, measure)).assign(axis=axis.label)
         parts.append(ends.assign(paper=ends["name"] == name_of(axis.paper)))
     score = label_of("accuracy")

@@ -116,7 +116,7 @@ class Setting(Settings):
         momentum = self.momentum if self.optimiser == "sgd" else 0.0
         how = {"momentum": momentum, "optimiser": self.optimiser}
         return Run(
-            kind(**given | dict(self.own)),
+            _made(kind, given | dict(self.own)),
             Federation.build(data, parts, val=0.1, held_out=self._left_out()),
             self._network(data, kind),
             LocalTraining(self.lr, self.epochs, self.batch_size, **how),
@@ -145,6 +145,15 @@ class Setting(Settings):
         if _has(kind, "num_prompts"):  # which it adds itself
             return models.tiny_vit
         return NETWORKS[self.network]
+
+
+def _made(kind: type[FedAvg], settings: Mapping[str, object]) -> FedAvg:
+    """The method; ValueError with the words of the control for a wrong setting."""
+    try:
+        return kind(**settings)
+    except ValueError as error:
+        name, said = str(error).split(" ", 1)
+        raise ValueError(f"{name.replace('_', ' ')} {said}") from None
 
 
 def _has(kind: type[FedAvg], name: str) -> bool:

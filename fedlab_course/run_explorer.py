@@ -16,6 +16,7 @@ from .exploration import (
     Axis,
     Exploration,
     Finished,
+    main_measure,
     measures,
     name_of,
     scores,
@@ -38,10 +39,12 @@ class RunExplorer(Explorer):
         self.finished, self.training = finished, None
         axes = finished.exploration.axes
         names = [(axis.label, name) for name, axis in axes.items()]
-        options = measures(finished.table(next(iter(axes))))
+        first = finished.table(next(iter(axes)))
+        measured = W.Dropdown(options=measures(first), value=main_measure(first))
+        measured.description = "measured on"
         controls = {
             "axis": W.Dropdown(options=names, description="explore"),
-            "measure": W.Dropdown(options=options, description="measured on"),
+            "measure": measured,
         }
         super().__init__(self.draw, {n: readable(c) for n, c in controls.items()})
         self.training = OneMore(self)

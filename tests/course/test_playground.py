@@ -127,6 +127,10 @@ def test_a_methods_settings_come_from_its_declaration(board):
     share.value = 2.0
     start(board)
     assert "p must be in 0…1, found 2.0" in board.note.value
+    board.controls["method"].value = "FISC"
+    board.own["contrast_weight"][1].value = -1.0
+    start(board)
+    assert "contrast weight must be ≥ 0" in board.note.value
 
 
 def test_every_kind_of_setting_has_a_control_that_gives_its_default_back():
