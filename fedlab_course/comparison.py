@@ -18,7 +18,7 @@ from fedlab_support.run.study import study
 from .chapter import Chapter
 from .figures import accuracy_by_setting
 from .measures import as_participants
-from .printed import printed
+from .printed import beside, printed
 from .protocols import protocol
 from .settings import CHAPTERS, run_of
 
@@ -65,6 +65,16 @@ class Comparison:
     def printed(self, question: str = "main", **kept: object) -> pd.DataFrame:
         """The papers' numbers for this protocol; see ``printed.printed``."""
         return printed(self.name, question, **kept)
+
+    def beside(
+        self,
+        ours: pd.DataFrame,
+        question: str = "main",
+        columns: str = "column",
+        **kept: object,
+    ) -> pd.DataFrame:
+        """A table by name and the papers' numbers; see ``printed.beside``."""
+        return beside(ours, self.printed(question, **kept), columns)
 
     def expect(self, *parameters: str) -> None:
         """Refuse settings or questions that do not exist, before anything runs."""
@@ -113,6 +123,10 @@ class Comparison:
         """
         self._asked = tuple(questions)
         self._printed = {"column": "average", "split": "test"}
+        if "left_out" in grid:  # the papers ask with two domains left out
+            two = grid.get("leave") == ["two"]
+            test = grid["left_out"][0] if two else ""
+            self._printed = {"column": test, "split": "held_out"}
         if "imbalance" in grid:
             imbalance, *_ = grid["imbalance"]
             self._printed |= {"imbalance": imbalance, "metric": "avg_type"}

@@ -20,6 +20,18 @@ PART_OF = ("digits5_types",)
 """Protocols on a part of the paper's data only, beside which no number belongs."""
 
 
+def beside(
+    ours: pd.DataFrame, numbers: pd.DataFrame, columns: str = "column"
+) -> pd.DataFrame:
+    """A table with a row per setting, by name, and the papers' numbers beside it.
+
+    numbers: from ``printed``; each value of their column ``columns`` gets a column,
+             such as "paper: average". The table stays as it is if there are none.
+    """
+    theirs = numbers.pivot(index="name", columns=columns, values="value")
+    return ours.join(theirs[numbers[columns].unique()].add_prefix("paper: "))
+
+
 @cache
 def everything() -> pd.DataFrame:
     """Every number of the papers' tables.

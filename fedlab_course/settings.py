@@ -295,7 +295,11 @@ def fisc_questions(
         "heterogeneity": [
             name + end for end in (", λ 0.0", "", ", λ 1.0") for name in methods
         ],
-        "mixtures": of(", λ "),
+        "mixtures": [
+            name + end
+            for end in (", λ 0.0", "", ", λ 0.5", ", λ 1.0")
+            for name in methods
+        ],
         "clients": of(", 5 of "),
         "style noise": [*both, *_containing(settings, ", noise ")],
         "variants": [

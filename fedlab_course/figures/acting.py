@@ -59,7 +59,7 @@ def _pairs(axis: Axes, images: np.ndarray, styled: np.ndarray) -> None:
 
 def _arrows(axis: Axes, table: pd.DataFrame) -> None:
     """The statistics of every image before and after noise."""
-    for name, look in looks_for(table["client"].unique()).items():
+    for name, look in looks_for(table["client"].unique(), are_points=True).items():
         mine = table[table["client"] == name]
         for row in mine.itertuples():
             ends = [row.mean, row.moved_mean], [row.deviation, row.moved_deviation]

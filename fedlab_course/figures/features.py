@@ -46,10 +46,11 @@ def scatter_panels(
     text:   column with a few characters to draw in place of a point's marker.
     cloud:  more points with the same columns x and y, drawn in grey below the others.
     size:   "single" (panels below each other), "double", "slide" or inches.
-    Raises ValueError for other columns, or more than five values of `by`.
+    Raises ValueError for other columns, or more than six values of `by`.
     """
     columns_of(table, [x, y, by, *([panels] if panels else [])])
-    shown, looks = parts_of(table, panels, MOST_PANELS), looks_for(table[by].unique())
+    shown = parts_of(table, panels, MOST_PANELS)
+    looks = looks_for(table[by].unique(), are_points=True)
     columns = panels_across(len(shown), inches(size)[0])
     rows = -(-len(shown) // columns)
     usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.7 + 1.9 * rows)

@@ -132,7 +132,7 @@ def clusters_picture(
 ) -> Picture:
     """Draw clients as points: colour and letter for the type, shape for the cluster.
 
-    table:  columns type, cluster, `x` and `y`, a row per client; at most five types
+    table:  columns type, cluster, `x` and `y`, a row per client; at most six types
             and eight clusters.
     panels: column with one axis per value, at most three; every axis has its own range.
     Raises ValueError for other columns or too many panels, types or clusters.
@@ -145,9 +145,9 @@ def clusters_picture(
             f"expected at most {len(SHAPES)} clusters, found {len(clusters)}: more "
             "shapes are hard to tell apart"
         )
-    letters = dict(zip(types, "ABCDE", strict=False))
+    letters = dict(zip(types, "ABCDEF", strict=False))
     shapes = dict(zip(clusters, SHAPES, strict=False))
-    colours = colours_for(types)
+    colours = colours_for(types, are_points=True)
     figure = new_picture((DOUBLE[0], 3.4), title)
     axes = figure.subplots(1, len(shown), squeeze=False)[0]
     for axis, (panel, part) in zip(axes, shown.items(), strict=True):

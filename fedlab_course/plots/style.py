@@ -39,6 +39,9 @@ COLOURS = {
     "pale": "#E4E8EC",  # grids and empty fields
 }
 MARKERS = ("o", "s", "^", "D", "v")
+SIXTH = {"color": "#7F5539", "marker": "P"}
+"""Of points only: DomainNet and ProstateMRI have six domains."""
+
 NAMES = {
     "accuracy": "Accuracy (%)",
     "dice": "Dice (%)",
@@ -190,18 +193,26 @@ def png(figure: Figure, dpi: float = 2 * SCREEN_DPI) -> bytes:
 
 
 def colours_for(
-    names: Sequence[object], ours: object = None, baseline: object = "FedAvg"
+    names: Sequence[object],
+    ours: object = None,
+    baseline: object = "FedAvg",
+    are_points: bool = False,
 ) -> dict[object, str]:
     """Colour lines by role: baseline black, ``ours`` blue, others in order.
 
-    Without ``ours`` the first name that is not the baseline is blue.
-    Raises ValueError for more than five names, which need small multiples.
+    Without ``ours`` the first name that is not the baseline is blue. Points, which do
+    not cross each other, may have a sixth colour.
+    Raises ValueError for more names, which need small multiples.
     """
-    if len(names) > 5:
+    if len(names) > 5 + are_points:
+        most = "six groups" if are_points else "five lines"
         raise ValueError(
-            f"expected at most five lines per axis, found {len(names)}: {list(names)}; "
+            f"expected at most {most} per axis, found {len(names)}: {list(names)}; "
             "spread them over `panels`"
         )
+    if len(names) == 6:
+        last = {names[-1]: SIXTH["color"]}
+        return colours_for(list(names)[:-1], ours, baseline) | last
     others = [name for name in names if name not in (ours, baseline)]
     roles = [role for role in COLOURS if role not in ("quiet", "pale")]
     taken = {ours: "ours", baseline: "baseline"}
@@ -212,14 +223,17 @@ def colours_for(
 
 
 def looks_for(
-    names: Sequence[object], ours: object = None, baseline: object = "FedAvg"
+    names: Sequence[object],
+    ours: object = None,
+    baseline: object = "FedAvg",
+    are_points: bool = False,
 ) -> dict[object, dict[str, str]]:
     """The colour and the marker of each name; see ``colours_for``."""
     names = list(names)
-    colours = colours_for(names, ours, baseline)
+    colours = colours_for(names, ours, baseline, are_points)
     return {
         name: {"color": colours[name], "marker": marker}
-        for name, marker in zip(names, MARKERS, strict=False)
+        for name, marker in zip(names, (*MARKERS, SIXTH["marker"]), strict=False)
     }
 
 

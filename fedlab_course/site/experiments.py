@@ -66,6 +66,9 @@ def _lines(row: dict[str, str]) -> Iterator[str]:
         yield f"**Differs:** {row['differs']}."
     if row["data"]:
         yield f"**Data:** {row['data']}."
+    if row["writes"]:
+        names = ", ".join(f"`{name}`" for name in row["writes"].split("; "))
+        yield f"**Writes:** {names}."
     if row["gpu_hours"]:
         yield (
             f"**Cost:** about {row['gpu_hours']} GPU hours, estimated from "

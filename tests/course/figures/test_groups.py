@@ -187,7 +187,7 @@ def test_more_than_can_be_told_apart_is_refused():
     many = table.assign(cluster=np.arange(22))
     with pytest.raises(ValueError, match="at most 8 clusters, found 22"):
         figures.clusters_picture(many)
-    with pytest.raises(ValueError, match="at most five lines"):
+    with pytest.raises(ValueError, match="at most six groups"):
         figures.clusters_picture(table.assign(type=np.arange(22)))
     with pytest.raises(ValueError, match="at most 3 panels"):
         figures.clusters_picture(table.assign(panel=np.arange(22)), panels="panel")

@@ -291,6 +291,7 @@ def test_colours_follow_roles():
     assert colours["FedProx"] == "#D55E00"
     assert colours_for([1, 5])[1] == "#0072B2"
     assert len(set(colours_for(list("abcde")).values())) == 5
+    assert len(set(colours_for(list("abcdef"), are_points=True).values())) == 6
 
 
 def test_a_grid_prints_its_numbers_and_refuses_repeated_cells():

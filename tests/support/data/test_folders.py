@@ -1,7 +1,6 @@
 """Images in folders and in zips: what is read, how it is split, what is refused."""
 
 import io
-import zipfile
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from PIL import Image
 from fedlab_support.data import available, from_folders, layouts, load
 from fedlab_support.data.arrays import drawn_split
 from fedlab_support.data.trees import Tree, decode
+from tests.official import a_picture, a_tree, write, write_domainnet, write_zip
 
 
 @pytest.fixture(autouse=True)
@@ -17,43 +17,6 @@ def nowhere(tmp_path, monkeypatch):
     """No data but what a test makes."""
     monkeypatch.delenv("FEDLAB_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
-
-
-def a_picture(seed: int, kind: str = "PNG", mode: str = "RGB", side: int = 9) -> bytes:
-    """A file that is like no other one; its red, green and blue mean differ."""
-    rng = np.random.default_rng(seed)
-    pixels = rng.integers(0, 80, (side, side, 3)) + np.array([150, 90, 20])
-    image = Image.fromarray(pixels.astype(np.uint8)).convert(mode)
-    buffer = io.BytesIO()
-    image.save(buffer, kind)
-    return buffer.getvalue()
-
-
-def a_tree(
-    layout, each: int = 2, inside: str = "set", end: str = "png"
-) -> dict[str, bytes]:
-    """Some images of every domain and class of a published set, by path."""
-    paths = [
-        f"{inside}/{domain}/{label}/{label}_{i}.{end}"
-        for domain in layout.domains
-        for label in layout.classes
-        for i in range(each)
-    ]
-    kind = {"png": "PNG", "jpg": "JPEG"}[end]
-    return {path: a_picture(i, kind, side=4) for i, path in enumerate(paths)}
-
-
-def write(root, files: dict[str, bytes]) -> None:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-
-
-def write_zip(path, files: dict[str, bytes]) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
 
 
 SMALL = {
@@ -364,12 +327,7 @@ def test_real_world_is_spelled_in_many_ways(tmp_path):
 
 def test_domainnet_is_ten_classes_of_several_zips(tmp_path):
     layout = layouts.DOMAINNET10
-    (tmp_path / "domainnet").mkdir()
-    files = a_tree(layout, 3, ".")
-    for domain in layout.domains:
-        mine = {n[2:]: c for n, c in files.items() if n.startswith(f"./{domain}/")}
-        mine |= {f"{domain}/The_Eiffel_Tower/1.png": b"never opened"}
-        write_zip(tmp_path / "domainnet" / f"{domain}.zip", mine)
+    write_domainnet(tmp_path / "domainnet", 3)
     data = load("domainnet10", root=tmp_path, size=4)
     assert len(data) == 180 and "180 of 22,851" in data.source
     for domain in layout.domains:

@@ -1,20 +1,15 @@
 """iWildCam in its official layout, on generated trees."""
 
-import io
-
 import numpy as np
 import pytest
-from PIL import Image
 
 import fedlab_support as fl
 from fedlab_support.data import available, iwildcam, load
 from fedlab_support.federation.partition import by_owner
-
-HEADER = "split,location_remapped,sequence_remapped,datetime,y,filename"
-ROWS = (  # split, camera, class
-    *(("train", 7, 0), ("train", 7, 2), ("train", 2, 1), ("id_val", 2, 0)),
-    *(("id_test", 7, 1), ("val", 5, 3), ("val", 5, 0), ("test", 4, 1), ("test", 1, 2)),
-)
+from tests import official
+from tests.official import WILD_HEADER as HEADER
+from tests.official import WILD_ROWS as ROWS
+from tests.official import a_wild_tree as a_tree
 
 
 @pytest.fixture(autouse=True)
@@ -24,29 +19,8 @@ def nowhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def a_jpeg(value: int, mode: str = "RGB") -> bytes:
-    buffer = io.BytesIO()
-    picture = Image.new("RGB", (80 + value, 60), (20 * value, 60, 200))
-    picture.convert(mode).save(buffer, "JPEG")
-    return buffer.getvalue()
-
-
-def a_tree(rows=ROWS, header: str = HEADER) -> dict[str, bytes]:
-    files, lines = {"RELEASE_v2.0.txt": b""}, [header]
-    for i, (split, camera, label) in enumerate(rows):
-        name = f"8b31d3be-{i}.jpg"
-        files[f"train/{name}"] = a_jpeg(i, "L" if i == 3 else "RGB")
-        lines.append(f"{split},{camera},{i},2013-06-05 05:44:19.000,{label},{name}")
-    files["metadata.csv"] = "\n".join(lines).encode()
-    files["categories.csv"] = b"y,category_id,name\n0,0,empty\n2,371,sus scrofa\n"
-    return files
-
-
 def write(root, files, folder="iwildcam_v2.0"):
-    for name, content in files.items():
-        path = root / folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    official.write(root / folder, files)
 
 
 def test_the_official_layout_is_read(tmp_path):
@@ -112,7 +86,10 @@ def test_another_version_is_recognised_by_its_columns(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"train/8b31d3be-4.jpg": a_jpeg(4)[:300]}, r"8b31d3be-4\.jpg in iwildcam_v2"),
+        (
+            {"train/8b31d3be-4.jpg": a_tree()["train/8b31d3be-4.jpg"][:300]},
+            r"8b31d3be-4\.jpg in iwildcam_v2",
+        ),
         ({"train/8b31d3be-4.jpg": b""}, r"8b31d3be-4\.jpg .*found 0 bytes"),
         ({"train/8b31d3be-4.jpg": None}, r"found 8, not train/8b31d3be-4\.jpg; the c"),
         ({"metadata.csv": None}, r"metadata\.csv with the columns.*found 0 tables"),

@@ -9,8 +9,10 @@ from fedlab_support import Federation, by_owner
 from fedlab_support.core.metrics import task
 from fedlab_support.data import load
 from fedlab_support.data.prostate import SITES, parts
+from tests.official import a_mask, a_volume, write_prostate
+from tests.official import save_volume as save
 
-nib = pytest.importorskip("nibabel", reason="nibabel writes the volumes")
+pytest.importorskip("nibabel", reason="nibabel writes the volumes")
 
 
 @pytest.fixture(autouse=True)
@@ -20,38 +22,10 @@ def nowhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def a_volume(seed: int, side: int = 8, depth: int = 6) -> np.ndarray:
-    """Values (slice, H, W) like those of a scanner, one of them far too bright."""
-    rng = np.random.default_rng(seed)
-    volume = rng.normal(300, 80, (depth, side, side)).clip(20)
-    volume[1, 2, 3] = 30_000
-    return volume.astype(np.float32)
-
-
-def a_mask(side: int = 8, depth: int = 6) -> np.ndarray:
-    """Two zones in the slices 0, 1, 3, 4 and 5: in the first and last one too."""
-    mask = np.zeros((depth, side, side), np.uint8)
-    mask[[0, 1, 3, 4, 5], 2:5, 1:6] = 1
-    mask[3, 3, 2:4] = 2
-    return mask
-
-
-def save(path, values, sides=(0.5, 0.5, 3.0)):
-    """Write (slice, H, W) as a scanner's file has it, (W, H, slice)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image = nib.Nifti1Image(values.T, np.diag([*sides, 1.0]))
-    nib.save(image, path)
-
-
 @pytest.fixture
 def folder(tmp_path):
-    """Three cases per site; one site under its other name, with a capital letter."""
-    for s, (name, site) in enumerate(SITES.items()):
-        place = tmp_path / "prostate" / (site.also or name)
-        ending = "_Segmentation" if name == "BMC" else "_segmentation"
-        for case in range(3):
-            save(place / f"Case{case:02d}.nii.gz", a_volume(10 * s + case))
-            save(place / f"Case{case:02d}{ending}.nii.gz", a_mask())
+    """Three cases per site."""
+    write_prostate(tmp_path / "prostate", 3)
     return tmp_path / "prostate"
 
 

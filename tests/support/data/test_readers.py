@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedlab_support.data import available, load
-
-RNG_SEED = 5
+from tests.official import pictures
 
 
 @pytest.fixture(autouse=True)
@@ -13,11 +12,6 @@ def nowhere(tmp_path, monkeypatch):
     """No data but what a test makes, and no way to the network."""
     monkeypatch.delenv("FEDLAB_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
-
-
-def pictures(count, *shape):
-    rng = np.random.default_rng(RNG_SEED)
-    return rng.integers(0, 256, (count, *shape)).astype(np.uint8)
 
 
 def save_split(path, shape=(28, 28), labels=(0, 1, 9)):

@@ -1,15 +1,11 @@
 """Tiny ImageNet in its official layout, on generated trees."""
 
-import io
-import zipfile
-
 import numpy as np
 import pytest
-from PIL import Image
 
 from fedlab_support.data import load, tiny_imagenet
-
-CLASSES = ("n02124075", "n01443537", "n04067472")  # wnids.txt is not sorted
+from tests.official import a_jpeg, write, write_zip
+from tests.official import a_tiny_tree as a_tree
 
 
 @pytest.fixture(autouse=True)
@@ -19,41 +15,9 @@ def nowhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def a_jpeg(value: int, mode: str = "RGB") -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (64, 64), (value, 40, 90)).convert(mode).save(buffer, "JPEG")
-    return buffer.getvalue()
-
-
-def a_tree() -> dict[str, bytes]:
-    top = "tiny-imagenet-200"
-    files = {f"{top}/wnids.txt": "\n".join(CLASSES).encode()}
-    files[f"{top}/words.txt"] = b"n01443537\tgoldfish, Carassius auratus\nn9\tcat\n"
-    for c, label in enumerate(CLASSES):
-        files[f"{top}/train/{label}/{label}_boxes.txt"] = b"?"
-        for i in range(2):
-            name = f"{top}/train/{label}/images/{label}_{i}.JPEG"
-            files[name] = a_jpeg(60 * c + i, "L" if i else "RGB")
-    lines = []
-    for i, label in enumerate(CLASSES):
-        files[f"{top}/val/images/val_{i}.JPEG"] = a_jpeg(60 * i + 10)
-        lines.append(f"val_{i}.JPEG\t{label}\t0\t0\t62\t62")
-    files[f"{top}/val/val_annotations.txt"] = "\n".join(lines[::-1]).encode()
-    return files | {f"{top}/test/images/test_0.JPEG": b"never opened"}
-
-
-def write(root, files):
-    for name, content in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content)
-
-
 def test_folder_and_zip_in_the_official_layout(tmp_path):
     write(tmp_path / "a", a_tree())
-    (tmp_path / "b").mkdir()
-    with zipfile.ZipFile(tmp_path / "b" / "tiny-imagenet-200.zip", "w") as archive:
-        for name, content in a_tree().items():
-            archive.writestr(name, content)
+    write_zip(tmp_path / "b" / "tiny-imagenet-200.zip", a_tree())
     data, zipped = (load("tiny_imagenet", root=tmp_path / n) for n in "ab")
     assert data.fingerprint() == zipped.fingerprint()
     assert data.image_shape == (3, 64, 64)
@@ -67,17 +31,18 @@ def test_folder_and_zip_in_the_official_layout(tmp_path):
     assert load("tiny_imagenet", tmp_path / "a", 16).image_shape == (3, 16, 16)
 
 
+PICTURE = a_jpeg(1, 64, 64, 90)
 UNKNOWN = b"val_0.JPEG\tn9\nval_1.JPEG\tn9\nval_2.JPEG\tn9"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"val/images/val_7.JPEG": a_jpeg(1)}, r"found no match for 'val_7.JPEG'"),
+        ({"val/images/val_7.JPEG": PICTURE}, r"found no match for 'val_7.JPEG'"),
         ({"val/images/val_1.JPEG": None}, r"found no match for 'val_1.JPEG'"),
         ({"val/val_annotations.txt": UNKNOWN}, "found no match for 'n9'"),
         ({"val/val_annotations.txt": None}, r"6 training images and 0 lists"),
-        ({"train/n04067472/images/n_5.JPEG": a_jpeg(1)[:300]}, r"n_5\.JPEG in tiny-"),
+        ({"train/n04067472/images/n_5.JPEG": PICTURE[:300]}, r"n_5\.JPEG in tiny-"),
     ],
 )
 def test_a_damaged_copy_is_named(tmp_path, change, message):
