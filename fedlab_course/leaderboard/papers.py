@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..printed import printed as numbers
 from .paired import LEVEL, holm, paired
 from .ranking import blocks
 
@@ -17,18 +17,48 @@ if TYPE_CHECKING:
 COPIED = ("paper", "table", "dataset", "method", "reference")
 
 
+ACCURACY = {"column": "average"}
+FAIREST = {"imbalance": "10", "metric": "avg_type"}
+TABLES = (
+    ("CIFAR-10", "cifar10, 0.3", "main", ACCURACY, "cifar10 digits_skewed"),
+    ("FEMNIST", "femnist", "main", ACCURACY, "femnist characters"),
+    (
+        *("Office-Caltech10", "office_caltech10", "main", ACCURACY),
+        "office10 digits5 digit_domains",
+    ),
+    ("mini-ProstateMRI", "mini_prostate", "main", ACCURACY, "prostate_phantoms"),
+    ("PACS", "pacs", "one left out", {"column": "sketch"}, "pacs picture_styles"),
+    ("Digit-Five", "digits5_types", "main", FAIREST, "digits5_types digit_types"),
+    ("PACS", "pacs_types", "main", FAIREST, "pacs_types"),
+)
+"""Data set; its name, question and columns in ``fedlab_course.printed``; protocols."""
+
+
 def printed() -> pd.DataFrame:
     """The papers' main tables, a row per method.
 
     value, reference_value: the published averages of a method and of the method it is
-               compared with, in per cent.
+               compared with, in per cent: FedAvg, or FPL where a table has no FedAvg.
     protocols: our protocols for the same question, separated by spaces: the papers'
                data set first, then stand-ins.
     """
     import pandas as pd
 
-    with (files(__package__) / "printed.csv").open(encoding="utf-8") as file:
-        return pd.read_csv(file)
+    rows = []
+    for dataset, data, question, kept, protocols in TABLES:
+        found = numbers(f"paper: {data}", question, **kept)
+        found = found[found["paper"] != "report"]
+        if (found["paper"] == "FedFA+").all():  # FedFA is in another of its tables
+            more = numbers(f"paper: {data}", "components", **kept)
+            found = pd.concat([found, more[more["name"] == "FedFA"]])
+        value = found.set_index("name")
+        reference = "FedAvg" if "FedAvg" in value.index else "FPL"
+        row = {"dataset": dataset, "reference": reference, "protocols": protocols}
+        row |= {"reference_value": value.loc[reference, "value"]}
+        for method, line in value.drop(reference).iterrows():
+            about = line[["paper", "table", "value"]].to_dict()
+            rows.append(row | about | {"method": method})
+    return pd.DataFrame(rows)
 
 
 def orders(runs: pd.DataFrame) -> pd.DataFrame:
