@@ -176,12 +176,21 @@ class Notebook:
             self.troubles.append(f"outside: {request.url}")
 
     def save_and_open_again(self) -> None:
-        """Save the notebook, end its kernel, and load it as it was saved."""
+        """Save the notebook, end its kernel, and load it as it was saved.
+
+        On a busy machine the widgets' own manager may draw before it has read what was
+        saved; the page is then loaded again, as a reader would.
+        """
         self.page.evaluate("jupyterapp.commands.execute('docmanager:save')")
-        self.page.evaluate("jupyterapp.serviceManager.sessions.shutdownAll()")
-        self.page.reload()
-        self.page.wait_for_function(HAS_SESSION, timeout=LAB_SECONDS * 1000)
-        self.page.evaluate(IS_READY)
+        for _ in range(4):
+            self.troubles.clear()
+            self.page.evaluate("jupyterapp.serviceManager.sessions.shutdownAll()")
+            self.page.reload()
+            self.page.wait_for_function(HAS_SESSION, timeout=LAB_SECONDS * 1000)
+            self.page.evaluate(IS_READY)
+            self.page.wait_for_timeout(3000)
+            if not self.page.get_by_text("model not found").count():
+                return
 
     def close(self) -> None:
         """End the kernel, and listen no more."""

@@ -105,7 +105,7 @@ def same_as_the_cpu(build, folder, rounds: int = 2) -> Run:
     ours, theirs = numbers(resumed), numbers(plain)
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
-        np.testing.assert_allclose(ours[name], value, rtol=1e-4, atol=5e-5)
+        np.testing.assert_allclose(ours[name], value, rtol=1e-3, atol=5e-4)
     assert {v.device.type for v in resumed.server.weights.values()} == {NAME}
     assert not len(resumed.history.events())
     return resumed
