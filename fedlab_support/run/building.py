@@ -115,12 +115,13 @@ def check_method(method: FedAvg) -> None:
                 f"and, in place of __init__, {name}: float = {vars(method)[name]!r}"
             )
     bases = kind.__mro__[: kind.__mro__.index(FedAvg)]
-    own = {n: f for base in bases for n, f in vars(base).items() if isfunction(f)}
-    used = {name for function in own.values() for name in _names_in(function.__code__)}
+    own = [(n, f) for base in bases for n, f in vars(base).items() if isfunction(f)]
+    used = {name for _, function in own for name in _names_in(function.__code__)}
     hooks = [n for n, f in vars(FedAvg).items() if isfunction(f) and n[0] != "_"]
-    for name in sorted(own.keys() & {*hooks}):
-        _check_signature(own[name], getattr(FedAvg, name), f"{kind.__name__}.{name}")
-    for name in sorted(own.keys() - used - {*dir(FedAvg)}):
+    for name in sorted(dict(own).keys() & {*hooks}):
+        found, hook = getattr(kind, name), getattr(FedAvg, name)
+        _check_signature(found, hook, f"{kind.__name__}.{name}")
+    for name in sorted(dict(own).keys() - used - {*dir(FedAvg)}):
         if not name.startswith("_"):
             similar = get_close_matches(name, hooks, 1)
             warnings.warn(

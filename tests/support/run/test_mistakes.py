@@ -195,6 +195,15 @@ def test_a_hook_with_other_parameters_is_refused_before_training(hook, mine):
         a_run(type("Mine", (FedAvg,), {hook: mine})(), unequal())
 
 
+def test_what_counts_is_the_hook_of_the_class_and_not_of_its_parent():
+    class Short(WithHelper):
+        def loss(self, model, batch):
+            return batch
+
+    with pytest.raises(ValueError, match=r"Short\.loss is called with \(self, model"):
+        a_run(Short(), unequal())
+
+
 def test_the_method_and_the_training_of_a_run_cannot_be_exchanged():
     run = a_run(FedAvg(), unequal())
     for name in ("method", "training"):
@@ -217,8 +226,17 @@ class WithHelper(FedAvg):
         return sum([self.scaled(value) for value in losses])
 
 
+class WithMore(WithHelper):
+    def doubled(self, value):
+        return 2 * value
+
+    def loss(self, model, batch, context):
+        return self.doubled(super().loss(model, batch, context))
+
+
 @pytest.mark.parametrize(
-    "kind", [WithHelper, type("Mine", (FedAvg,), {"_agregate": lambda self: None})]
+    "kind",
+    [WithHelper, WithMore, type("Mine", (FedAvg,), {"_agregate": lambda self: None})],
 )
 def test_a_helper_is_not(kind):
     with warnings.catch_warnings():
