@@ -11,7 +11,7 @@ import pandas as pd
 from torch import nn
 
 from fedlab_support import models
-from fedlab_support.core.checks import Settings, expect, setting
+from fedlab_support.core.checks import Settings, expect, ranges, setting
 from fedlab_support.core.history import ALL_CLIENTS, concat
 from fedlab_support.data import DomainData, load
 from fedlab_support.data.builtin import BUILT_IN
@@ -36,6 +36,7 @@ MOST_CLIENTS = 50
 MOST_PICTURES = 100
 """What one client holds at most: a round then takes about a second."""
 
+OPTIMISERS = ranges(LocalTraining)["optimiser"][1].one_of
 BY_CLASS, MIXED, NONE, AS_NEEDED = "by class (Dirichlet)", "mixtures", "none", "usual"
 LABELS = {
     "data": "data",
@@ -82,7 +83,7 @@ class Setting(Settings):
     epochs: int = setting(5, at_least=1, at_most=100)  # per round
     batch_size: int = setting(32, at_least=1)
     momentum: float = setting(0.9, at_least=0, below=1)  # of sgd
-    optimiser: str = setting("sgd", one_of=("sgd", "adam", "adamw"))
+    optimiser: str = setting("sgd", one_of=OPTIMISERS)
 
     def __post_init__(self) -> None:
         try:
@@ -255,11 +256,13 @@ class Outcome:
     reason: str  # of the last of them
 
     @classmethod
-    def of(cls, setting: Setting, runs: Sequence[Run], place: int = 0) -> Outcome:
+    def of(
+        cls, setting: Setting, runs: Sequence[Run], name: str, place: int
+    ) -> Outcome:
         """What runs of one setting show after their last rounds."""
         table = concat(run.history for run in runs)
         chosen = tuple(np.sum([run.times_chosen for run in runs], axis=0).tolist())
-        progress = Progress(runs[-1].history.run, table, chosen, place)
+        progress = Progress(name, table, chosen, place)
         events = pd.concat([run.history.events() for run in runs])
         refused = events.loc[events["client"] != ALL_CLIENTS, "reason"].tolist()
         kilobytes = sum(run.wire["bytes"].sum() for run in runs) / len(runs) / 1000
@@ -273,7 +276,7 @@ class Outcome:
         if self.setting.skew not in (BY_CLASS, MIXED):
             settings["concentration"] = "–"
         progress = self.progress
-        domains = progress.domains()
+        domains = progress.domains
         tested = domains[[not name.startswith(HELD_OUT) for name in domains.index]]
         found = {
             "rounds": f"{progress.curve()['round'].iloc[-1]:.0f}",

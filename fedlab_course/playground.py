@@ -21,6 +21,7 @@ from .played import (
     MOST_CLIENTS,
     NETWORKS,
     NONE,
+    OPTIMISERS,
     SKEWS,
     Outcome,
     Setting,
@@ -79,7 +80,6 @@ class Playground(LiveTraining):
         self.own: dict[str, tuple] = {}  # name → declaration and control
         self.entries: list[Entry] = []  # the last is the present one
         self.runs: list = []  # of the present one, by seed
-        self.asked: dict[str, object] = {}  # of the controls, when a run began
         self.measure = readable(W.Dropdown(options=[SCORE], description="curve"))
         super().__init__(self._round, self._draw, rounds)
         self.settings, self.list = W.Accordion(), W.VBox()
@@ -94,12 +94,16 @@ class Playground(LiveTraining):
         self.measure.observe(lambda _: self.redraw(), names="value")
         self._enable({"name": "all"})
 
+    def wanted(self) -> dict[str, object]:
+        """The values of all controls."""
+        found = {name: control.value for name, control in self.controls.items()}
+        own = {name: control.value for name, (_, control) in self.own.items()}
+        return found | {"own": own}
+
     def begin(self) -> None:
-        """Start, go on, or begin anew where the controls have changed."""
-        wanted = {name: control.value for name, control in self.controls.items()}
-        wanted["own"] = {name: control.value for name, (_, control) in self.own.items()}
-        if not self.is_running and wanted != self.asked:
-            self.asked, self.results = wanted, []
+        """As for every training, for all seeds one after the other."""
+        if not self.is_running:
+            wanted = self.wanted()
             self.rounds = self.bar.max = wanted["rounds"] * wanted["seeds"]
         super().begin()
 
@@ -168,8 +172,9 @@ class Playground(LiveTraining):
         self.runs[-1].step()
         if number == 0:
             self.entries.append(self._entry())
-        place = self.entries[-1].outcome.progress.place
-        self.entries[-1].outcome = Outcome.of(self.present, self.runs, place)
+        entry = self.entries[-1]
+        look = entry.name.value, entry.outcome.progress.place
+        entry.outcome = Outcome.of(self.present, self.runs, *look)
         self._tell(is_new=number == 0)
         return number
 
@@ -192,14 +197,19 @@ class Playground(LiveTraining):
         while name in names:
             name, number = f"{self.present.method} ({number})", number + 1
         entry = Entry(
-            Outcome.of(self.present, self.runs, place),
+            Outcome.of(self.present, self.runs, name, place),
             readable(W.Text(name, description="name", continuous_update=False)),
             readable(W.Checkbox(False, description="keep", indent=False)),
             W.Button(description="Remove", layout=W.Layout(width="auto")),
         )
-        entry.name.observe(lambda _: self._tell(redraw=True), names="value")
+        entry.name.observe(lambda _: self._rename(entry), names="value")
         entry.remove.on_click(lambda _: self._drop(entry))
         return entry
+
+    def _rename(self, entry: Entry) -> None:
+        progress = replace(entry.outcome.progress, name=entry.name.value)
+        entry.outcome = replace(entry.outcome, progress=progress)
+        self._tell(redraw=True)
 
     def _drop(self, entry: Entry) -> None:
         """Take a run off the list; the one that is training stays."""
@@ -207,7 +217,7 @@ class Playground(LiveTraining):
         if entry in self.entries and not (is_present and self.is_running):
             self.entries.remove(entry)
             if is_present:
-                self.asked = {}
+                self.asked = None
             self._tell(is_new=True, redraw=True)
 
     def _tell(self, is_new: bool = False, redraw: bool = False) -> None:
@@ -226,10 +236,7 @@ class Playground(LiveTraining):
             self.redraw()
 
     def _draw(self, _results: list[int]) -> Picture:
-        runs = [
-            replace(entry.outcome.progress, name=entry.name.value)
-            for entry in self.entries
-        ]
+        runs = [entry.outcome.progress for entry in self.entries]
         measure = "" if self.measure.value == SCORE else self.measure.value
         rounds = self.controls["rounds"].value
         return progress_picture(runs, rounds=rounds, measure=measure)
@@ -242,7 +249,6 @@ def _controls(methods: Sequence[str], rounds: int, preset: Mapping) -> dict:
     if unknown := preset.keys() - start.keys():
         raise ValueError(f"expected some of {list(start)}, found {sorted(unknown)}")
     start |= preset
-    optimisers = ("sgd", "adam", "adamw")
     made = {
         "data": W.Dropdown(options=list(BUILT_IN)),
         "held_out": W.Dropdown(options=[NONE, *domains_of(start["data"])]),
@@ -256,7 +262,7 @@ def _controls(methods: Sequence[str], rounds: int, preset: Mapping) -> dict:
         "epochs": W.BoundedIntText(min=1, max=100),
         "batch_size": W.BoundedIntText(min=1, max=10**4),
         "momentum": W.FloatText(step=0.1),
-        "optimiser": W.Dropdown(options=optimisers),
+        "optimiser": W.Dropdown(options=list(OPTIMISERS)),
         "rounds": W.BoundedIntText(min=1, max=500),
         "seeds": W.BoundedIntText(min=1, max=SEEDS),
     }

@@ -80,7 +80,7 @@ class OneMore(LiveTraining):
     """
 
     def __init__(self, explorer: RunExplorer) -> None:
-        self.explorer, self.run, self.asked = explorer, None, None
+        self.explorer, self.run = explorer, None
         self.value = readable(W.Combobox(description="value", ensure_option=False))
         self.seed = readable(W.BoundedIntText(0, max=10**6, description="seed"))
         rounds = explorer.finished.exploration.rules.rounds
@@ -91,14 +91,9 @@ class OneMore(LiveTraining):
         self.value.observe(self._say_seconds, names="value")
         self._offer()
 
-    def begin(self) -> None:
-        """Start, go on, or begin anew where the controls have changed."""
-        if self.is_running:
-            return
-        asked = self.explorer.controls["axis"].value, self.value.value, self.seed.value
-        if asked != self.asked:
-            self.asked, self.results = asked, []
-        super().begin()
+    def wanted(self) -> tuple[str, str, int]:
+        """Axis, value and seed."""
+        return self.explorer.controls["axis"].value, self.value.value, self.seed.value
 
     def shows(self, axis: str) -> bool:
         """Whether the latest run, ended or not, is one of this axis."""

@@ -218,6 +218,7 @@ class LiveTraining(W.VBox):
     ) -> None:
         self.step, self.draw, self.rounds = step, draw, rounds
         self.results: list[object] = []
+        self.asked: object = None  # the last ``wanted``
         self.halt = threading.Event()
         self.worker: threading.Thread | None = None
         self.error: Exception | None = None
@@ -240,10 +241,18 @@ class LiveTraining(W.VBox):
         """Whether the thread is running."""
         return self.worker is not None and self.worker.is_alive()
 
+    def wanted(self) -> object:
+        """What Start asks for, such as the values of controls."""
+
     def begin(self) -> None:
-        """Start or continue; does nothing while training is running."""
+        """Start or continue, or begin anew if ``wanted`` has changed since.
+
+        Does nothing while training is running.
+        """
         if self.is_running:
             return
+        if (wanted := self.wanted()) != self.asked:
+            self.asked, self.results = wanted, []
         if self.error is not None or len(self.results) == self.rounds:
             self.results = []
         self.halt.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -64,8 +65,18 @@ class Progress:
         return COLOURS[ROLES[self.place]]
 
     def curve(self, measure: str = "") -> pd.DataFrame:
-        """Columns round, mean and sd over seeds of one of ``measures``."""
-        rows, measure = self.table, measure or self.metric
+        """Columns round, mean and sd over seeds of one of ``measures``, found once."""
+        measure = measure or self.metric
+        if measure not in self._curves:
+            self._curves[measure] = self._curve(measure)
+        return self._curves[measure]
+
+    @cached_property
+    def _curves(self) -> dict[str, pd.DataFrame]:
+        return {}
+
+    def _curve(self, measure: str) -> pd.DataFrame:
+        rows = self.table
         if measure in (self.metric, "loss", HELD_OUT):
             rows = rows[
                 rows["split"] == ("held_out" if measure == HELD_OUT else "test")
@@ -78,6 +89,7 @@ class Progress:
         seeds = rows.groupby(["round", "seed"], as_index=False)["value"].mean()
         return seeds.groupby("round")["value"].agg(mean="mean", sd="std").reset_index()
 
+    @cached_property
     def domains(self) -> pd.Series:
         """The last value on each domain, in the order of the data."""
         rows = self.table[self.table["client"] == ALL_CLIENTS]
@@ -161,14 +173,14 @@ def _draw_curves(
 
 def _draw_domains(axis: Axes, runs: Sequence[Progress]) -> None:
     """One row per domain; if there are many, those with the lowest scores."""
-    values = runs[-1].domains() if runs else pd.Series(dtype=float)
+    values = runs[-1].domains if runs else pd.Series(dtype=float)
     title = "Domain by domain"
     if len(values) > MOST_DOMAINS:
         title = f"The {MOST_DOMAINS} worst of {len(values)} domains"
         values = values.nsmallest(MOST_DOMAINS)
     rows = np.arange(len(values))
     for run in runs:
-        found = 100 * run.domains().reindex(values.index)  # NaN where the data differ
+        found = 100 * run.domains.reindex(values.index)  # NaN where the data differ
         hollow = {} if run is runs[-1] else {"fillstyle": "none"}
         axis.plot(found, rows, MARKERS[run.place], color=run.colour, **hollow)
     axis.set_yticks(rows, [str(name) for name in values.index])

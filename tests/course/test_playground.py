@@ -179,7 +179,7 @@ def test_a_domain_can_be_held_out(board):
     assert names[0] == "none" and len(names) == 3
     start(board, held_out=names[1], clients=4, cohort=4)
     board.wait()
-    assert f"held out: {names[1]}" in board.latest.progress.domains()
+    assert f"held out: {names[1]}" in board.latest.progress.domains
     assert "held out, accuracy" in board.comparison.value
     assert (board.table(split="held_out")["split"] == "held_out").all()
 
