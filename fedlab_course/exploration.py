@@ -17,7 +17,7 @@ import pandas as pd
 from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS, History
 from fedlab_support.run.archive import find, keep, name_for
 from fedlab_support.run.run import Run
-from fedlab_support.run.study import identity, study
+from fedlab_support.run.study import as_text, identity, study
 
 from .plots.style import scale_of
 from .protocols import Protocol
@@ -163,7 +163,7 @@ class Finished:
     def find(self, axis: str, value: object, seed: int) -> History | None:
         """One finished run, or None."""
         settings = json.loads(self.made_by(axis, value)) | {"seed": seed}
-        name = name_for(json.dumps(settings, indent=2, sort_keys=True) + "\n")
+        name = name_for(as_text(settings))
         found = (find(name, folder) for folder in self.places)
         return next((history for history in found if history is not None), None)
 

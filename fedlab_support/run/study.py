@@ -207,8 +207,13 @@ def identity(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
                 f"only known as {made_by[part]!r}; use functools.partial, or a "
                 "function or frozen dataclass of a module or notebook cell"
             )
-    text = json.dumps(made_by, indent=2, sort_keys=True, default=plain) + "\n"
+    text = as_text(made_by)
     return text, folder_of(folder) / name_for(text)
+
+
+def as_text(settings: dict) -> str:
+    """The settings of a run as JSON: equal settings give equal texts."""
+    return json.dumps(settings, indent=2, sort_keys=True, default=plain) + "\n"
 
 
 def _warn_of_changed_code(run: Run, text: str, folder: str | Path) -> None:
