@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from fedlab_course.plots.style import png
 
-PLAIN_SECONDS = 0.13
+PLAIN_SECONDS = 0.14
 """Of the processor, for `_plain` on two quiet cores."""
 
 

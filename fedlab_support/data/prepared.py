@@ -212,7 +212,7 @@ def _joined(parts: Sequence[_Part], name: str, channels: int, size: int) -> np.n
     left, at, waiting = blocks(), 0, []
 
     def read(start: int, stop: int) -> Block:
-        """Files are streamed: what a block leaves over waits for the next one."""
+        """Read the files in order; keep what is left of one block for the next."""
         nonlocal at
         while at < stop:
             waiting.append(next(left))

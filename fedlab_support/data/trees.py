@@ -157,7 +157,7 @@ def decode(
     with ThreadPoolExecutor() as pool:
 
         def read(start: int, stop: int) -> Block:
-            """Decoded in parallel, because Pillow leaves the interpreter to others."""
+            """Decode in threads, which works because Pillow releases the GIL."""
             images = np.empty((stop - start, *shape[1:]), np.uint8)
             digests = np.empty(stop - start, np.uint64)
 

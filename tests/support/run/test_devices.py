@@ -104,8 +104,10 @@ def same_as_the_cpu(build, folder, rounds: int = 2) -> Run:
     resumed.fit(rounds, False, folder)
     ours, theirs = numbers(resumed), numbers(plain)
     assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        np.testing.assert_allclose(ours[name], value, rtol=1e-3, atol=5e-4)
+    is_sgd = plain.training.optimiser == "sgd"
+    near = {"rtol": 1e-4, "atol": 1e-5} if is_sgd else {"rtol": 1e-3, "atol": 5e-4}
+    for name, value in theirs.items():  # Adam divides by gradients, tiny ones too
+        np.testing.assert_allclose(ours[name], value, **near)
     assert {v.device.type for v in resumed.server.weights.values()} == {NAME}
     assert not len(resumed.history.events())
     return resumed
