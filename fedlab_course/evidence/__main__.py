@@ -19,18 +19,18 @@ def main() -> None:
     options = parser.parse_args()
     study = STUDIES[options.study]
     folder = options.figures / study.place
-    if options.task == "train":
-        try:
+    try:
+        if options.task == "train":
             train(study, folder, options.jobs)
-        except FileNotFoundError as error:  # no data, or no weights
-            parser.exit(1, f"{error}\n")
-    elif options.task == "pack":
-        pack(folder)
-    else:
-        tables(options.study, study, folder)
-        places = [options.figures / other.place for other in STUDIES.values()]
-        found = verdicts(compared(places))
-        found.to_csv(options.figures / "verdicts.csv", **WRITTEN)
+        elif options.task == "pack":
+            pack(folder)
+        else:
+            tables(options.study, study, folder)
+            places = [options.figures / other.place for other in STUDIES.values()]
+            found = verdicts(compared(places))
+            found.to_csv(options.figures / "verdicts.csv", **WRITTEN)
+    except FileNotFoundError as error:  # no data, no weights, no runs
+        parser.exit(1, f"{error}\n")
 
 
 if __name__ == "__main__":

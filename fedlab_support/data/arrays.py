@@ -109,10 +109,12 @@ def from_dataset(dataset, *, test=TEST_SHARE, **settings) -> DomainData:
     try:
         sizes = [len(part) for part in parts]
         pairs = [part[i] for part in parts for i in range(len(part))]
+        if isinstance(pairs[0], dict):
+            raise TypeError(f"its samples are dictionaries of {list(pairs[0])}")
         inputs, labels = (
             np.stack([*map(_array, column)]) for column in zip(*pairs, strict=True)
         )
-    except (TypeError, ValueError, NotImplementedError) as error:
+    except (TypeError, ValueError, IndexError, NotImplementedError) as error:
         raise ValueError(
             "expected a map-style Dataset whose samples are an input and a label, all "
             f"inputs of one shape, found {type(dataset).__name__}: {error}"

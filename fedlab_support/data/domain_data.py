@@ -103,14 +103,14 @@ class DomainData:
                     "images.transpose(0, 3, 1, 2)"
                 )
         if images.dtype == np.float32:
-            self._refuse_nan("images")
+            self._refuse_nan("inputs", images)
 
-    def _refuse_nan(self, field: str) -> None:
-        is_bad = ~np.isfinite(values := getattr(self, field))
+    def _refuse_nan(self, what: str, values: np.ndarray) -> None:
+        is_bad = ~np.isfinite(values)
         if is_bad.any():
             first = tuple(np.argwhere(is_bad)[0].tolist())
             raise ValueError(
-                f"{self.name}: {field} must be finite, found {values[first]} at "
+                f"{self.name}: {what} must be finite, found {values[first]} at "
                 f"{first} and {is_bad.sum():,} such values; fill or drop them"
             )
 
@@ -176,7 +176,7 @@ class DomainData:
                 f"column for each of {self.class_names}, found {self.labels.dtype} of "
                 f"shape {self.labels.shape}; use labels.astype('float32')[:, None]"
             )
-        self._refuse_nan("labels")
+        self._refuse_nan("labels", self.labels)
         if len(self) and not self.labels.std(0).all():
             raise ValueError(f"{self.name}: targets must vary, found a constant one")
 

@@ -69,7 +69,7 @@ def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
         if not rows:
             raise ValueError(
                 f"{path.name}: expected images ({', '.join(SUFFIXES)}) in folders "
-                "<domain>/<class>, found none"
+                "<class> or <domain>/<class>, found none"
             )
         names = tuple(tuple(sorted({row[place] for row in rows})) for place in (0, 1))
         data = _assemble(tree, rows, names, size, {})

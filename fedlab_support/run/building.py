@@ -126,8 +126,8 @@ def check_method(method: FedAvg) -> None:
             similar = get_close_matches(name, hooks, 1)
             warnings.warn(
                 f"{kind.__name__}.{name} is never called by a run"
-                + (f"; did you mean the hook {similar[0]!r}?" if similar else "")
-                + ". A leading underscore silences this warning",
+                + (f"; did you mean the hook {similar[0]!r}? " if similar else ". ")
+                + "A leading underscore silences this warning",
                 stacklevel=5,
             )
 

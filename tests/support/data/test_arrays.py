@@ -116,7 +116,7 @@ def test_flags_say_which_are_for_testing():
         ({"inputs": TABLE.assign(city="Rome")}, "inputs must be numbers, found object"),
         (
             {"inputs": TABLE.assign(dose=np.nan)},
-            r"must be finite, found nan at \(0, 1\)",
+            r"inputs must be finite, found nan at \(0, 1\)",
         ),
         ({"inputs": TABLE["age"]}, r"found float32 of shape \(50,\)"),
         ({"inputs": TABLE[:-1]}, r"one entry per sample \(49\)"),
@@ -202,7 +202,8 @@ def test_what_is_no_data_set_of_pairs_is_refused():
 
     for given, words in (
         (Stream(), "a map-style Dataset .* found Stream"),
-        ([{"image": 1}], "an input and a label, .* found list"),
+        ([], "an input and a label, .* found list"),
+        ([{"image": 1, "label": 2}], r"dictionaries of \['image', 'label'\]"),
         (Growing(), r"inputs of one shape, found Growing: .* same shape"),
     ):
         with pytest.raises(ValueError, match=words):
