@@ -33,7 +33,8 @@ WHOLE = {"04_fedfa": "FedFA", "05_fisc": "FISC", "06_fedgcr": "FedGCR"}
 class Comparison:
     """The settings of a chapter under one protocol.
 
-    chapter:  reads its parameters ``runs_dir`` and ``device``, and saves figures.
+    chapter:  reads its parameters ``runs_dir``, ``kept_in`` and ``device``, and saves
+              figures.
     name:     of the protocol; see ``protocols.PROTOCOLS``.
     rounds:   of every run; 0: as the protocol says.
     network:  of every method, by name (``protocols.NETWORKS``); "": the protocol's.
@@ -102,8 +103,9 @@ class Comparison:
         """
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="round .* left out")  # see events
-            folder = self.chapter["runs_dir"]
-            found = study(self.run_of, grid, self.rules.rounds, folder, jobs=2)
+            places = {"folder": self.chapter["runs_dir"], "jobs": 2}
+            places["others"] = self.chapter["kept_in"]
+            found = study(self.run_of, grid, self.rules.rounds, **places)
         return as_participants(found)
 
     # ---- questions ------------------------------------------------------------------

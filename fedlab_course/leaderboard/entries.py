@@ -112,8 +112,7 @@ class Keeping:
     """Where runs are kept and found, and how they are run.
 
     folder:      where finished runs are kept; None keeps nothing.
-    others:      where else to look for them: folders, archives, or patterns of either,
-                 such as build/sweeps/*/runs and figures/*/runs.zip.
+    others:      where else they are found, as in ``fl.study``.
     last_rounds: evaluations that a reported number averages.
     length:      share of each protocol's rounds, > 0; with 1 runs are the chapters'.
     """
@@ -125,19 +124,6 @@ class Keeping:
     device: str = "cpu"
     jobs: int = 1
     progress: bool = True
-
-    def places(self) -> list[Path]:
-        """The folders and archives that `others` matches."""
-        return [
-            place
-            for pattern in map(Path, self.others)
-            for place in sorted(Path(pattern.anchor).glob(_below(pattern)))
-            if place.is_dir() or place.suffix == ".zip"
-        ]
-
-
-def _below(pattern: Path) -> str:
-    return str(pattern.relative_to(pattern.anchor)) if pattern.anchor else str(pattern)
 
 
 def collect(
@@ -178,8 +164,7 @@ def collect(
         for entry in found
         if not reasons[name, entry]
     ]
-    places = keeping.places()
-    fit = partial(_fitted, settings_of=found, keeping=keeping, places=places)
+    fit = partial(_fitted, settings_of=found, keeping=keeping)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="round .* left out")  # see events()
         made = each(fit, cells, keeping.jobs, keeping.progress)
@@ -191,17 +176,12 @@ def collect(
     )
 
 
-def _fitted(
-    cell: dict,
-    settings_of: Mapping[str, Setting],
-    keeping: Keeping,
-    places: Sequence[Path],
-) -> tuple:
+def _fitted(cell: dict, settings_of: Mapping[str, Setting], keeping: Keeping) -> tuple:
     """The history of one run as a table, and its measures."""
     parts = cell["name"], cell["seed"], cell["held_out"], keeping.device
     run = _run(settings_of[cell["entry"]], *parts)
     rounds = max(1, round(keeping.length * protocol(cell["name"]).rounds))
-    history = fit_once(run, rounds, keeping.folder, places)
+    history = fit_once(run, rounds, keeping.folder, keeping.others)
     who = {"protocol": cell["name"], "method": cell["entry"], "seed": cell["seed"]}
     row = who | measured(history, run.federation, keeping.last_rounds)
     return history.table().assign(**who), row

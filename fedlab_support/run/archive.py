@@ -12,7 +12,7 @@ import io
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from lzma import LZMAError
 from pathlib import Path
@@ -42,6 +42,16 @@ def folder_of(place: str | Path) -> Path:
 def archive_of(place: str | Path) -> Path:
     """The archive of a place: runs.zip for both runs and runs.zip."""
     return Path(f"{folder_of(place)}.zip")
+
+
+def matching(patterns: Iterable[str | Path]) -> list[Path]:
+    """The folders and archives that patterns match, such as figures/*/runs.zip."""
+    found = []
+    for pattern in map(Path, patterns):
+        below = pattern.relative_to(pattern.anchor)
+        if below.parts:
+            found += sorted(Path(pattern.anchor).glob(str(below)))
+    return [place for place in found if place.is_dir() or place.suffix == ".zip"]
 
 
 def find(name: str, place: str | Path) -> History | None:

@@ -20,7 +20,15 @@ from tqdm.auto import tqdm
 from ..core.checks import Range, checked
 from ..core.history import TABLE, History, concat
 from ..core.naming import is_nameless, name_of, plain
-from .archive import find, folder_of, keep, kept, name_for, settings_in
+from .archive import (
+    find,
+    folder_of,
+    keep,
+    kept,
+    matching,
+    name_for,
+    settings_in,
+)
 from .checkpoint import claimed
 from .run import Run
 
@@ -38,6 +46,7 @@ def study(
     folder: str | Path | None = None,
     jobs: int = 1,
     progress: bool = True,
+    others: Sequence[str | Path] = (),
 ) -> pd.DataFrame:
     """Fit `build(**cell)` for every cell of a grid and return all histories as a table.
 
@@ -49,6 +58,8 @@ def study(
             other code and weights files are not: delete their runs after a change.
     jobs:   runs at a time; with more than one, build them with `workers=1`. An
             interrupt waits for the runs that have begun and keeps them.
+    others: where else finished runs are found: folders, archives, or patterns of
+            either, such as figures/*/runs.zip. What is found there is copied.
     Returns the tidy table with one more column per axis (`seed` is there already);
     values other than numbers, texts and booleans appear as text. Raises ValueError for
     an axis without values or with the name of a column of the table.
@@ -77,7 +88,7 @@ def study(
 
     def fit(cell: dict) -> tuple[pd.DataFrame, bool]:
         run = expect_run(build(**cell))
-        table = _labelled(fit_once(run, rounds, folder).table(), cell)
+        table = _labelled(fit_once(run, rounds, folder, others).table(), cell)
         return table, run.server.round > 0  # 0: it was read
 
     made = each(fit, cells, jobs, progress, lambda made: not made[1])
@@ -150,7 +161,7 @@ def fit_once(
     """Return the history of `run.fit(rounds)`, read from disk if an equal run is there.
 
     folder: where finished runs are kept, as in `study`; None keeps nothing.
-    others: folders or archives of other studies; a run found there is copied.
+    others: where else it may be found, as in `study`.
     A run's file appears when it is complete; until then a hidden folder has
     checkpoints.
     Raises ValueError when the model, the selection or the schedule has no name of its
@@ -161,7 +172,7 @@ def fit_once(
     text, home = identity(run, rounds, folder)
     history = _found(home.name, folder)
     if history is None:
-        elsewhere = (_found(home.name, other) for other in others)
+        elsewhere = (_found(home.name, place) for place in matching(others))
         history = next((other for other in elsewhere if other is not None), None)
         if history is not None:
             keep(history, text, home)

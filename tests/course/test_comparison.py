@@ -31,6 +31,7 @@ def comparison(monkeypatch, tmp_path) -> Comparison:
     protocol.cache_clear()
     space = {"__annotations__": {"device": str}, "device": "cpu"}
     space |= {"runs_dir": str(tmp_path / "runs"), "figures_dir": str(tmp_path)}
+    space["kept_in"] = [str(tmp_path / "finished" / "*.zip")]
     yield Comparison(Chapter("04_fedfa", space), "tiny", rounds=1)
     protocol.cache_clear()
 

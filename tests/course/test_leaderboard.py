@@ -219,19 +219,6 @@ def test_runs_of_other_folders_are_copied_and_the_union_is_read(board, fits, tmp
     ) == scores(both)
 
 
-def test_patterns_may_be_relative_and_name_folders_or_archives(tmp_path, monkeypatch):
-    (tmp_path / "build" / "04_a").mkdir(parents=True)
-    (tmp_path / "build" / "05_b").mkdir()
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "runs.zip").touch()
-    (tmp_path / "figures" / "runs.csv").touch()
-    (tmp_path / "notebooks").mkdir()
-    monkeypatch.chdir(tmp_path / "notebooks")
-    patterns = ("../build/0[45]_*", "../none", "../*/runs.*")
-    places = Keeping(None, patterns).places()
-    assert [place.name for place in places] == ["04_a", "05_b", "runs.zip"]
-
-
 SHARED = [
     ("04_fedfa", "digit_domains", ("FedAvg", "FedFA", "FedBN")),
     ("05_fisc", "picture_styles", ("FISC", "FedDG-GA")),

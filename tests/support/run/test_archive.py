@@ -170,5 +170,29 @@ def test_a_run_in_the_archive_of_another_study_is_copied(tmp_path, monkeypatch, 
     assert (tmp_path / "ours" / home.name).read_bytes() == content
 
 
+def test_a_study_reads_what_patterns_match(tmp_path, monkeypatch):
+    first = study(build, GRID, 1, tmp_path / "01" / "runs", progress=False)
+    pack(tmp_path / "01" / "runs")
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    monkeypatch.setattr(Run, "fit", None)
+    kept_in = ["../none", "../*/runs.zip"]
+    again = study(build, GRID, 1, "../ours", progress=False, others=kept_in)
+    pd.testing.assert_frame_equal(first, again, check_exact=True)
+
+
+def test_patterns_may_be_relative_and_name_folders_or_archives(tmp_path, monkeypatch):
+    (tmp_path / "build" / "04_a").mkdir(parents=True)
+    (tmp_path / "build" / "05_b").mkdir()
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "runs.zip").touch()
+    (tmp_path / "figures" / "runs.csv").touch()
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    patterns = ("../build/0[45]_*", "../none", "../*/runs.*")
+    found = archive.matching(patterns)
+    assert [place.name for place in found] == ["04_a", "05_b", "runs.zip"]
+
+
 def test_names_are_those_of_the_settings():
     assert archive.name_for("{}\n") == "ca3d163bab055381.zip"
