@@ -205,7 +205,6 @@ class Module(backend_registration._DummyBackendModule):
 
 
 @cache
-@cache
 def install() -> str:
     """Register the device with PyTorch, which allows that once; returns its name."""
     backend_registration._setup_privateuseone_for_python_backend(NAME, Module())

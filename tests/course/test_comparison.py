@@ -75,6 +75,7 @@ def test_unknown_names_are_refused_before_anything_runs(comparison):
         comparison.expect("methods")
 
 
+@pytest.mark.slow
 def test_a_question_is_answered_by_its_settings_over_common_seeds(comparison):
     done = comparison.sweep(name=["FedAvg", "FedFA"], seed=[0, 1])
     runs = comparison.ask(["sources"], done, score, seed=[0])

@@ -183,6 +183,7 @@ def test_lost_answers_are_made_again(tmp_path):
     assert lost.exists()
 
 
+@pytest.mark.slow
 def test_packed_runs_are_found(tmp_path, fits):  # noqa: F811
     cells = [CELL, CELL | {"seed": 2}]
     for cell in cells:
@@ -205,12 +206,14 @@ def places(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 def test_training_leaves_nothing_to_train(places, fits):  # noqa: F811
     for study, folder in places.values():
         evidence.train(study, folder)
     assert not fits
 
 
+@pytest.mark.slow
 def test_tuned_methods_are_reported_at_their_rates_for_all_seeds(places):
     choice = tuned(STUDY, TEST, places["two"][1]).choice
     cells = reported(STUDY, TEST, places["two"][1])
@@ -220,6 +223,7 @@ def test_tuned_methods_are_reported_at_their_rates_for_all_seeds(places):
     assert all(cell["lr"] == choice[cell["method"]]["lr"] for cell in cells)
 
 
+@pytest.mark.slow
 def test_comparisons_are_paired_by_seed(places):
     cells, folder = STUDY.default(), places["two"][1]
     table = evidence.comparisons(evidence.Kept(STUDY, folder), {"all": (cells, TEST)})
@@ -239,6 +243,7 @@ def test_comparisons_are_paired_by_seed(places):
     assert table["p_holm"].tolist() == pytest.approx(holm(table["p"]).tolist())
 
 
+@pytest.mark.slow
 def test_own_domains_count_equally_and_other_images_have_no_interval(places):
     cells, folder = OWN.default(), places["own"][1]
     row = evidence.comparisons(evidence.Kept(OWN, folder), {"all": (cells, "")}).iloc[0]
@@ -254,6 +259,7 @@ def test_own_domains_count_equally_and_other_images_have_no_interval(places):
     assert np.isnan(row["images_low"])
 
 
+@pytest.mark.slow
 def test_tables_are_written_from_kept_runs(places, tmp_path, fits):  # noqa: F811
     for name, (study, folder) in places.items():
         evidence.tables(name, study, folder)
@@ -308,6 +314,7 @@ def test_the_verdicts_are_those_of_the_committed_comparisons():
         np.testing.assert_allclose(kept[name], found[name], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_every_committed_run_has_its_answers():
     places = [ROOT / "figures" / study.place for study in evidence.STUDIES.values()]
     packed = [place for place in places if (place / "runs.zip").exists()]

@@ -61,6 +61,7 @@ def test_a_list_is_shortened_only_if_lists_alone_are_too_many():
     assert len(short) == 5 and {0, 9, 19} <= set(short) and short == sorted(short)
 
 
+@pytest.mark.slow
 def test_every_combination_has_an_image_of_its_own(explorer, tmp_path: Path):
     draw(explorer, tmp_path, 1)
     about = json.loads((tmp_path / CONTROLS).read_text())
@@ -74,6 +75,7 @@ def test_every_combination_has_an_image_of_its_own(explorer, tmp_path: Path):
         assert image.size == (165, 165)
 
 
+@pytest.mark.slow
 def test_a_page_has_labelled_controls_and_the_explorers_own_figure(
     explorer, tmp_path: Path
 ):

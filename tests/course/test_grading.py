@@ -157,6 +157,7 @@ def program_of(*cells: str, chapter="02_client_selection") -> list[str]:
     return [line[3] for line in task["program"] if len(line) > 3]
 
 
+@pytest.mark.slow
 def test_what_a_chapter_calls_like_an_answer_is_none():
     check = "exercises.check('power_of_choice', {})"
     demonstrated = "\ndef power_of_choice(sizes, losses, d, m, rng): return ..."

@@ -123,6 +123,7 @@ def test_protocols_of_built_in_data_are_always_at_hand(monkeypatch, tmp_path):
 
 
 # ---- runs and measures --------------------------------------------------------------
+@pytest.mark.slow
 def test_a_board_has_a_row_per_run_a_curve_per_run_and_its_gaps(board):
     names = ["FedAvg", "FedProx", "FedGCR"]
     found = leaderboard.collect([board], names, keeping=QUIET())
@@ -312,6 +313,7 @@ class Mine(methods.FedProx):
         return replace(after, weights=mixed)
 
 
+@pytest.mark.slow
 def test_a_method_of_ones_own_stands_on_the_board(board):
     extra = {"Mine": Mine(part=0.1), "all of it": Mine(part=1.0)}
     found = leaderboard.collect([board], ["FedProx"], [0], QUIET(), extra)
@@ -355,6 +357,7 @@ def test_it_has_gaps_and_names_that_are_new(board):
         leaderboard.collect([board], ["FedAvg"], extra={"FedProx": Mine()})
 
 
+@pytest.mark.slow
 def test_changed_code_is_run_again(board, tmp_path, monkeypatch):
     trained, fit = [], Run.fit
 

@@ -55,6 +55,7 @@ def cases():
                 yield pytest.param(name, label, marks=marks, id=f"{name}-{label}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "label"), [*cases()])
 def test_a_network_trains_for_two_steps(name, label):
     weights = {"weights": None} if name in FROZEN else {}

@@ -56,6 +56,7 @@ def test_pairs_that_are_not_pairs_are_refused(wrong):
 
 
 # ---- images -------------------------------------------------------------------------
+@pytest.mark.slow
 def test_the_bootstrap_over_images_has_the_normal_interval():
     rng = np.random.default_rng(3)
     mine, other = rng.random((3, 4000)) < 0.6, rng.random((3, 4000)) < 0.55

@@ -133,6 +133,7 @@ def test_a_methods_settings_come_from_its_declaration(board):
     assert "contrast weight must be ≥ 0" in board.note.value
 
 
+@pytest.mark.slow
 def test_every_kind_of_setting_has_a_control_that_gives_its_default_back():
     for kind in offered().values():
         for name, known in declared(kind).items():
@@ -207,6 +208,7 @@ def test_start_goes_on_after_stop_unless_a_control_has_changed(board):
     assert board.runs[-1].server.round == 3
 
 
+@pytest.mark.slow
 def test_stop_throws_half_a_round_away(board, monkeypatch):
     started, go = threading.Event(), threading.Event()
     visited = []
@@ -253,6 +255,7 @@ def test_values_out_of_range_are_named_in_the_banner_and_can_be_mended(
     assert board.note.value == "finished after 3 rounds"
 
 
+@pytest.mark.slow
 def test_sliders_stay_within_their_ranges(board):
     board.controls["clients"].value = 1000
     assert board.controls["clients"].value == played.MOST_CLIENTS
@@ -315,6 +318,7 @@ def progress(num_domains=3, num_rounds=4, place=0) -> Progress:
     return Progress("FedAvg on a test", table, (2, 0, 1), place)
 
 
+@pytest.mark.slow
 def test_the_picture_shows_all_runs_and_keeps_its_promise_of_time():
     now, before = progress(50), progress(2, 9, place=1)
     figure = progress_picture([before, now])

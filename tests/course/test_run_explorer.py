@@ -55,6 +55,7 @@ def explorer(small, tmp_path):
     return RunExplorer(Finished(small, tmp_path / "own", tmp_path / "stored"))
 
 
+@pytest.mark.slow
 def test_stored_runs_are_shown_at_once_and_others_keep_their_place(explorer):
     table = explorer.finished.table("E")
     assert set(zip(table["name"], table["seed"], strict=True)) == {
@@ -69,6 +70,7 @@ def test_stored_runs_are_shown_at_once_and_others_keep_their_place(explorer):
     assert labels == ["0", "1\n(paper)"]
 
 
+@pytest.mark.slow
 def test_a_measure_is_a_share_in_per_cent_or_the_loss(explorer):
     table = explorer.finished.table("E")
     whole = scores(table, AVERAGE)
@@ -77,6 +79,7 @@ def test_a_measure_is_a_share_in_per_cent_or_the_loss(explorer):
     assert (scores(table, LOSS)["value"] > 0).all()
 
 
+@pytest.mark.slow
 def test_one_more_run_grows_in_the_figure_and_is_kept(explorer, small, tmp_path):
     training = explorer.training
     assert training.seed.value == 2, "the first that is not stored"
@@ -97,6 +100,7 @@ def test_one_more_run_grows_in_the_figure_and_is_kept(explorer, small, tmp_path)
     assert "3" in set(again.finished.table("E")["name"])
 
 
+@pytest.mark.slow
 def test_it_is_the_same_run_that_a_study_trains(explorer, small, tmp_path):
     explorer.training.start.click()  # E = 2, seed 2
     explorer.training.wait()
@@ -107,6 +111,7 @@ def test_it_is_the_same_run_that_a_study_trains(explorer, small, tmp_path):
     assert mine.equals(theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("axis", "text", "said"),
     [
@@ -141,6 +146,7 @@ def test_an_unknown_axis_is_refused_and_values_are_sorted(small):
     assert small.with_values(mu=[0.5, 1.0]).axes["mu"].values == (0.0, 0.5, 1.0)
 
 
+@pytest.mark.slow
 def test_pages_without_a_kernel_have_every_axis(explorer, tmp_path):
     draw(explorer, tmp_path / "frames")
     measures = explorer.controls["measure"].options
@@ -148,6 +154,7 @@ def test_pages_without_a_kernel_have_every_axis(explorer, tmp_path):
     assert "local epochs E" in (tmp_path / "frames" / CONTROLS).read_text()
 
 
+@pytest.mark.slow
 def test_a_sheet_shows_the_end_of_every_axis_and_the_papers_values(small, tmp_path):
     for axis in small.axes:
         small.study(axis, tmp_path)

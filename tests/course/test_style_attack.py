@@ -151,6 +151,7 @@ def test_an_unknown_distance_is_refused():
         StyleInversion(distance="lpips")
 
 
+@pytest.mark.slow
 def test_the_attacker_beats_the_mean_picture_and_needs_the_right_styles():
     run, x = trained(), theirs()
     styles = run.model.styles(x)

@@ -162,6 +162,7 @@ def test_all_runs_of_all_cells_stand_in_one_tidy_table(chapter, tmp_path):
     assert (out / "lr-0.1_seed-0" / "notebook.ipynb").exists()
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_done_is_not_run_again_until_something_changes(
     chapter, tmp_path, monkeypatch
 ):
@@ -267,6 +268,7 @@ def test_a_cell_that_fails_is_named_with_its_reason_and_the_rest_goes_on(
     assert (out / "fail-True" / "notebook.failed.ipynb").exists()
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_leaves_nothing_half_done(chapter, tmp_path, monkeypatch):
     out, room = tmp_path / "out", [1]
 

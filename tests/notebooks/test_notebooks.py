@@ -38,6 +38,7 @@ def test_profiles_name_parameters_that_the_chapter_has(chapter: Path, name: str)
     check(chapter, profile(name, chapter.stem))
 
 
+@pytest.mark.slow
 def test_papermill_reads_a_profile_as_it_stands(tmp_path: Path):
     """The command of the profiles' README, on a chapter that only shows a parameter."""
     chapter = nbformat.v4.new_notebook()

@@ -133,6 +133,7 @@ def written(tmp_path_factory) -> Written:
     return Written(*read)
 
 
+@pytest.mark.slow
 @fuzzed
 @damage
 def test_a_damaged_checkpoint_is_never_restored(tmp_path, written, flips, share):
@@ -150,6 +151,7 @@ def test_a_damaged_checkpoint_is_never_restored(tmp_path, written, flips, share)
             checkpoint.load(tmp_path, made_by)
 
 
+@pytest.mark.slow
 @fuzzed
 @damage
 def test_a_damaged_journal_is_never_restored(tmp_path, written, flips, share):
@@ -292,6 +294,7 @@ def test_sizes_are_checked_before_anything_is_unpacked(tmp_path, monkeypatch):
         read_arrays(tmp_path / "large.npz", {"images": "u1"})
 
 
+@pytest.mark.slow
 def test_a_small_zip_of_a_large_image_is_refused_without_a_limit_of_ours(tmp_path):
     content = zipped(**{"photo/dog/1.png": b"\0" * 300_000_000})
     assert len(content) < 300_000

@@ -19,6 +19,7 @@ def nowhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_mnist_from_idx_files(tmp_path):
     folder = tmp_path / "official" / "mnist"
     official.write_mnist(folder, pictures(3, 28, 28), [7, 2, 0])

@@ -34,6 +34,7 @@ FIGURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
 def test_names_are_no_formulas(draw, tmp_path):
     figure = draw()

@@ -635,6 +635,7 @@ def test_saved_figures_are_complete_and_reproducible(tmp_path):
     assert len(pd.read_csv(path.with_suffix(".csv"))) == 4
 
 
+@pytest.mark.slow
 def test_only_what_cannot_be_drawn_again_is_saved_for_print_at_once(tmp_path):
     by_hand, by_package = Figure(), plots.learning_curves(history(), title="Finding")
     for figure, endings in ((by_hand, ["pdf", "png", "svg"]), (by_package, ["png"])):

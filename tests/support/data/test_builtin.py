@@ -56,6 +56,7 @@ def test_characters_are_the_same_at_every_generation(characters):
     assert again.fingerprint() == characters.fingerprint()
 
 
+@pytest.mark.slow
 def test_a_writer_does_not_depend_on_the_other_writers(characters):
     stream = np.random.SeedSequence(characters_module.SEED).spawn(8)[7]
     images, labels, _ = characters_module._writer(np.random.default_rng(stream))

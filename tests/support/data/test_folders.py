@@ -291,6 +291,7 @@ def test_counts_and_names_are_those_of_the_published_set(tmp_path):
         load("office31", root=tmp_path)
 
 
+@pytest.mark.slow
 def test_ten_classes_of_office31_are_renumbered_and_split_alike(tmp_path):
     write_zip(tmp_path / "office31.zip", a_tree(layouts.OFFICE31, 6, "x/images"))
     ten, whole = (load(name, tmp_path, 4) for name in ("office10", "office31"))

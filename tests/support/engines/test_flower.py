@@ -424,6 +424,7 @@ def test_a_faulty_node_is_left_out_with_the_reason(spoil, absent, reason, recwar
     assert equal(run.server.weights, alone.step().server.weights)
 
 
+@pytest.mark.slow
 def test_a_visit_that_fails_on_its_node_leaves_no_trace_there():
     nodes = Nodes(method="fails_once")
     with pytest.warns(UserWarning, match="out of battery"):
@@ -461,6 +462,7 @@ def test_scores_of_another_length_are_refused():
         Nodes(spoil=spoil, method="fedavg").run().evaluate()
 
 
+@pytest.mark.slow
 def test_nodes_train_with_the_rate_of_the_round():
     run = fitted(Nodes(scheduled=True).run())
     assert_same(run, fitted(tiny("local", scheduled=True)))
@@ -546,6 +548,7 @@ def test_a_node_that_comes_back_is_queried_again_and_trains(recwarn):
     assert equal(run.server.weights, local.server.weights)
 
 
+@pytest.mark.slow
 def test_a_run_that_lost_all_nodes_waits_for_one_and_then_says_so():
     nodes = Nodes(method="fedavg")
     run = fitted(nodes.run(), 1)
@@ -592,6 +595,7 @@ def _another_client(node, nodes):
     nodes.contexts[node].node_config = {"clients": "1,99"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:round .* left out", "ignore:client .* not eval")
 @pytest.mark.parametrize(
     ("wrong", "reason"),
@@ -625,6 +629,7 @@ def test_a_node_whose_reply_lacks_a_field_is_left_out(field):
         assert 1 not in Nodes(spoil=spoil, method="fedavg").run().engine.nodes.of
 
 
+@pytest.mark.slow
 def test_a_node_has_only_the_clients_that_it_owns():
     nodes = Nodes(method="fedavg")
     owners = {100: [0, 3], 101: [1], 102: [2]}

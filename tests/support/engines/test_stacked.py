@@ -116,6 +116,7 @@ def test_the_number_of_threads_does_not_matter(federation):
         assert torch.equal(value, two.server.weights[name])
 
 
+@pytest.mark.slow
 def test_a_cohort_of_some_clients_is_theirs(federation):
     runs = [fitted(federation, e, select=uniform(3)) for e in ("local", "stacked")]
     assert_same(*runs)

@@ -465,6 +465,7 @@ def test_equal_sizes_leave_nothing_but_the_counts():
     assert [len(part) for part in half] == [10] * 7
 
 
+@pytest.mark.slow
 @quick
 @given(st.integers(2, 8), st.floats(1, 30), st.sampled_from([None, 1.0, 10.0]))
 def test_any_series_falls_and_fits(num_types, imbalance, inside):

@@ -298,6 +298,7 @@ def test_as_many_candidates_as_winners_is_the_draw_by_size():
         assert set(one) == set(other)
 
 
+@pytest.mark.slow
 def test_as_many_candidates_as_winners_has_the_distribution_of_by_size():
     p, draws, rng = np.array(SIZES) / sum(SIZES), 4_000, np.random.default_rng(0)
     select, of = power_of_choice(2, candidates=2), roster(losses=LOSSES)
@@ -558,6 +559,7 @@ def test_half_a_candidate_is_refused(candidates):
 
 
 # ---- Poisson sampling ---------------------------------------------------------------
+@pytest.mark.slow
 def test_poisson_sampling_draws_every_client_by_itself():
     of, rounds = many(6), 20_000
     rng = np.random.default_rng(0)

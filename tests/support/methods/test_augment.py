@@ -285,6 +285,7 @@ def test_in_another_network_they_differ_and_gradients_reach_both(federation):
     torch.testing.assert_close(gradient[:, 0, 0, 0], expected)
 
 
+@pytest.mark.slow
 def test_with_pictures_only_it_is_mixup_bit_for_bit(federation):
     runs = [fitted(federation, a) for a in (Mixup(), ManifoldMixup(stages=(0,)))]
     assert distance(*runs) == 0
@@ -586,6 +587,7 @@ def test_a_killed_run_ends_where_it_would_have(federation, augment, tmp_path):
     assert same(resumed, fitted(federation, augment))
 
 
+@pytest.mark.slow
 def test_another_augmentation_is_another_run(federation, tmp_path):
     a_run(federation, Mixup()).fit(1, False, tmp_path)
     for other in (None, Mixup(alpha=0.2)):
@@ -609,6 +611,7 @@ def test_a_run_says_how_it_augments(federation):
     )
 
 
+@pytest.mark.slow
 def test_a_study_can_have_an_axis_of_augmentations(federation, tmp_path):
     grid = {"augment": [None, Mixup(), Mixup(alpha=0.2)]}
     build = partial(a_run, federation, model=small_cnn)

@@ -306,6 +306,7 @@ def test_average_has_the_mean_of_everything(federation):
     assert not OWN & run.server.weights.keys(), "for evaluation only"
 
 
+@pytest.mark.slow
 def test_the_three_ways_train_the_same_weights(federation):
     runs = [fitted(FedBN(unseen=way), federation, model=Batchy) for way in WAYS]
     losses = [run.scores(federation.test).loss for run in runs]

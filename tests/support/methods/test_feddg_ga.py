@@ -289,6 +289,7 @@ def test_the_number_of_workers_does_not_matter(federation):
     assert same_to_the_bit(one, two)
 
 
+@pytest.mark.slow
 def test_it_resumes(federation, tmp_path):
     assert runs.resumes(tmp_path, FedDGGA(rounds=4), federation)
 

@@ -63,6 +63,7 @@ def cosine(a, b) -> float:
     return float(F.cosine_similarity(a, b, dim=0))
 
 
+@pytest.mark.slow
 def test_the_loss_is_that_of_the_equations(started):
     """With z under three sets of weights, image by image."""
     run, client, tau = started, 3, 0.3
@@ -389,6 +390,7 @@ def test_who_comes_late_trains_without_a_past(federation):
     assert run.server.memory["clients"].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:round .*client")
 def test_faulty_clients_leave_it_running(federation):
     faults = Faults(drop=0.3, nan=0.2, malformed=0.2)

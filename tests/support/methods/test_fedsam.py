@@ -308,6 +308,7 @@ def test_the_number_of_workers_does_not_matter(federation):
     assert distance(one, fitted(method, federation, seed=1, **settings)) > 1e-3
 
 
+@pytest.mark.slow
 def test_it_resumes(tmp_path, federation):
     assert resumes(tmp_path, FedSAM(scaling="all"), federation)
 

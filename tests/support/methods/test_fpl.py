@@ -433,6 +433,7 @@ def test_each_weight_matters_on_its_own(federation):
         assert 0 < distance(plain, fitted(federation, FPL(**off, **on))) < 1e-4
 
 
+@pytest.mark.slow
 def test_features_come_nearer_to_the_prototypes(federation):
     run = fitted(federation, FPL(), 6)
     train = run.history.table().query("split == 'train'")

@@ -54,6 +54,7 @@ def test_a_share_that_is_a_whole_number_of_clients_is_not_rounded_down():
     assert found == pytest.approx(rows[29:71].mean())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("method", [FedMedian(), TrimmedMean(share=0.3)])
 def test_poison_within_the_bound_does_little(method):

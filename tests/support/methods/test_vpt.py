@@ -83,6 +83,7 @@ def test_prompts_and_head_travel_and_nothing_else(federation, num, layers):
     assert run.private == {} and run.server.memory == {}
 
 
+@pytest.mark.slow
 def test_the_frozen_weights_keep_every_bit(federation):
     run = a_run(VPT(), federation, model=narrow_vit, training=ADAMW)
     before = {n: v.clone() for n, v in run.model.net.state_dict().items()}

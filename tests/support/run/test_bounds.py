@@ -139,6 +139,7 @@ def test_without_the_bound_it_does_and_that_is_said():
     assert reasons.str.contains("accepted earlier").any()
 
 
+@pytest.mark.slow
 def test_honest_clients_of_very_unequal_sizes_are_all_accepted():
     data = tiny_data(num=400)
     parts = [p for p in dirichlet(data, 12, 0.1, 0) if len(p)]

@@ -472,6 +472,7 @@ def test_what_a_killed_save_wrote_behind_the_history_does_not_count(two):
     assert load(two, MADE_BY).server.round == 3
 
 
+@pytest.mark.slow
 def test_a_run_with_another_history_writes_one_of_its_own(tmp_path):
     stopped(tmp_path, 2)
     before, run = journal_in(tmp_path), build()

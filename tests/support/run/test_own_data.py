@@ -100,6 +100,7 @@ def test_loss_and_score_are_those_of_scikit_learn():
     assert task.loss(*given) == task.losses(*given).mean()
 
 
+@pytest.mark.slow
 def test_a_regression_learns_and_reports_by_domain_and_client():
     run = a_run(table("targets"), training=fl.LocalTraining(lr=0.05, epochs=5))
     run.fit(20, progress=False)

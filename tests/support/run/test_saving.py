@@ -46,6 +46,7 @@ def network(shape, num_classes: int) -> nn.Module:
     )
 
 
+@pytest.mark.slow
 def test_another_process_computes_the_same_outputs(tmp_path):
     run = fitted(fl.FedAvg(), unequal(), model=network)
     run.save(tmp_path)

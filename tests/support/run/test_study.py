@@ -93,6 +93,7 @@ def test_the_table_has_one_more_column_per_axis_and_one_of_seeds():
     assert table.index.is_unique
 
 
+@pytest.mark.slow
 def test_every_cell_holds_what_its_own_run_measures():
     table = measured(quiet_study(build, GRID, rounds=2))
     for (lr, seed), rows in table.groupby(["lr", "seed"]):
@@ -136,6 +137,7 @@ def test_an_axis_without_values_is_refused_by_its_name():
 
 
 # ---- keeping ------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_kept_run_is_read_and_not_trained(tmp_path, monkeypatch):
     first = quiet_study(build, GRID, rounds=2, folder=tmp_path)
 
@@ -329,6 +331,7 @@ def test_a_run_that_is_looked_at_is_found_again_with_its_network(tmp_path, monke
     assert len(list(tmp_path.glob("*.zip"))) == 2
 
 
+@pytest.mark.slow
 def test_a_long_run_writes_about_ten_checkpoints(tmp_path, monkeypatch):
     saved, save = [], checkpoint.save
 
@@ -384,6 +387,7 @@ def test_positional_arguments_and_tuples_tell_cells_apart():
     assert name_of((8, 16)) == "(8, 16)"
 
 
+@pytest.mark.slow
 def test_a_stopped_study_goes_on_where_it_stopped(tmp_path, fits):
     def stops(lr, seed) -> Run:
         if len(fits) == 2:
@@ -488,6 +492,7 @@ def test_the_code_of_ones_own_augmentation_is_compared():
     assert "code" not in described(Mixup())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_changed_code_is_trained_again_and_a_line_says_so(tmp_path, fits, is_packed):
     def run(**changes: str) -> Run:

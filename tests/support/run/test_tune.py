@@ -50,6 +50,7 @@ def score_of(history, domain: str) -> float:
 
 
 # ---- what is chosen -----------------------------------------------------------------
+@pytest.mark.slow
 def test_the_choice_is_the_best_on_the_validation_domain():
     seeds = (0, 1)
     found = quiet(build, SPACES, 3, VALIDATION, seeds=seeds)
@@ -70,6 +71,7 @@ def test_the_choice_is_the_best_on_the_validation_domain():
     assert found.trials["score"].nunique() > 2
 
 
+@pytest.mark.slow
 def test_the_test_domain_has_no_say(monkeypatch):
     """Whatever the last domain scores, the choice stays."""
     usual = quiet(build, SPACES, 2, VALIDATION)
@@ -156,6 +158,7 @@ def test_a_setting_that_changes_nothing_is_refused():
 
 
 # ---- keeping ------------------------------------------------------------------------
+@pytest.mark.slow
 def test_finished_trials_are_read_and_others_trained(tmp_path, fits):  # noqa: F811
     first = {"FedAvg": {"lr": LRS[:2]}}
     quiet(build, first, 1, VALIDATION, folder=tmp_path)

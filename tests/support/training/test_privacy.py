@@ -298,6 +298,7 @@ def test_who_sees_averages_only_learns_what_a_sampled_mechanism_tells(clients, n
 
 
 # ---- the budget of a run ------------------------------------------------------------
+@pytest.mark.slow
 def test_a_run_knows_what_it_has_spent(federation):
     privacy = Privacy(1.0, 2.0)
     run = a_run(federation, privacy, select=uniform(2), seed=3)
@@ -328,6 +329,7 @@ def test_a_round_counts_with_the_noise_of_the_messages_it_averaged(federation):
     )
 
 
+@pytest.mark.slow
 def test_a_budget_outlives_a_checkpoint(federation, tmp_path):
     def private() -> Run:
         return a_run(federation, Privacy(1.0, 2.0, seeded=True), select=poisson(0.6))
