@@ -163,6 +163,18 @@ class Comparison:
         own = WHOLE[self.chapter.name]
         lines = [name for name in ("FedAvg", own) if name in names]
         figure = accuracy_by_setting(table, yardsticks=lines, title=title)
-        about = {"description": title, "question_seeds": sorted(common)}
-        self.chapter.save_figure(figure, file, **about)
+        text = described(title, table)
+        self.chapter.save_figure(
+            figure, file, description=text, question_seeds=sorted(common)
+        )
         return figure
+
+
+def described(title: str, table: pd.DataFrame) -> str:
+    """The alternative text of a question's figure: its title and its numbers."""
+    values = zip(table["name"], table["mean"], strict=True)
+    numbers = ", ".join(f"{name} {value:.1%}" for name, value in values)
+    seeds = table["num_seeds"].min()
+    return (
+        f"{title}: {numbers}; {f'means of {seeds} seeds' if seeds > 1 else 'one seed'}."
+    )

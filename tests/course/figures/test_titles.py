@@ -54,3 +54,19 @@ def test_stored_figures_have_the_titles_of_their_chapter(folder):
 def test_stored_figures_have_an_alternative_text(folder):
     records = read_records(folder)
     assert [n for n, r in records.items() if not r.get("description")] == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda f: str(f.relative_to(ROOT)))
+def test_chapters_describe_what_figures_of_settings_show_now(folder):
+    """Alternative texts hold numbers, which become stale with the figure."""
+    place = folder.relative_to(ROOT)
+    chapter = ROOT / "notebooks" / f"{place.parts[1]}.ipynb"
+    text = "\n".join(cell.source for cell in nbformat.read(chapter, 4).cells)
+    for name, record in read_records(folder).items():
+        call = record.get("drawn_by") or {}
+        for shown in re.findall(rf"!\[(.*?)\]\(\.\./{place}/{name}\.png\)", text):
+            assert len(shown.split()) >= 6, f"{shown}: what does the figure show?"
+            if call.get("plot") == "accuracy_by_setting":
+                title = call["options"]["title"]
+                numbers = record["description"].removeprefix(f"{title}: ")
+                assert numbers.rstrip(".") in shown
