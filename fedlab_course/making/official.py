@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,11 @@ import numpy as np
 from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.data.prepared import border_brightness
 from fedlab_support.data.reading import Arrays, open_image, regular
+from fedlab_support.data.trees import UNREADABLE
 
 SPLIT_SEED = 20240
+WRITERS = Path(__file__).with_name("femnist_writers.npz")
+"""The writers, images and split of this course's own parts of FEMNIST."""
 
 
 def from_torchvision(kind: str, folder: Path, **options) -> Arrays:
@@ -57,8 +61,9 @@ def from_mnistm(folder: Path) -> Arrays:
         images = folder / f"mnist_m_{split}"
         lines = (folder / f"mnist_m_{split}_labels.txt").read_text().split("\n")
         rows = [line.split() for line in lines if line.strip()]
-        files = [regular(images / row[0]).read_bytes() for row in rows]
-        arrays[f"{split}_images"] = np.stack([_decode(f, "RGB") for f in files])
+        arrays[f"{split}_images"] = np.stack(
+            [_picture(images / row[0]) for row in rows]
+        )
         arrays[f"{split}_labels"] = np.array([int(row[1]) for row in rows])
         num_unlisted += sum(1 for _ in images.glob("*.png")) - len(rows)
     if num_unlisted:
@@ -73,8 +78,12 @@ def from_synthdigits(folder: Path) -> Arrays:
     any other range.
     """
     from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
 
-    stored = {s: loadmat(folder / f"synth_{s}_32x32.mat") for s in ("train", "test")}
+    stored = {}
+    for split in ("train", "test"):
+        with _named(path := folder / f"synth_{split}_32x32.mat", MatReadError):
+            stored[split] = loadmat(path)
     labels = {s: m["y"].reshape(-1).astype(np.int64) for s, m in stored.items()}
     low = min(int(y.min()) for y in labels.values())
     high = max(int(y.max()) for y in labels.values())
@@ -100,7 +109,8 @@ def from_leaf(folder: Path) -> Arrays:
     images, labels, writers, tests = [], [], [], []
     for split in ("train", "test"):
         for path in sorted((folder / split).glob("*.json")):
-            content = json.loads(path.read_text())
+            with _named(path):
+                content = json.loads(path.read_text())
             users = zip(content["users"], content["num_samples"], strict=True)
             for user, count in users:
                 rows = content["user_data"][user]
@@ -123,6 +133,37 @@ def from_leaf(folder: Path) -> Arrays:
     return _table(np.concatenate(images), labels, writers, np.array(tests))
 
 
+def from_leaf_writers(which: str, folder: Path) -> Arrays:
+    """The images of some writers that this course trains on, out of LEAF's files.
+
+    which: "87writers", or "81writers", all for testing.
+
+    Their order and split are this course's, whatever LEAF's. Raises ValueError when an
+    image is missing.
+    """
+    whole = from_leaf(folder)
+    with np.load(WRITERS) as listed:
+        names, wanted = listed[f"{which}_names"], listed[f"{which}_images"]
+        is_test = listed[f"{which}_is_test"]
+    is_theirs = np.isin(whole["writer_names"], names)[whole["writer"]]
+    place = {_mark(whole["images"][i]): i for i in np.flatnonzero(is_theirs)}
+    if absent := sum(mark not in place for mark in wanted.tolist()):
+        raise ValueError(
+            f"expected {len(wanted):,} images of {len(names)} writers in {folder}, "
+            f"found all but {absent:,}; make all writers with LEAF's preprocess.sh "
+            "-s niid --sf 1.0 -k 0 -t sample. (If other versions of Pillow resized "
+            "them, pixels differ: use femnist_leaf instead)"
+        )
+    rows = np.array([place[mark] for mark in wanted.tolist()])
+    writer = np.searchsorted(names, whole["writer_names"][whole["writer"][rows]])
+    chosen = {name: whole[name][rows] for name in ("images", "labels")}
+    return chosen | {"writer": writer, "is_test": is_test, "writer_names": names}
+
+
+def _mark(image: np.ndarray) -> int:
+    return int.from_bytes(hashlib.sha256(image.tobytes()).digest()[:4], "little")
+
+
 def from_hub(folder: Path) -> Arrays:
     """The parquet files of ``flwrlabs/femnist``, split 90/10 per writer, fixed seed.
 
@@ -138,7 +179,11 @@ def from_hub(folder: Path) -> Arrays:
             "flwrlabs/femnist from the Hugging Face hub and put its files there"
         )
     columns = ["image", "writer_id", "character"]
-    rows = pd.concat([pd.read_parquet(path, columns=columns) for path in paths])
+    tables = []
+    for path in paths:
+        with _named(path):
+            tables.append(pd.read_parquet(path, columns=columns))
+    rows = pd.concat(tables)
     images = np.stack([_decode(image["bytes"], "L") for image in rows["image"]])
     if border_brightness(images) < 127:
         images = 255 - images
@@ -155,6 +200,25 @@ def from_emnist(folder: Path) -> Arrays:
         is_dark_on_light = border_brightness(upright) > 127
         arrays[name] = 255 - upright if is_dark_on_light else upright
     return arrays
+
+
+@contextmanager
+def _named(path: Path, *others: type[Exception]) -> Iterator[None]:
+    """Raise ValueError with the file's name and a remedy where it cannot be read."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (*UNREADABLE, *others) as error:
+        raise ValueError(
+            f"{path}: expected a complete file, found {path.stat().st_size:,} bytes "
+            f"that cannot be read ({error}); copy it again from its publisher"
+        ) from error
+
+
+def _picture(path: Path) -> np.ndarray:
+    with _named(path):
+        return _decode(regular(path).read_bytes(), "RGB")
 
 
 def _decode(content: bytes, mode: str) -> np.ndarray:

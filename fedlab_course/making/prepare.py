@@ -33,12 +33,20 @@ class Official:
     convert:  reads the folder of official files and returns the arrays.
     target:   path of the prepared file under the data folder.
     wanted:   the official files that belong in the folder, and their source.
+    folder:   under official/; "": the name of the set.
     """
 
     convert: Callable[[Path], Arrays]
     target: str
     wanted: str
+    folder: str = ""
 
+
+LEAF = (
+    "train/*.json and test/*.json, written by LEAF's data/femnist/preprocess.sh",
+    "femnist_leaf",
+)
+"""Files and folder of FEMNIST."""
 
 OFFICIAL: dict[str, Official] = {
     "mnist": Official(
@@ -81,7 +89,17 @@ OFFICIAL: dict[str, Official] = {
     "femnist_leaf": Official(
         official.from_leaf,
         "femnist/femnist_leaf.npz",
-        "train/*.json and test/*.json, written by LEAF's data/femnist/preprocess.sh",
+        *LEAF,
+    ),
+    "femnist": Official(
+        partial(official.from_leaf_writers, "87writers"),
+        "femnist/femnist_87writers.npz",
+        *LEAF,
+    ),
+    "femnist_unseen": Official(
+        partial(official.from_leaf_writers, "81writers"),
+        "femnist/femnist_81writers_testonly.npz",
+        *LEAF,
     ),
     "femnist_hub": Official(
         official.from_hub,
@@ -94,10 +112,11 @@ OFFICIAL: dict[str, Official] = {
 def prepare(name: str, root: str | os.PathLike[str] = "data") -> Path:
     """Make the prepared file of ``name`` under ``root`` and return its path.
 
-    Official files are read from ``<root>/official/<name>``, after a download where
-    torchvision offers one. Raises ValueError for an unknown name, FileExistsError if
-    the prepared file exists, and FileNotFoundError, listing the official files, if they
-    are missing.
+    Official files are read from ``<root>/official/<name>`` (those of all FEMNIST sets
+    of LEAF from ``femnist_leaf``), after a download where torchvision offers one.
+    Raises ValueError for an unknown name or a file that cannot be read, FileExistsError
+    if the prepared file exists, and FileNotFoundError, listing the official files, if
+    they are missing.
     """
     if name not in OFFICIAL:
         raise ValueError(
@@ -111,7 +130,7 @@ def prepare(name: str, root: str | os.PathLike[str] = "data") -> Path:
             f"{name}: expected to make {target}, found that it exists; delete it to "
             "make it again"
         )
-    folder = Path(root, "official", name)
+    folder = Path(root, "official", recipe.folder or name)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         arrays = recipe.convert(folder)

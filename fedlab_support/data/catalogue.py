@@ -91,13 +91,13 @@ STORED: dict[str, Stored] = {
         "handwritten characters of 87 real writers",
         ("femnist/femnist_87writers.npz",),
         prepared.read_femnist,
-        "copy the file from the course data, or use femnist_leaf or femnist_hub",
+        _prepare("femnist") + ", or copy the file from the course data",
     ),
     "femnist_unseen": Stored(
         "81 further FEMNIST writers, all for testing",
         ("femnist/femnist_81writers_testonly.npz",),
         prepared.read_femnist,
-        "copy the file from the course data",
+        _prepare("femnist_unseen") + ", or copy the file from the course data",
     ),
     "femnist_leaf": Stored(
         "FEMNIST as LEAF writes it, with LEAF's split",

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from fedlab_course.making import official as making
 from fedlab_course.making.prepare import main, prepare
 from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.data import load
@@ -133,6 +134,40 @@ def test_leaf_refuses_a_wrong_count(tmp_path):
         prepare("femnist_leaf", tmp_path)
 
 
+def test_writers_of_the_course_are_found_in_the_files_of_leaf(tmp_path, monkeypatch):
+    whites = [np.where(np.arange(784) == 400 + i, 0, 255) for i in range(4)]
+    a, b, c, d = (np.uint8(white).reshape(28, 28) for white in whites)
+    marks = [making._mark(image) for image in (c, a, b)]
+    listed = {
+        "images": np.array(marks, "<u4"),
+        "is_test": np.array([True, True, False]),
+    }
+    listed = {"names": np.array(["f0000_14", "f0001_41"]), **listed}
+    np.savez(tmp_path / "list.npz", **{f"87writers_{n}": v for n, v in listed.items()})
+    monkeypatch.setattr(making, "WRITERS", tmp_path / "list.npz")
+    path = tmp_path / "official" / "femnist_leaf" / "train" / "all_data_0.json"
+    a, b, c, d = (white / 255 for white in whites)
+    users = {"f0001_41": [(a, 7), (d, 1)], "f0002_00": [(a, 9)], "f0000_14": [(c, 8)]}
+    write_leaf(path, users)
+    with pytest.raises(ValueError, match=r"3 images of 2 writers.*all but 1; make all"):
+        prepare("femnist", tmp_path)
+    write_leaf(path, users | {"f0000_14": [(b, 5), (c, 8)]})
+    assert prepare("femnist", tmp_path).name == "femnist_87writers.npz"
+    data = load("femnist", root=tmp_path)
+    assert data.labels.tolist() == [8, 7, 5] and data.owner.tolist() == [0, 1, 0]
+    assert data.is_test.tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("which", ["87writers", "81writers"])
+def test_the_listed_images_are_those_of_the_courses_files(which, shared_data):
+    (file,) = (shared_data / "femnist").glob(f"*{which}*")
+    with np.load(file) as ours, np.load(making.WRITERS) as listed:
+        marks = [making._mark(image) for image in ours["images"]]
+        assert marks == listed[f"{which}_images"].tolist()
+        assert np.array_equal(ours["is_test"], listed[f"{which}_is_test"])
+        assert np.array_equal(ours["writer_names"], listed[f"{which}_names"])
+
+
 @pytest.mark.parametrize("paper", [255, 0])
 def test_hub_parquet_is_split_per_writer(tmp_path, paper):
     rows = []
@@ -147,6 +182,25 @@ def test_hub_parquet_is_split_per_writer(tmp_path, paper):
     assert np.bincount(data.owner[data.is_test]).tolist() == [1, 1]
     assert data.images[:, 0, 0].max() == 0
     assert "15 repeated images removed" in data.source
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("name", ["mnistm", "synthdigits", "femnist_leaf"])
+def test_an_official_file_that_is_cut_short_is_named(name, share, tmp_path):
+    folder = tmp_path / "official" / name
+    images = pictures(3, 32, 32, 3)
+    if name == "mnistm":
+        official.write_mnistm(folder, images, [(1, 7), (0, 3)])
+    elif name == "synthdigits":
+        official.write_mat(folder, "synth_{}_32x32.mat", images, [0, 1, 9])
+    else:
+        write_leaf(folder / "train" / "all.json", {"f0000_14": [(np.ones(784), 0)]})
+    named = {"mnistm": "00000001.png", "synthdigits": "*train*.mat"}
+    path, *_ = folder.rglob(named.get(name, "*.json"))
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ValueError, match=rf"{path.name}: expected a complete .*again"):
+        prepare(name, tmp_path)
 
 
 def test_prepare_says_what_to_fetch(tmp_path, capsys):
