@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,9 +10,6 @@ import numpy as np
 from ..core.checks import Range
 from ..core.metrics import TASKS
 from .images import Images
-
-MOST_PIXELS = 2_000_000_000
-"""Pixels of larger sets are not hashed, which would take minutes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,13 +276,12 @@ class DomainData:
     def fingerprint(self) -> str:
         """A short hash of all arrays, the normalisation and the task.
 
-        Of a large published set, its name, the size and the positions of its images
-        count in place of its pixels.
+        Of a published set, its name and version, the size, and the positions of its
+        images count in place of its pixels, which depend on the decoder.
         """
         digest, images = hashlib.sha256(), self.images
-        is_large = math.prod(images.shape) > MOST_PIXELS
-        if isinstance(images, Images) and is_large:
-            name = self.name if images.is_known else ""
+        if isinstance(images, Images):
+            name = self.name if images.version else ""
             digest.update(f"{name} {images.shape}".encode() + images.identity())
         else:
             digest.update(str((images.shape, images.dtype)).encode())

@@ -115,7 +115,8 @@ def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainDat
         else:
             note = f"{note}; {DRAWN}"
         names = tuple(layout.domains), layout.classes
-        data = _assemble(tree, rows, names, size or SIDE, parts, is_known=True)
+        version = f"{len(rows)} images, {'published' if parts else 'drawn'} split"
+        data = _assemble(tree, rows, names, size or SIDE, parts, version)
     return replace(data, source=f"{layout.source}, {note}")
 
 
@@ -221,13 +222,13 @@ def _assemble(
     names: tuple[tuple[str, ...], tuple[str, ...]],
     size: int,
     split: dict[Row, bool],
-    is_known: bool = False,
+    version: str = "",
 ) -> DomainData:
     """The images of ``rows``, sorted by domain, class and path.
 
     names:  of the domains and of the classes.
     split:  as published, or empty.
-    is_known: whether this is a published set.
+    version: of a published set.
     """
     places = [{name: i for i, name in enumerate(each)} for each in names]
     rows = sorted(rows, key=lambda row: (places[0][row[0]], places[1][row[1]], row[2]))
@@ -239,7 +240,7 @@ def _assemble(
     domain = np.array([places[0][row[0]] for row in rows])
     return DomainData(
         name=tree.path.stem,
-        images=Images(images, is_known=is_known),
+        images=Images(images, version=version),
         labels=np.array([places[1][row[1]] for row in rows]),
         domain=domain,
         owner=domain.copy(),

@@ -17,8 +17,9 @@ class Images:
     array:      uint8 (M, C, h, w), often a memory map (see ``mapped``), never copied.
     size:       height and width when used; None: as stored.
     rows:       int (N,), which of the stored images these are; None: all.
-    is_known:   whether the name of the data set says what the images show, so that the
-                pixels, which depend on the decoder, are no part of its fingerprint.
+    version:    of a published set: how many images it has here, and how they are split.
+                It stands in the fingerprint for the pixels, which depend on the
+                decoder.
 
     Indexing returns plain arrays at full size. Training instead takes ``array`` and
     enlarges each batch on the device; Pillow and PyTorch then differ by a grey level.
@@ -27,7 +28,7 @@ class Images:
     array: np.ndarray
     size: int | None = None
     rows: np.ndarray | None = None
-    is_known: bool = False
+    version: str = ""
 
     dtype = np.dtype(np.uint8)
     ndim = 4
@@ -56,10 +57,10 @@ class Images:
         return replace(self, rows=rows[index])
 
     def identity(self) -> bytes:
-        """What the images are: their numbers if known by name, or else a hash."""
+        """What the images are: their version, or else a hash, and which of them."""
         rows = b"" if self.rows is None else self.rows.astype("<i8").tobytes()
-        if self.is_known:
-            return rows
+        if self.version:
+            return self.version.encode() + rows
         return hashlib.sha256(np.ascontiguousarray(self.array)).digest() + rows
 
 

@@ -60,7 +60,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
     split = np.array([row["split"] for row in rows])
     return DomainData(
         name="iwildcam",
-        images=Images(images, is_known=True),
+        images=Images(images, version=f"{len(rows)} images, published split"),
         labels=labels,
         domain=camera,
         owner=camera.copy(),

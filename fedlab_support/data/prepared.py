@@ -73,7 +73,7 @@ def read_one_domain(paths: tuple[Path, ...], size: int | None, name: str) -> Dom
     images = _joined([part], name, channels, min(size or side, side))
     classes, source = ONE_DOMAIN[name]
     return from_arrays(
-        Images(images, size, is_known=True),
+        Images(images, size, version=part.version),
         part.labels,
         test=part.is_test,
         class_names=classes,
@@ -97,9 +97,10 @@ def read_digits5(paths: tuple[Path, ...], size: int | None) -> DomainData:
     stored = size if num * 3 * size**2 <= MOST_STORED else min(size, JOINT_SIZE)
     domain = np.repeat(np.arange(len(parts)), [len(part.labels) for part in parts])
     missing = ", ".join(name for name in DIGITS5 if name not in found)
+    version = "; ".join(f"{part.name}: {part.version}" for part in parts)
     return DomainData(
         name="digits5",
-        images=Images(_joined(parts, "digits5", 3, stored), size, is_known=True),
+        images=Images(_joined(parts, "digits5", 3, stored), size, version=version),
         labels=np.concatenate([part.labels for part in parts]),
         domain=domain,
         owner=domain.copy(),
@@ -154,6 +155,7 @@ class _Part:
     image_shape:  (C, H, W) of the images, which are not read yet.
     labels, is_test:  int64 and bool (N,), the training part first.
     note:         on the counts.
+    version:      the counts.
 
     Raises ValueError as ``read_arrays`` does, and when there are not as many labels as
     images.
@@ -177,6 +179,7 @@ class _Part:
         self.labels = np.concatenate(labels).astype(np.int64)
         self.is_test = np.repeat([False, True], [len(own) for own in labels])
         train, test = map(len, labels)
+        self.version = f"{train} + {test} images"
         self.note = f"{train:,} + {test:,} images for training and testing"
         if "note" in stored:
             self.note += f"; {stored['note']}"

@@ -38,7 +38,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
     if (train, test) != (TRAIN, TEST):
         note += f", of {TRAIN:,} + {TEST:,}"
     return from_arrays(
-        Images(images, size, is_known=True),
+        Images(images, size, version=f"{train} + {test} images"),
         labels,
         test=is_test,
         class_names=[words.get(label, label) for label in classes],

@@ -28,6 +28,8 @@ def describe(run) -> dict:
         "min_clients": run.min_clients if run.min_clients != 1 else None,
     }
     given = {name: name_of(v) for name, v in optional.items() if v is not None}
+    if version := getattr(run.federation.data.images, "version", ""):
+        given["version"] = version
     return given | {
         "method": name_of(run.method),
         "data": run.federation.data.name,

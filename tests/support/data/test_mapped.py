@@ -1,12 +1,13 @@
 """Sets are decoded once, into a file that is checked, resumed and opened again."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedlab_support import Federation
-from fedlab_support.data import domain_data, load, mapped, prepared
+from fedlab_support.data import load, mapped, prepared
 from fedlab_support.data.domain_data import DomainData
 from fedlab_support.data.images import Images, at_size
 from fedlab_support.data.mapped import Source
@@ -110,22 +111,21 @@ def test_indexing_is_that_of_arrays():
     assert np.array_equal(np.asarray(images), rows)
 
 
-def test_a_large_known_set_is_its_name_size_and_positions(monkeypatch):
-    some = np.array([1, 2])
-    known = data_of(Images(PIXELS, is_known=True))
-    copied = data_of(Images(PIXELS // 2, is_known=True))
-    assert known.fingerprint() == data_of(PIXELS).fingerprint() != copied.fingerprint()
-    monkeypatch.setattr(domain_data, "MOST_PIXELS", 0)
+def test_a_published_set_is_its_name_version_size_and_positions():
+    known = data_of(Images(PIXELS, version="8 images"))
+    copied = data_of(Images(PIXELS // 2, version="8 images"))
     assert known.fingerprint() == copied.fingerprint()
     others = [
-        known.select(some),
-        known.select(some + 1),
-        data_of(Images(PIXELS, 9, is_known=True)),
+        known.select(np.array([1, 2])),
+        known.select(np.array([2, 3])),
+        replace(known, name="other"),
+        data_of(Images(PIXELS, version="9 images")),
+        data_of(Images(PIXELS, 9, version="8 images")),
         data_of(Images(PIXELS)),
         data_of(Images(PIXELS // 2)),
     ]
     marks = {data.fingerprint() for data in [known, *others]}
-    assert len(marks) == 6
+    assert len(marks) == 8
 
 
 def test_digits5_is_joined_block_by_block_at_their_own_size(tmp_path, monkeypatch):

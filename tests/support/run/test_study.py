@@ -5,7 +5,7 @@ import linecache
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
@@ -17,6 +17,7 @@ import torch
 
 from fedlab_support.core.history import TABLE, History
 from fedlab_support.core.naming import code_of, name_of
+from fedlab_support.data.images import Images
 from fedlab_support.engines import Faults
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_owner
@@ -514,3 +515,21 @@ def test_changed_code_is_trained_again_and_a_line_says_so(tmp_path, fits, is_pac
     assert len(fits) == 4
     pd.testing.assert_frame_equal(fit_once(run(), 2, tmp_path).table(), before.table())
     assert len(fits) == 4, "the older code's run is still there"
+
+
+def test_runs_of_another_version_of_the_data_stay_and_a_line_says_so(tmp_path, fits):
+    def run(version: str, lr: float = 0.1) -> Run:
+        data = replace(DATA, images=Images(DATA.images, version=version))
+        federation = Federation.build(data, by_owner(data))
+        return Run(FedAvg(), federation, tiny_cnn, LocalTraining(lr=lr))
+
+    fit_once(run("35 images"), 2, tmp_path)
+    said = rf"another version here \(40 images\) than .*{tmp_path.name} \(35 images\)"
+    with pytest.warns(UserWarning, match=said):
+        fit_once(run("40 images"), 2, tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for version in ("35 images", "40 images"):
+            fit_once(run(version), 2, tmp_path)
+            fit_once(run(version, lr=0.2), 2, tmp_path)
+    assert len(fits) == 4
