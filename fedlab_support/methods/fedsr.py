@@ -22,8 +22,9 @@ from .fedavg import FedAvg
 class FedSR(FedAvg):
     """FedAvg with a probabilistic representation and two regularisers.
 
-    Class references and their scale stay on the client and are used in training only.
-    With both weights 0 and sigma → 0 it is FedAvg with a linear head.
+    With masks, every pixel has a representation. Class references and their scale stay
+    on the client and are used in training only. With both weights 0 and sigma → 0 it is
+    FedAvg with a linear head.
 
     We follow the official code, which does not square the norm and learns a scale c;
     ``power=2`` and ``learn_scale=False`` follow the paper. ``form="report"`` is what
@@ -59,13 +60,12 @@ class FedSR(FedAvg):
         return self.cmi_weight > 0
 
     def check_federation(self, federation: Federation) -> None:
-        """Raise ValueError for labels that are not classes, which it predicts."""
-        super().check_federation(federation)
-        federation.data.classes_for(repr(self))
+        """Raise ValueError for labels that are not classes, of images or pixels."""
+        federation.data.classes_for(repr(self), masks=True)
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """Replace the linear head by the Gaussian head."""
-        width, num_classes = model.head.in_features, model.head.out_features
+        """Replace the linear head, or the 1x1 convolution, by the Gaussian head."""
+        num_classes, width, *_ = model.head.weight.shape
         is_official = self.form == "official"
         depth = self.num_features or max(1, width // 2)
         head = GaussianHead(width, num_classes, depth if is_official else None)
@@ -85,10 +85,10 @@ class FedSR(FedAvg):
         features, head = model.encode(batch.x), model.head
         mu, sigma = head.gaussian(features)
         z = head.sample(mu, sigma, 1, context.rng)[0]
-        logits = head.classifier(z if self.form == "official" else features)
+        logits = head.logits(z) if self.form == "official" else head(features)
         parts = {"task_loss": context.task.loss(logits, batch.y)}
         if self.l2r_weight:
-            norm = torch.linalg.vector_norm(z, dim=1)
+            norm = torch.linalg.vector_norm(z, dim=-1)
             size = norm if self.power == 1 else norm.square()
             parts["l2r"] = self.l2r_weight * size.mean()
         if self.cmi_weight:
@@ -103,5 +103,5 @@ class FedSR(FedAvg):
         z = head.sample(
             *head.gaussian(features), self.num_samples, current_layer_noise()
         )
-        log_p = head.classifier(z).log_softmax(-1)
-        return log_p.logsumexp(0) - math.log(self.num_samples)
+        log_p = head.classifier(z).log_softmax(-1).logsumexp(0).movedim(-1, 1)
+        return log_p - math.log(self.num_samples)

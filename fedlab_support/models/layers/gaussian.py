@@ -13,6 +13,8 @@ SMALLEST = 1e-6
 class GaussianHead(nn.Module):
     """Turn features (B, F) into a Gaussian over D features, and those into logits.
 
+    Features may be maps (B, F, H, W), of which every pixel is one.
+
     num_features:     D. None adds no layer: the two halves of the input are mean and
                       deviation, and the classifier takes the whole input.
     reference_mean:   m_y, (M, D), the mean of the Gaussian of each class.
@@ -42,25 +44,30 @@ class GaussianHead(nn.Module):
         self.stretch = nn.Parameter(torch.ones(()))
 
     def gaussian(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of z, (B, D) each."""
-        mu, s = self.split(features).chunk(2, dim=1)
+        """Mean and standard deviation of z, (B, D) or (B, H, W, D) each."""
+        mu, s = self.split(features.movedim(1, -1)).chunk(2, dim=-1)
         return mu, F.softplus(s)
 
     def sample(self, mu: Tensor, sigma: Tensor, num: int, rng: torch.Generator):
-        """``num`` draws z = mu + eps sigma per image, (num, B, D)."""
+        """``num`` draws z = mu + eps sigma, (num, B, D) or (num, B, H, W, D)."""
         eps = torch.randn((num, *mu.shape), generator=rng).to(mu)
         return torch.addcmul(mu, eps, sigma)
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits (B, M) without noise: of the mean, or of the whole input."""
-        return self.classifier(self.split(features)[:, : self.classifier.in_features])
+        whole = self.split(features.movedim(1, -1))
+        return self.logits(whole[..., : self.classifier.in_features])
+
+    def logits(self, z: Tensor) -> Tensor:
+        """Logits (B, M) of z (B, D), or (B, M, H, W) of z (B, H, W, D)."""
+        return self.classifier(z).movedim(-1, 1)
 
     def cmi(self, mu: Tensor, sigma: Tensor, y: Tensor) -> Tensor:
-        """KL(N(c mu, c² sigma²) || N(m_y, tau_y²)), summed over D, mean over batch."""
+        """KL(N(c mu, c² sigma²) || N(m_y, tau_y²)), summed over D, mean over y."""
         m = F.embedding(y, self.reference_mean)  # its backward pass is fast
         tau = F.softplus(F.embedding(y, self.reference_scale))
         deviation = (self.stretch * sigma).clamp(min=SMALLEST)
         # log(tau/s) + (s² + (c mu - m)²) / (2 tau²) - 1/2, in units of tau
         ratio, shift = deviation / tau, (self.stretch * mu - m) / tau
         divergence = (ratio.square() + shift.square() - 1) / 2 - ratio.log()
-        return divergence.sum() / len(y)
+        return divergence.sum() / y.numel()

@@ -17,7 +17,7 @@ from fedlab_support.core.rng import layer_noise
 from fedlab_support.engines.local import LocalEngine
 from fedlab_support.federation.partition import by_owner
 from fedlab_support.federation.samples import Batch
-from fedlab_support.models import GaussianHead
+from fedlab_support.models import GaussianHead, small_unet
 from fedlab_support.training.context import ClientContext
 from fedlab_support.training.loop import take_step
 from tests.probe import AwkwardNet
@@ -605,3 +605,38 @@ def test_impossible_settings_are_refused_at_once(settings):
 def test_a_number_that_cannot_be_counted_is_refused(wrong):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         FedSR(**wrong)
+
+
+# ---- masks: a Gaussian for every pixel ----------------------------------------------
+def test_a_map_is_its_pixels_one_by_one():
+    head, stream = a_head(), torch.Generator().manual_seed(2)
+    maps = torch.randn(2, 6, 3, 4, generator=stream, dtype=torch.float64)
+    y = torch.randint(0, M, (2, 3, 4), generator=stream)
+    rows = maps.movedim(1, -1).flatten(0, -2)
+    assert torch.equal(head(maps).movedim(1, -1).flatten(0, -2), head(rows))
+    mu, sigma = head.gaussian(maps)
+    assert mu.shape == (2, 3, 4, D)
+    whole = head.cmi(mu, sigma, y)
+    pixels = head.cmi(*head.gaussian(rows), y.flatten())
+    torch.testing.assert_close(whole, pixels)
+
+
+@pytest.mark.parametrize("form", ["official", "report"])
+def test_a_network_for_masks_trains_and_forgets_no_part_of_the_loss(form):
+    masked = tiny_data(num=24, owners=2, size=16)
+    labels = (masked.images[:, 0] > 127).astype(np.uint8)
+    names = {"class_names": ("ground", "organ"), "task": "segmentation"}
+    masked = replace(masked, labels=labels, **names)
+    federation = Federation.build(masked, by_owner(masked))
+    run = a_run(federation, FedSR(form=form), small_unet, replace(TRAINING, epochs=1))
+    before = dict(run.server.weights)
+    run.step()
+    logged = run.history.table().query("split == 'train'").set_index("metric")["value"]
+    assert all(np.isfinite(logged[n]).all() for n in ("task_loss", "l2r", "cmi"))
+    moved = {n for n, w in run.server.weights.items() if not w.equal(before[n])}
+    assert {"head.classifier.weight", "blocks.0.0.weight"} <= moved
+    part = run.federation.test.whole()
+    with torch.inference_mode(), layer_noise(a_stream()):
+        found = run.method.predict(run.model, part.x)
+    assert found.shape == (len(part.y), 2, 16, 16)
+    torch.testing.assert_close(found.exp().sum(1), torch.ones(len(part.y), 16, 16))
