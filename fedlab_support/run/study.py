@@ -180,7 +180,7 @@ def fit_once(
             keep(history, text, home)
         else:
             _warn_of_changed_code(run, text, folder)
-            _warn_of_another_version(run.federation.data, folder, *others)
+            _warn_of_another_version(run.federation.data, [folder, *matching(others)])
             unfinished = home.with_name(f".unfinished_{home.stem}")
             keep(_fit(run, rounds, unfinished), text, home)
             history = kept(home)
@@ -245,22 +245,22 @@ def _warn_of_changed_code(run: Run, text: str, folder: str | Path) -> None:
             return
 
 
-def _warn_of_another_version(data: DomainData, *folders: str | Path) -> None:
-    """Warn if all runs that a folder has of a published set are of another version."""
+def _warn_of_another_version(data: DomainData, places: Sequence[str | Path]) -> None:
+    """Warn if all runs that places have of a published set are of another version."""
     mine = getattr(data.images, "version", "")
-    for folder in map(str, folders) if mine else ():
-        if (data.name, mine, folder) not in _REPORTED:
-            _REPORTED.add((data.name, mine, folder))
-            made_by = map(json.loads, settings_in(folder))
-            known = {m.get("version") for m in made_by if m.get("data") == data.name}
-            if known and mine not in known:
-                text = f"{data.name} is another version here ({mine}) than in the runs "
-                text += f"of {folder} ({'; '.join(sorted(map(str, known)))}): new runs "
-                warnings.warn(text + "are trained, and those stay", stacklevel=4)
+    asked = data.name, mine, *map(str, places)
+    if mine and asked not in _REPORTED:
+        _REPORTED.add(asked)
+        made_by = [json.loads(text) for place in places for text in settings_in(place)]
+        known = {m.get("version") for m in made_by if m["data"] == data.name}
+        if known and mine not in known:
+            text = f"{data.name} is another version here ({mine}) than in the finished "
+            text += f"runs ({'; '.join(sorted(map(str, known)))}), which therefore stay"
+            warnings.warn(f"{text} unread: new ones are trained", stacklevel=4)
 
 
 _REPORTED: set[tuple[str, ...]] = set()
-"""What was warned about, once for all runs: changed code or version, and folder."""
+"""What was asked or warned about, once for all runs: code or version, and places."""
 
 
 def _warn_if_untrained(history: History) -> History:
