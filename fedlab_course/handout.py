@@ -57,8 +57,8 @@ To hand in a chapter, keep the chapter's name in the name of the file, as in
 
 ## On a server: for lecturers
 
-Put this folder into a repository of its own, `<address>`, for instance on GitHub as
-`<you>/<repository>`. Its pages can then be opened
+Put this folder into a repository of its own, `<address>` (in links without `.git`),
+for instance on GitHub as `<you>/<repository>`. Its pages can then be opened
 
 - on **JupyterHub**: install `requirements.txt` into the hub's environment, from this
   folder. With nbgitpuller there, a link gives each student a copy, and updates it later

@@ -317,8 +317,9 @@ class Run:
         """Write the network, to be used with torch and safetensors alone.
 
         model.safetensors has the state of ``model``: the weights that a new client
-        would use, with the layers that the method added. model.json has what an input
-        needs (image_shape, mean and std), the classes, the round, and ``describe()``.
+        would use, with the layers that the method added, as ``FedSR().adapt(network)``
+        does. model.json has what an input needs (image_shape, mean and std), the
+        classes, the round, and ``describe()``.
         ``history.save`` writes the numbers. To continue training, use a checkpoint.
         """
         save_network(self, folder)
