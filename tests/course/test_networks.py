@@ -15,17 +15,20 @@ from fedlab_support.data import DomainData
 
 pytestmark = pytest.mark.usefixtures("one_thread", "tiny_styles")
 
-SIDE = 64  # a size that all networks accept
+SIDES = {"alexnet": 64, "swin_tiny": 64}
+"""Of images, in pixels, where a network does not take 32."""
 TRAINING = LocalTraining(lr=1e-3, batch_size=4)
 FROZEN = "deit_tiny", "vit_b16"
 SMALL = ("report_cnn",)
 LARGE = ("alexnet", "mobilenet", "resnet18", "resnet50", "densenet100", "swin_tiny")
 
 
-def deal(dataset, held_out, val, kind="classification", order=()) -> Federation:
+def deal(
+    dataset, held_out, val, kind="classification", side=32, order=()
+) -> Federation:
     """Two clients of eight images, each of its own domain."""
     rng, rows = np.random.default_rng(0), np.arange(16)
-    images = rng.integers(0, 256, (16, 3, SIDE, SIDE), dtype=np.uint8)
+    images = rng.integers(0, 256, (16, 3, side, side), dtype=np.uint8)
     labels = rows % 2 if kind == "classification" else images[:, 0] // 128
     here = rows // 8
     tables = images, labels, here, here, np.zeros(16, dtype=bool)
@@ -40,7 +43,8 @@ def protocol_for(name: str) -> Protocol:
         work = partial(deal, order=("a", "b")), NETWORKS["tiny_vit"]
         return protocols._prompted("", "", *work, sgd=0.01, training=TRAINING)
     task = "segmentation" if name == "unet" else "classification"
-    return Protocol("", "", partial(deal, kind=task), None, TRAINING, 1, 9)
+    kind = partial(deal, kind=task, side=SIDES.get(name, 32))
+    return Protocol("", "", kind, None, TRAINING, 1, 9)
 
 
 def cases():
