@@ -94,7 +94,8 @@ def by_type(comparison: Comparison, table: pd.DataFrame) -> pd.DataFrame:
 def cluster_accuracies(comparison: Comparison, table: pd.DataFrame) -> pd.DataFrame:
     """The share of clients in the right group in the last round, in per cent.
 
-    Returns one row per run that has groups; see ``measures.cluster_accuracy``.
+    Returns one row per run that has groups, with the paper's number where it prints
+    some for this protocol; see ``measures.cluster_accuracy``.
     """
     rows = []
     logged = table.query("split == 'server' and metric == 'group'")
@@ -103,7 +104,13 @@ def cluster_accuracies(comparison: Comparison, table: pd.DataFrame) -> pd.DataFr
         types = types_of(_federation(comparison, key))[run["client"]]
         right = 100 * cluster_accuracy(run["value"].to_numpy(), types)
         rows.append(dict(zip(KEYS, key, strict=True)) | {"clusters": right})
-    return pd.DataFrame(rows, columns=[*KEYS, "clusters"])
+    found = pd.DataFrame(rows, columns=[*KEYS, "clusters"])
+    theirs = pd.concat(map(comparison.printed, ["number of clusters", "clustering"]))
+    theirs = theirs.query("metric == 'clusters'").drop_duplicates(["name", "imbalance"])
+    if theirs.empty:
+        return found
+    theirs = theirs[["name", "imbalance", "value"]].astype({"imbalance": int})
+    return found.merge(theirs.rename(columns={"value": "paper"}), how="left")
 
 
 def _federation(comparison: Comparison, key: tuple) -> Federation:

@@ -3,6 +3,7 @@
 from .clients import across_clients, as_participants, by_client, compare, participation
 from .features import alignment, drift, uniformity
 from .groups import cluster_accuracy, fairness, macro_f1
+from .seconds import seconds_per_round
 from .selections import rehearse
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "macro_f1",
     "participation",
     "rehearse",
+    "seconds_per_round",
     "uniformity",
 ]
