@@ -11,6 +11,7 @@ from fedlab_support.core.history import last, summarise
 from fedlab_support.federation.federation import Federation
 
 from .measures import cluster_accuracy, fairness
+from .printed import matched
 
 if TYPE_CHECKING:
     from fedlab_support.run.run import Run
@@ -106,11 +107,8 @@ def cluster_accuracies(comparison: Comparison, table: pd.DataFrame) -> pd.DataFr
         rows.append(dict(zip(KEYS, key, strict=True)) | {"clusters": right})
     found = pd.DataFrame(rows, columns=[*KEYS, "clusters"])
     theirs = pd.concat(map(comparison.printed, ["number of clusters", "clustering"]))
-    theirs = theirs.query("metric == 'clusters'").drop_duplicates(["name", "imbalance"])
-    if theirs.empty:
-        return found
-    theirs = theirs[["name", "imbalance", "value"]].astype({"imbalance": int})
-    return found.merge(theirs.rename(columns={"value": "paper"}), how="left")
+    theirs = theirs.query("metric == 'clusters'").astype({"imbalance": int})
+    return matched(found, theirs, "name", "imbalance")
 
 
 def _federation(comparison: Comparison, key: tuple) -> Federation:

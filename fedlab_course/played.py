@@ -39,21 +39,18 @@ MOST_PICTURES = 100
 OPTIMISERS = ranges(LocalTraining)["optimiser"][1].one_of
 BY_CLASS, MIXED, NONE, AS_NEEDED = "by class (Dirichlet)", "mixtures", "none", "usual"
 LABELS = {
-    "data": "data",
-    "held_out": "held out",
     "skew": "clients differ",
-    "concentration": "concentration",
-    "clients": "clients",
     "cohort": "clients per round",
-    "network": "network",
-    "method": "method",
     "lr": "learning rate",
     "epochs": "local epochs",
-    "batch_size": "batch size",
-    "momentum": "momentum",
-    "optimiser": "optimiser",
 }
-"""What the reader calls the fields of a setting."""
+"""What the reader calls the fields that are not called by their names."""
+
+
+def words(name: str) -> str:
+    """What the reader calls a field of ``Setting``."""
+    return LABELS.get(name, name.replace("_", " "))
+
 
 Kinds = Mapping[str, type[FedAvg]]
 """Methods by label: those of the package and the reader's own."""
@@ -90,7 +87,7 @@ class Setting(Settings):
             self._check()
         except ValueError as error:  # which starts with the name of a field
             name, said = str(error).split(" ", 1)
-            raise ValueError(f"{LABELS.get(name, name)} {said}") from None
+            raise ValueError(f"{words(name)} {said}") from None
 
     def _check(self) -> None:
         super().__post_init__()
@@ -272,7 +269,7 @@ class Outcome:
         """Settings and results in words, one row of the comparison each."""
         chosen = asdict(self.setting)
         own = {name.replace("_", " "): str(v) for name, v in chosen.pop("own").items()}
-        settings = {LABELS[name]: str(value) for name, value in chosen.items()}
+        settings = {words(name): str(value) for name, value in chosen.items()}
         if self.setting.skew not in (BY_CLASS, MIXED):
             settings["concentration"] = "–"
         progress = self.progress

@@ -16,7 +16,6 @@ from .declared import declared
 from .figures.progress import MOST_RUNS, progress_picture
 from .played import (
     BY_CLASS,
-    LABELS,
     MIXED,
     MOST_CLIENTS,
     NETWORKS,
@@ -27,6 +26,7 @@ from .played import (
     Setting,
     domains_of,
     offered,
+    words,
 )
 from .plots.style import Picture
 from .widgets import LiveTraining, in_rows, readable, slider
@@ -267,7 +267,7 @@ def _controls(methods: Sequence[str], rounds: int, preset: Mapping) -> dict:
         "seeds": W.BoundedIntText(min=1, max=SEEDS),
     }
     for name, control in made.items():
-        control.value, control.description = start[name], LABELS.get(name, name)
+        control.value, control.description = start[name], words(name)
     return {name: readable(control) for name, control in made.items()}
 
 

@@ -32,6 +32,22 @@ def beside(
     return ours.join(theirs[numbers[columns].unique()].add_prefix("paper: "))
 
 
+def matched(
+    ours: pd.DataFrame, numbers: pd.DataFrame, *same: str, **named: str
+) -> pd.DataFrame:
+    """A table with several rows per setting, and the papers' numbers as "paper".
+
+    same, named: columns that tell rows apart; ``named`` if those of the numbers have
+                 other names, as in ``held_out="column"``.
+    The table stays as it is if there are no numbers.
+    """
+    if numbers.empty:
+        return ours
+    columns = {name: name for name in same} | named
+    theirs = numbers[[*columns.values(), "value"]].set_axis([*columns, "paper"], axis=1)
+    return ours.merge(theirs.drop_duplicates(list(columns)), how="left")
+
+
 @cache
 def everything() -> pd.DataFrame:
     """Every number of the papers' tables.

@@ -14,7 +14,6 @@ from .exploration import (
     AVERAGE,
     LOSS,
     Axis,
-    Exploration,
     Finished,
     main_measure,
     measures,
@@ -158,16 +157,14 @@ class OneMore(LiveTraining):
         self.seed.value = finished.next_seed(axis, self.value.value)
 
 
-def explore_runs(
-    chapter: Chapter, exploration: Exploration | None = None, **values: list
-) -> RunExplorer:
+def explore_runs(chapter: Chapter, **values: list) -> RunExplorer:
     """Show what each hyper-parameter of a chapter does; train more on request.
 
-    chapter:     its parameter ``runs_dir`` is where your own runs are kept.
-    exploration: None: the chapter's in ``explored.EXPLORED``.
-    values:      further values of an axis, as in ``E=[20]``; nothing is trained before
-                 the button is pressed.
+    chapter: one of ``explored.EXPLORED``; its parameter ``runs_dir`` is where your own
+             runs are kept.
+    values:  further values of an axis, as in ``E=[20]``; nothing is trained before the
+             button is pressed.
     Raises ValueError for an axis that the exploration does not have.
     """
-    made = (exploration or EXPLORED[chapter.name]()).with_values(**values)
+    made = EXPLORED[chapter.name]().with_values(**values)
     return RunExplorer(Finished(made, chapter["runs_dir"], place(chapter.name)))

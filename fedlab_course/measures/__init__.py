@@ -1,6 +1,6 @@
 """Measures that chapters compare, beside those that every run records."""
 
-from .clients import across_clients, as_participants, by_client, compare, participation
+from .clients import across_clients, as_participants, by_client, participation
 from .features import alignment, drift, uniformity
 from .groups import cluster_accuracy, fairness, macro_f1
 from .seconds import seconds_per_round
@@ -12,7 +12,6 @@ __all__ = [
     "as_participants",
     "by_client",
     "cluster_accuracy",
-    "compare",
     "drift",
     "fairness",
     "macro_f1",

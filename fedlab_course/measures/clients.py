@@ -1,4 +1,4 @@
-"""Tables by client: who participated, how evenly they score, and a paper's numbers."""
+"""Tables by client: who participated, and how evenly they score."""
 
 from __future__ import annotations
 
@@ -121,34 +121,6 @@ def by_client(
     each = _each_client(table, [*by, "seed"], metric, split, rounds)
     values = each.groupby([*by, "client"], **GROUPS)["value"]
     return values.agg(mean="mean", num_seeds="count").reset_index()
-
-
-@checked()
-def compare(
-    ours: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str], scale: float = 100.0
-) -> pd.DataFrame:
-    """Put a paper's numbers next to ours.
-
-    ours:   from ``summarise``: columns ``on``, mean, sd, num_seeds.
-    paper:  columns ``on``, value and, where the paper prints it, std.
-    scale:  multiplies ours; 100 turns shares into the papers' per cent.
-    Returns ``on``, ours, sd, num_seeds, paper, paper_sd and difference, NaN where the
-    paper has no number. Raises ValueError when no row of ours matches one of theirs.
-    """
-    on = list(on)
-    mine = ours.rename(columns={"mean": "ours"})
-    mine = mine.assign(ours=mine["ours"] * scale, sd=mine["sd"] * scale)
-    printed = paper.rename(columns={"value": "paper", "std": "paper_sd"})
-    printed = printed.reindex(columns=[*on, "paper", "paper_sd"])
-    both = mine.merge(printed, on=on, how="left", validate="many_to_one")
-    if both["paper"].isna().all():
-        raise ValueError(
-            f"no row of ours matches the paper's table on {on}; ours: "
-            f"{ours[on].values.tolist()}, paper: {paper[on].values.tolist()}"
-        )
-    both["difference"] = both["ours"] - both["paper"]
-    columns = ["ours", "sd", "num_seeds", "paper", "paper_sd", "difference"]
-    return both[[*on, *columns]]
 
 
 def _each_client(

@@ -96,15 +96,12 @@ def retrieval_rate(found: Tensor, true: Tensor) -> float:
     )
 
 
-def guess(
-    known: Tensor, labels: np.ndarray, asked: Tensor, strength: float = 1.0
-) -> np.ndarray:
+def guess(known: Tensor, labels: np.ndarray, asked: Tensor) -> np.ndarray:
     """Predict labels for ``asked``, (M,), by a logistic regression fitted on ``known``.
 
-    known:    examples, such as styles, (N, …).
-    labels:   labels of ``known``, (N,).
-    asked:    examples without a label, (M, …).
-    strength: inverse of the penalty, > 0.
+    known:  examples, such as styles, (N, …).
+    labels: labels of ``known``, (N,).
+    asked:  examples without a label, (M, …).
 
     Values are scaled by the mean and deviation of ``known``. Raises ValueError if the
     number of labels does not match, or all labels are equal.
@@ -118,8 +115,7 @@ def guess(
             f"expected a label for each of {len(known)} examples, of two kinds or "
             f"more, found {len(labels)} of {len(np.unique(labels))}"
         )
-    learner = LogisticRegression(C=strength, max_iter=1000)
-    scaled = make_pipeline(StandardScaler(), learner)
+    scaled = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     with threadpool_limits(1):  # many small products: more threads wait for each other
         scaled.fit(known.flatten(1).double().numpy(), labels)
         return scaled.predict(asked.flatten(1).double().numpy())

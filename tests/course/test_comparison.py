@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from fedlab_course import dealing, protocols, settings
 from fedlab_course.chapter import ROOT, Chapter
 from fedlab_course.comparison import Comparison
-from fedlab_course.printed import printed
+from fedlab_course.printed import matched, printed
 from fedlab_course.protocols import Protocol, protocol
 from fedlab_course.settings import CHAPTERS, method_of
 from fedlab_support.core.history import last
@@ -120,6 +120,16 @@ def test_printed_numbers_belong_to_settings_and_stages():
     other = printed("paper: pacs_types", imbalance=10, metric="avg_type")
     assert set(other["name"]) <= set(settings.fedgcr()) and len(other) == 8
     assert printed("digits5_types").empty
+
+
+def test_papers_numbers_stand_in_the_rows_they_belong_to():
+    ours = pd.DataFrame({"name": ["FedAvg", "FedFA", "mine"], "left_out": "amazon"})
+    numbers = printed("paper: office_caltech10", "unseen")
+    both = matched(ours, numbers, "name", left_out="column")
+    theirs = numbers[numbers["column"] == "amazon"].set_index("name")["value"]
+    assert both["paper"].tolist()[:2] == theirs[["FedAvg", "FedFA"]].tolist()
+    assert both["paper"].isna().tolist() == [False, False, True]
+    assert matched(ours, numbers[:0], "name") is ours
 
 
 def test_clients_of_the_papers_have_the_printed_sizes(monkeypatch):

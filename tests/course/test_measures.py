@@ -13,7 +13,6 @@ from fedlab_course.measures import (
     alignment,
     as_participants,
     by_client,
-    compare,
     drift,
     participation,
     uniformity,
@@ -23,7 +22,7 @@ from tests.support.core.test_history import small_history
 from tests.support.methods.test_reference import vectors
 
 
-# ---- clients, and a paper's numbers -------------------------------------------------
+# ---- clients ------------------------------------------------------------------------
 def visits(chosen: list[list[int]], seed: int = 0, name: str = "uniform"):
     """A run in which round r + 1 trains the clients chosen[r]; the last adds nobody."""
     history = History(f"{name}-{seed}", "FedAvg", seed)
@@ -46,19 +45,6 @@ def clients_after(rounds: int, num_clients: int, seed: int = 0, name: str = "uni
         history.add(round, "val", "loss", -value, client=client)
         history.add(round, "test", "accuracy", 0.0)
     return values, history.table().assign(name=name)
-
-
-def test_paper_values_stand_beside_ours():
-    ours = pd.DataFrame(
-        {"setting": ["iid", "writers"], "mean": [0.8, 0.7], "sd": 0.01, "num_seeds": 3}
-    )
-    paper = pd.DataFrame({"setting": ["iid"], "value": [77.31]})
-    both = compare(ours, paper, on=["setting"])
-    assert both["ours"].tolist() == pytest.approx([80.0, 70.0])
-    assert both["difference"].iloc[0] == pytest.approx(2.69)
-    assert math.isnan(both["paper"].iloc[1])
-    with pytest.raises(ValueError, match="no row of ours"):
-        compare(ours, paper.assign(setting="i.i.d."), on=["setting"])
 
 
 def test_participation_counts_every_client_also_those_never_chosen():
