@@ -18,7 +18,7 @@ from fedlab_support.run.study import study
 from .chapter import Chapter
 from .figures import accuracy_by_setting
 from .measures import as_participants
-from .printed import beside, printed
+from .printed import printed
 from .protocols import protocol
 from .settings import CHAPTERS, run_of
 
@@ -66,16 +66,6 @@ class Comparison:
     def printed(self, question: str = "main", **kept: object) -> pd.DataFrame:
         """The papers' numbers for this protocol; see ``printed.printed``."""
         return printed(self.name, question, **kept)
-
-    def beside(
-        self,
-        ours: pd.DataFrame,
-        question: str = "main",
-        columns: str = "column",
-        **kept: object,
-    ) -> pd.DataFrame:
-        """A table by name and the papers' numbers; see ``printed.beside``."""
-        return beside(ours, self.printed(question, **kept), columns)
 
     def expect(self, *parameters: str) -> None:
         """Refuse settings or questions that do not exist, before anything runs."""
