@@ -5,6 +5,7 @@ This module does not import torch: callers pass plain numbers and strings.
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ MEASURED = {
     "value": "float64",
 }
 TABLE = CONSTANTS | MEASURED
+KINDS = {"str": str, "int64": int, "float64": float}
 WIRE = {
     "run": "str",
     "round": "int64",
@@ -144,16 +146,15 @@ class History:
                 "was the run started with another folder?"
             )
         constants = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        table, wire, events = (
-            _read(folder / f"{name}.csv", columns)
-            for name, columns in (("table", TABLE), ("wire", WIRE), ("events", EVENTS))
+        measured, traffic, absences = (
+            _read(folder / f"{name}.csv", columns, num_constants)
+            for name, columns, num_constants in (
+                ("table", TABLE, len(CONSTANTS)),
+                ("wire", WIRE, 1),
+                ("events", EVENTS, 1),
+            )
         )
-        return cls(
-            **constants,
-            measured=_rows(table[list(MEASURED)]),
-            traffic=_rows(wire.drop(columns="run")),
-            absences=_rows(events.drop(columns="run")),
-        )
+        return cls(**constants, measured=measured, traffic=traffic, absences=absences)
 
 
 @checked()
@@ -260,23 +261,22 @@ def _frame(rows: list[tuple], columns: dict[str, str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(columns)).astype(columns)
 
 
-def _rows(frame: pd.DataFrame) -> list[tuple]:
-    columns = [frame[name].tolist() for name in frame.columns]
-    return list(zip(*columns, strict=True))
-
-
 def _write(path: Path, text: str) -> None:
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8", newline="")
 
 
-def _read(path: Path | Traversable, columns: dict[str, str]) -> pd.DataFrame:
-    """Read every cell as text and convert here, since Python's float() is exact."""
-    import pandas as pd
-
+def _read(
+    path: Path | Traversable, columns: dict[str, str], num_constants: int
+) -> list[tuple]:
+    """The rows of a table without its first columns, which are of the whole run."""
     with path.open("r", encoding="utf-8", newline="") as file:
-        frame = pd.read_csv(file, dtype=str, keep_default_na=False)
-    for name, kind in columns.items():
-        if kind == "float64":
-            frame[name] = [float(text) for text in frame[name]]
-    return frame.astype(columns)
+        try:
+            head, *lines = csv.reader(file)
+        except csv.Error as error:
+            raise ValueError(f"{path.name}: {error}") from error
+    if head != list(columns):
+        raise ValueError(f"{path.name}: expected {list(columns)}, found {head}")
+    named = list(zip(head, *lines, strict=True))[num_constants:]
+    values = [map(KINDS[columns[name]], texts) for name, *texts in named]
+    return list(zip(*values, strict=True))
