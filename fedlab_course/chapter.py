@@ -48,8 +48,9 @@ class Chapter:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The values of the parameters as they are now, without folders."""
-        return {n: self[n] for n in self._names if not n.endswith("_dir")}
+        """The values of the parameters as they are now, without places on disk."""
+        places = ("_dir", "kept_in")
+        return {n: self[n] for n in self._names if not n.endswith(places)}
 
     def __getitem__(self, parameter: str) -> Any:
         """The value of one parameter as it is now."""
