@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from fedlab_support.data import DomainData, load
+from fedlab_support.data.catalogue import STORED
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import (
     by_domain,
@@ -173,7 +174,14 @@ def types(
     def some(domain: int, mine: np.ndarray) -> np.ndarray:
         return rng.permutation(mine)[:tested]
 
-    data = _thinned(load(dataset, size=size), some, of_test=True)
+    data = load(dataset, size=size)
+    if absent := [name for name in order if name not in data.domain_names]:
+        obtain = STORED[dataset].obtain if dataset in STORED else "name others as order"
+        raise ValueError(
+            f"{dataset}: expected the domains {', '.join(order)}, found no "
+            f"{', '.join(absent)}. To get them, {obtain}"
+        )
+    data = _thinned(data, some, of_test=True)
     inside = imbalance if imbalance > 1 else None
     deal = partial(client_types, imbalance=imbalance, rng=0, order=order, inside=inside)
     share = min(1.0, images / sum(map(len, deal(data))))

@@ -172,7 +172,8 @@ def _check_counts(rows: list[Row], layout: Layout, what: str) -> None:
             absent = [c for c, n in zip(layout.classes, counts, strict=True) if n == 0]
             raise ValueError(
                 f"{what}: expected {len(counts)} classes in {domain}, found no image "
-                f"of {', '.join(absent[:5])}; the copy is incomplete"
+                f"of {', '.join(absent[:5])}; the copy is incomplete: add the missing "
+                "files, or copy the set again"
             )
         found = counts if len(official) > 1 else counts.sum(keepdims=True)
         if (found > np.array(official) * (1 + layout.surplus)).any():

@@ -147,6 +147,16 @@ def test_clients_of_the_papers_have_the_printed_sizes(monkeypatch):
     assert len(spared.held_out) == 800 and len(spared) == 3
 
 
+def test_domains_that_are_missing_are_named_with_where_they_come_from(monkeypatch):
+    parts = np.repeat(["mnist", "usps", "mnistm"], 8)
+    images, labels = np.zeros((24, 3, 2, 2), np.uint8), np.arange(24) % 2
+    data = from_arrays(images, labels, domain=parts)
+    monkeypatch.setattr(dealing, "load", lambda name, size: data)
+    said = "digits5: .*found no synthdigits, svhn. To get them, run .*prepare mnist"
+    with pytest.raises(ValueError, match=said):
+        protocol("paper: digits5_types").federation()
+
+
 def test_a_protocol_names_another_network():
     rules = protocol("paper: domainnet10 on resnet50")
     assert rules.network is protocols.NETWORKS["resnet50"]

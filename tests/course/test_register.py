@@ -55,6 +55,7 @@ def printed_for(paper: str, item: str, data: str, name: str) -> pd.DataFrame:
 
 
 DATA = {"01_fedavg": "femnist", "table4": "mini_prostate", "unseen_site": "prostate"}
+DATA["table9"] = "pacs"
 """The papers' data set behind a chapter or a table that names no protocol."""
 
 

@@ -342,6 +342,9 @@ def test_domainnet_is_ten_classes_of_several_zips(tmp_path):
     data = load("domainnet10", root=tmp_path, size=4)
     assert len(data) == 120 and data.is_test.tolist() == [False, True] * 60
     assert "60 of them in no list and left out; split as published" in data.source
+    (tmp_path / "domainnet" / "sketch.zip").unlink()
+    with pytest.raises(ValueError, match=r"^domainnet: .* in sketch, found .*: add"):
+        load("domainnet10", root=tmp_path, size=4)
 
 
 # --- the real, shared files ---------------------------------------------------------
