@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -115,9 +116,11 @@ def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainDat
         else:
             note = f"{note}; {DRAWN}"
         names = tuple(layout.domains), layout.classes
-        version = f"{len(rows)} images, {'published' if parts else 'drawn'} split"
-        data = _assemble(tree, rows, names, size or SIDE, parts, version)
-    return replace(data, source=f"{layout.source}, {note}")
+        data = _assemble(tree, rows, names, size or SIDE, parts)
+    mark = hashlib.sha256(np.packbits(data.is_test)).hexdigest()[:4]
+    kind = "published" if parts else f"drawn ({mark})"  # it follows the files' digests
+    images = replace(data.images, version=f"{len(rows)} images, {kind} split")
+    return replace(data, images=images, source=f"{layout.source}, {note}")
 
 
 def _placed(tree: Tree) -> Iterator[Row]:
@@ -223,13 +226,11 @@ def _assemble(
     names: tuple[tuple[str, ...], tuple[str, ...]],
     size: int,
     split: dict[Row, bool],
-    version: str = "",
 ) -> DomainData:
     """The images of ``rows``, sorted by domain, class and path.
 
     names:  of the domains and of the classes.
     split:  as published, or empty.
-    version: of a published set.
     """
     places = [{name: i for i, name in enumerate(each)} for each in names]
     rows = sorted(rows, key=lambda row: (places[0][row[0]], places[1][row[1]], row[2]))
@@ -241,7 +242,7 @@ def _assemble(
     domain = np.array([places[0][row[0]] for row in rows])
     return DomainData(
         name=tree.path.stem,
-        images=Images(images, version=version),
+        images=Images(images),
         labels=np.array([places[1][row[1]] for row in rows]),
         domain=domain,
         owner=domain.copy(),
