@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def read(paths: tuple[Path, ...], size: int | None) -> DomainData:
 
 def _table(tree: Tree) -> tuple[str, list[dict[str, str]]]:
     """The folder of metadata.csv inside the tree, and its rows."""
-    found = [name for name in tree if PurePosixPath(name).name == "metadata.csv"]
+    found = [name for name in tree if f"/{name}".endswith("/metadata.csv")]
     lines = tree.lines(found[0]) if len(found) == 1 else []
     rows = list(csv.DictReader(lines))
     if not rows or any(rows[0].get(column) is None for column in COLUMNS):

@@ -46,8 +46,10 @@ class Tree:
                 for archive in sorted(path.glob("*.zip")):
                     self._add_zip(archive)
                 for folder, _, files in os.walk(path):
-                    for file in (Path(folder, name) for name in files):
-                        self._add_file(file)
+                    inside = os.path.relpath(folder, path).replace(os.sep, "/")
+                    above = "" if inside == "." else f"{inside}/"
+                    for name in files:
+                        self._add_file(f"{folder}{os.sep}{name}", above + name)
             else:
                 self._add_zip(path)
         except BaseException:
@@ -56,18 +58,17 @@ class Tree:
 
     def _add(self, name: str, read: Callable[[], bytes], state: str) -> None:
         """state: changes with the contents of the file."""
-        parts = name.split("/")
-        is_extra = any(part.startswith((".", "__MACOSX")) for part in parts)
-        if "." in parts[-1] and not is_extra:
+        rooted = f"/{name}"
+        is_extra = "/." in rooted or "/__MACOSX" in rooted
+        if "." in rooted.rpartition("/")[2] and not is_extra:
             self._files[name] = read, state
 
-    def _add_file(self, path: Path) -> None:
+    def _add_file(self, path: str, name: str) -> None:
         try:
-            status = path.stat()
+            status = os.stat(path)  # with a Path for each file, it takes much longer
         except OSError:  # a link to nowhere
             return
         if stat.S_ISREG(status.st_mode):  # neither a folder nor a pipe or device
-            name = path.relative_to(self.path).as_posix()
             state = f"{status.st_size} {status.st_mtime_ns}"
             self._add(name, partial(_content, path), state)
 
@@ -127,8 +128,8 @@ class Tree:
         self.close()
 
 
-def _content(file: Path) -> bytes:
-    return regular(file, is_single=True).read_bytes()
+def _content(file: str) -> bytes:
+    return regular(Path(file), is_single=True).read_bytes()
 
 
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
