@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import nbformat
+import papermill
 import pytest
 from filelock import FileLock
 
@@ -67,6 +68,12 @@ class SmokeRun:
     seconds: float
 
 
+DEVICE = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.device import install
+install()
+"""
 REHEARSAL = """
 import sys, time
 spent = time.process_time()
@@ -87,7 +94,8 @@ def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
     """Executes a chapter at smoke size, once for all tests and workers that ask.
 
     What students get, then the solutions, then a cell that moves all explorers, draws
-    their frames, and that no test sees. A chapter that fails is not tried again.
+    their frames, and that no test sees. Chapters that take a device run on the one that
+    refuses what a GPU refuses. A chapter that fails is not tried again.
     """
     folder = tmp_path_factory.getbasetemp()
     if os.environ.get("PYTEST_XDIST_WORKER"):
@@ -114,18 +122,23 @@ def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
         return SmokeRun(folder / chapter.name, figures, frames, spent)
 
     def rehearsed(chapter: Path, figures: Path, frames: Path, seconds: Path) -> None:
-        params = profile("smoke", chapter.stem) | {"figures_dir": str(figures)}
+        own = {"figures_dir": str(figures), "runs_dir": str(folder / "runs")}
+        own |= {"device": device.NAME}
+        known = papermill.inspect_notebook(str(chapter))
+        params = profile("smoke", chapter.stem)
+        params |= {name: value for name, value in own.items() if name in known}
         copy, out = folder / f"{chapter.stem}-rehearsed.ipynb", folder / chapter.name
         cells = nbformat.read(chapter, as_version=4).cells
         notebook = student(nbformat.read(chapter, as_version=4))
         notebook.cells += [c for c in cells if "solution" in c.metadata.get("tags", ())]
         places = {"root": str(ROOT), "frames": str(frames), "seconds": str(seconds)}
-        code = REHEARSAL.format(**places)
-        notebook.cells.append(nbformat.v4.new_code_cell(code))
+        first, last = (code.format(**places) for code in (DEVICE, REHEARSAL))
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(first))
+        notebook.cells.append(nbformat.v4.new_code_cell(last))
         nbformat.write(notebook, copy)
         execute(copy, out, params, cell_seconds=CELL_SECONDS, cwd=chapter.parent)
         notebook = nbformat.read(out, as_version=4)
-        notebook.cells.pop()
+        del notebook.cells[0], notebook.cells[-1]
         nbformat.write(notebook, out)
 
     return run
