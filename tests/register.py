@@ -255,7 +255,7 @@ OF_CHAPTER = {
     "01_fedavg": {"model": "small_cnn", "clients_per_round": 3, "grid_clients": [2]},
     "03_fedsr_feddg": {"model": "small_cnn", "clients_per_round": 3},
     "04_fedfa": {"look_rounds": 1},
-    "04b_fedfa_segmentation": {"size": 16, "model": "small_unet", "fewest": 4},
+    "04b_fedfa_segmentation": {"size": 16, "model": "small_unet", "fewest": 5},
     "05_fisc": {"look_rounds": [0, 1], "grid": 3},
     "05b_style_attack": runner.profile("smoke", "05b_style_attack")
     | {"network": "small", "size": 32, "clients_per_domain": 2},
