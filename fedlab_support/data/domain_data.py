@@ -99,7 +99,7 @@ class DomainData:
                     "images.transpose(0, 3, 1, 2)"
                 )
         if images.dtype == np.float32:
-            self._refuse_nan("inputs", images)
+            self._refuse_nan("images" if images.ndim == 4 else "inputs", images)
 
     def _refuse_nan(self, what: str, values: np.ndarray) -> None:
         is_bad = ~np.isfinite(values)

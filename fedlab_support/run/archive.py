@@ -45,7 +45,7 @@ def archive_of(place: str | Path) -> Path:
 
 
 def matching(patterns: Iterable[str | Path]) -> list[Path]:
-    """The folders and archives that patterns match, such as figures/*/runs.zip."""
+    """The folders and archives that patterns match, such as `figures/*/runs.zip`."""
     found = []
     for pattern in map(Path, patterns):
         below = pattern.relative_to(pattern.anchor)
