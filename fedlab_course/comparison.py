@@ -93,9 +93,11 @@ class Comparison:
         """
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="round .* left out")  # see events
-            places = {"folder": self.chapter["runs_dir"], "jobs": 2}
-            places["others"] = self.chapter["kept_in"]
-            found = study(self.run_of, grid, self.rules.rounds, **places)
+            kept = {
+                "folder": self.chapter["runs_dir"],
+                "others": self.chapter["kept_in"],
+            }
+            found = study(self.run_of, grid, self.rules.rounds, jobs=2, **kept)
         return as_participants(found)
 
     # ---- questions ------------------------------------------------------------------
@@ -165,6 +167,5 @@ def described(title: str, table: pd.DataFrame) -> str:
     values = zip(table["name"], table["mean"], strict=True)
     numbers = ", ".join(f"{name} {value:.1%}" for name, value in values)
     seeds = table["num_seeds"].min()
-    return (
-        f"{title}: {numbers}; {f'means of {seeds} seeds' if seeds > 1 else 'one seed'}."
-    )
+    over = f"means of {seeds} seeds" if seeds > 1 else "one seed"
+    return f"{title}: {numbers}; {over}."

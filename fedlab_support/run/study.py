@@ -20,15 +20,7 @@ from tqdm.auto import tqdm
 from ..core.checks import Range, checked
 from ..core.history import TABLE, History, concat
 from ..core.naming import is_nameless, name_of, plain
-from .archive import (
-    find,
-    folder_of,
-    keep,
-    kept,
-    matching,
-    name_for,
-    settings_in,
-)
+from .archive import find, folder_of, keep, kept, matching, name_for, settings_in
 from .checkpoint import claimed
 from .run import Run
 
@@ -174,13 +166,14 @@ def fit_once(
     text, home = identity(run, rounds, folder)
     history = _found(home.name, folder)
     if history is None:
-        elsewhere = (_found(home.name, place) for place in matching(others))
+        places = matching(others)
+        elsewhere = (_found(home.name, place) for place in places)
         history = next((other for other in elsewhere if other is not None), None)
         if history is not None:
             keep(history, text, home)
         else:
             _warn_of_changed_code(run, text, folder)
-            _warn_of_another_version(run.federation.data, [folder, *matching(others)])
+            _warn_of_another_version(run.federation.data, [folder, *places])
             unfinished = home.with_name(f".unfinished_{home.stem}")
             keep(_fit(run, rounds, unfinished), text, home)
             history = kept(home)
