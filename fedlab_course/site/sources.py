@@ -108,10 +108,15 @@ def _place(file: Path) -> Path:
 
 
 def _bring(file: Path, copy: Path) -> None:
-    """Copy a file that a page links to; a CSV becomes a page with its table."""
+    """Copy a file that a page links to; a CSV becomes a page with its table.
+
+    A page of the menus is written over its copy later.
+    """
     copy.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix == ".csv":
         table = as_markdown(pd.read_csv(file))
         copy.write_text(f"{ORPHAN}\n{table}", encoding="utf-8")
+    elif file.suffix == ".md":
+        copy.write_text(ORPHAN + file.read_text(encoding="utf-8"), encoding="utf-8")
     else:
         shutil.copy(file, copy)

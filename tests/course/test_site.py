@@ -176,6 +176,14 @@ def test_a_table_that_a_chapter_names_becomes_a_page_outside_the_menu(tmp_path: 
     assert written.count("\n| ") == len(rows) + 1, "and the line below the head"
 
 
+def test_a_linked_page_outside_the_menus_is_an_orphan(tmp_path: Path):
+    page = "notebooks/profiles/README.md"
+    assert settle(f"[t]({page})", ROOT / "README.md", tmp_path) == f"[t]({page})"
+    text = (ROOT / page).read_text(encoding="utf-8")
+    expected = "---\norphan: true\n---\n" + text
+    assert (tmp_path / page).read_text(encoding="utf-8") == expected
+
+
 def test_a_chapter_that_was_not_executed_is_named_with_the_cure(tmp_path: Path, capsys):
     with pytest.raises(FileNotFoundError, match=r"00_tour\.ipynb.*make run.*00_tour"):
         gather(tmp_path, tmp_path / "pages")
