@@ -178,22 +178,17 @@ def fisc() -> Exploration:
             "γ1, weight of the contrast",
             of_method("FISC", "contrast_weight"),
             (0.0, 0.25, 0.75, 2.0),
-            0.75,
         ),
         "gamma2": Axis(
             "γ2, weight of the size",
             of_method("FISC", "size_weight"),
             (0.0, 0.05, 0.2, 1.0),
-            0.2,
         ),
-        "margin": Axis(
-            "margin", of_method("FISC", "margin"), (0.0, 0.1, 0.3, 1.0), 0.3
-        ),
+        "margin": Axis("margin", of_method("FISC", "margin"), (0.0, 0.1, 0.3, 1.0)),
         "strength": Axis(
             "strength α of the transfer",
             of_method("FISC", "strength"),
             (0.0, 0.25, 0.5, 1.0),
-            0.5,
         ),
         "noise": Axis(
             "noise on the uploaded style",
