@@ -25,6 +25,8 @@ from fedlab_support.training.settings import LocalTraining
 from . import dealing
 from .chapter import ROOT
 from .exploration import (
+    AVERAGE,
+    WORST,
     Axis,
     Exploration,
     Finished,
@@ -265,6 +267,24 @@ def sheet(exploration: Exploration, folder: Path) -> Picture:
     score = label_of("accuracy")
     title = f"{exploration.about}: {measure}"
     return explored_picture(pd.concat(parts, ignore_index=True), score, title=title)
+
+
+def trade_offs(chapter: str, axes: Sequence[str]) -> pd.DataFrame:
+    """How well the values of some axes serve all test images and the worst domain.
+
+    Returns columns axis, name (of the value), average, worst, num_seeds; accuracies in
+    per cent at the end of the chapter's finished runs.
+    """
+    exploration = EXPLORED[chapter]()
+    finished, parts = Finished(exploration, place(chapter)), []
+    for name in axes:
+        table = finished.table(name)
+        both = ends_of(scores(table, AVERAGE)).rename(columns={"mean": "average"})
+        worst = ends_of(scores(table, WORST)).set_index("name")["mean"]
+        both = both.assign(worst=both["name"].map(worst))
+        parts.append(both.assign(axis=exploration.axes[name].label))
+    columns = ["axis", "name", "average", "worst", "num_seeds"]
+    return pd.concat(parts, ignore_index=True)[columns]
 
 
 def make(chapter: str) -> None:

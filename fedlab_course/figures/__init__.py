@@ -3,7 +3,7 @@
 from .acting import where_methods_act
 from .bottleneck import bound_picture, fedsr_network
 from .drift import drift_picture
-from .exploration import explored_picture
+from .exploration import explored_picture, trade_off_picture
 from .features import bins_picture, scatter_panels
 from .frequency import gaussian_picture, restyle_picture
 from .groups import accuracy_by_type, clusters_picture, weights_picture
@@ -59,6 +59,7 @@ __all__ = [
     "seconds_by_engine",
     "shares_of_rounds",
     "threshold_picture",
+    "trade_off_picture",
     "weights_picture",
     "where_methods_act",
     "writers_sheet",

@@ -25,6 +25,7 @@ from ..plots.style import (
     Picture,
     Size,
     inches,
+    looks_for,
     new_picture,
     style,
 )
@@ -128,6 +129,38 @@ def explored_picture(
         axis.set_xlabel(name)
     for axis in axes[::columns]:
         axis.set_ylabel(score)
+    return figure
+
+
+@drawing
+def trade_off_picture(
+    ends: pd.DataFrame, worst: str, *, title: str = "", size: Size = None
+) -> Picture:
+    """Draw the average against the worst: a path per setting, a point per value.
+
+    ends:   columns axis, name (of the value), average, worst, num_seeds; values in
+            order. Rings mark the Pareto front: no other value is better at both.
+    worst:  what the vertical axis shows.
+    """
+    note = seeds_note(
+        ends, "Mean of the last two evaluations, first and last value named"
+    )
+    figure = new_picture(inches(size, (DOUBLE[0], 3.6)), title, note)
+    axis = figure.subplots()
+    parts, reach = parts_of(ends, "axis"), {"textcoords": "offset points"}
+    for name, look in looks_for(list(parts)).items():
+        part = parts[name]
+        axis.plot(part["average"], part["worst"], label=name, linewidth=0.8, **look)
+        for row in part.iloc[[0, -1]].itertuples():
+            place, text = (row.average, row.worst), {"color": look["color"]} | reach
+            axis.annotate(row.name, place, (5, -9), fontsize=SMALL, **text)
+    places = ends[["average", "worst"]].to_numpy()
+    no_less = (places[None] >= places[:, None]).all(2)  # in both, than a row's own
+    front = places[(no_less & (places[None] > places[:, None]).any(2)).sum(1) == 0]
+    ring = {"s": 110, "facecolors": "none", "edgecolors": COLOURS["quiet"]}
+    axis.scatter(*front.T, label="no other is better at both", **ring)
+    axis.set(xlabel="All test images: accuracy (%)", ylabel=worst)
+    axis.legend(loc="best")
     return figure
 
 
