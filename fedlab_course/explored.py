@@ -1,7 +1,8 @@
 """What each chapter explores: hyper-parameters, one at a time around a small setting.
 
 Runs are small enough to train one more while a reader watches. Those of all values are
-kept in ``figures/<chapter>/explored.zip``, and ``explored.png`` shows where they end:
+kept in ``figures/<chapter>/explored.zip``, and ``explored.png`` shows where they end. In
+06 ``trade_off.png`` shows the average against the worst domain:
 
     python -m fedlab_course.explored 01_fedavg      trains what is missing there
 """
@@ -36,7 +37,7 @@ from .exploration import (
     of_training,
     scores,
 )
-from .figures.exploration import ends_of, explored_picture
+from .figures.exploration import ends_of, explored_picture, trade_off_picture
 from .plots.export import save_figure
 from .plots.style import Picture, label_of
 from .protocols import CNN, PROMPTS, Protocol, protocol
@@ -247,6 +248,9 @@ EXPLORED: dict[str, Callable[[], Exploration]] = {
 }
 """The exploration of each chapter."""
 
+TRADED = {"06_fedgcr": ("q", "t", "gamma", "delta")}
+"""Axes whose values are also drawn as the average against the worst domain."""
+
 
 def place(chapter: str) -> Path:
     """Where the runs of a chapter's exploration are kept: a folder or its archive."""
@@ -269,15 +273,15 @@ def sheet(exploration: Exploration, folder: Path) -> Picture:
     return explored_picture(pd.concat(parts, ignore_index=True), score, title=title)
 
 
-def trade_offs(chapter: str, axes: Sequence[str]) -> pd.DataFrame:
-    """How well the values of some axes serve all test images and the worst domain.
+def trade_offs(chapter: str) -> pd.DataFrame:
+    """How well the values in ``TRADED`` serve all test images and the worst domain.
 
     Returns columns axis, name (of the value), average, worst, num_seeds; accuracies in
     per cent at the end of the chapter's finished runs.
     """
     exploration = EXPLORED[chapter]()
     finished, parts = Finished(exploration, place(chapter)), []
-    for name in axes:
+    for name in TRADED[chapter]:
         table = finished.table(name)
         both = ends_of(scores(table, AVERAGE)).rename(columns={"mean": "average"})
         worst = ends_of(scores(table, WORST)).set_index("name")["mean"]
@@ -299,6 +303,13 @@ def make(chapter: str) -> None:
     figure, rules = sheet(exploration, folder), exploration.rules
     about = {"dataset": rules.dataset, "rounds": rules.rounds, "seeds": rules.seeds}
     save_figure(figure, "explored", folder.parent, parameters=about, description=text)
+    if chapter in TRADED:
+        title = f"{exploration.about}: the average against the worst style"
+        worst = "Worst style: accuracy (%)"
+        figure = trade_off_picture(trade_offs(chapter), worst, title=title)
+        text = "Average and worst accuracy at the end of small runs, by setting."
+        kept = {"parameters": about, "description": text}
+        save_figure(figure, "trade_off", folder.parent, **kept)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 from fedlab_course.chapter import ROOT
 from fedlab_course.plots.stored import RECORDS, read_records
 
-COMPOSED = ("budget", "explored", "playground")
+COMPOSED = ("budget", "explored", "playground", "trade_off")
 """Figures whose titles are put together from several texts."""
 
 

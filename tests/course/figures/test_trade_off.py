@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fedlab_course.explored import trade_offs
+from fedlab_course import explored
 from fedlab_course.figures import trade_off_picture
 
 
@@ -14,7 +14,7 @@ def test_rings_mark_the_values_that_no_other_beats_at_both():
     assert rings.get_offsets().tolist() == [[50.0, 20.0], [40.0, 30.0]]
 
 
-def test_finished_runs_serve_the_worst_domain_no_better_than_all_images():
-    ends = trade_offs("06_fedgcr", ["q", "delta"])
-    assert ends["axis"].nunique() == 2 and len(ends) == 8
-    assert (ends["worst"] <= ends["average"]).all()
+def test_the_worst_domain_is_served_no_better_than_all_images(monkeypatch):
+    monkeypatch.setitem(explored.TRADED, "06_fedgcr", ("delta",))
+    ends = explored.trade_offs("06_fedgcr")
+    assert len(ends) == 4 and (ends["worst"] <= ends["average"]).all()
