@@ -1,8 +1,8 @@
 """What each chapter explores: hyper-parameters, one at a time around a small setting.
 
 Runs are small enough to train one more while a reader watches. Those of all values are
-kept in ``figures/<chapter>/explored.zip``, and ``explored.png`` shows where they end. In
-06 ``trade_off.png`` shows the average against the worst domain:
+kept in ``figures/<chapter>/explored.zip``. ``explored.png`` shows where they end, in 06
+``trade_off.png`` the average against the worst domain, too:
 
     python -m fedlab_course.explored 01_fedavg      trains what is missing there
 """
