@@ -75,6 +75,10 @@ class Pretend(torch.Tensor):
         """Its numbers; PyTorch's own form knows no subclasses."""
         return self.inner.tolist()
 
+    def __format__(self, spec: str) -> str:
+        """That of its number, for the same reason."""
+        return format(self.inner, spec)
+
     @property
     def data(self):
         """As of every tensor; assigning to it replaces the values on the CPU."""

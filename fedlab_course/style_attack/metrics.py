@@ -117,8 +117,8 @@ def guess(known: Tensor, labels: np.ndarray, asked: Tensor) -> np.ndarray:
         )
     scaled = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     with threadpool_limits(1):  # many small products: more threads wait for each other
-        scaled.fit(known.flatten(1).double().numpy(), labels)
-        return scaled.predict(asked.flatten(1).double().numpy())
+        scaled.fit(known.flatten(1).double().cpu().numpy(), labels)
+        return scaled.predict(asked.flatten(1).double().cpu().numpy())
 
 
 def over_seeds(values: Iterable[Mapping[str, float]]) -> pd.Series:

@@ -22,22 +22,25 @@ class Split:
     public:  rows of public images.
     held:    rows of all clients' images, sorted.
     clients: rows of each client.
+    device:  of the clients' images.
     """
 
     data: DomainData
     public: np.ndarray
     held: np.ndarray
     clients: list[np.ndarray]
+    device: str = "cpu"
 
     @cached_property
     def federation(self) -> Federation:
         """The clients, with all their images used for training."""
-        return Federation.build(self.data, self.clients)
+        return Federation.build(self.data, self.clients).on(self.device)
 
     def colours(self, rows: np.ndarray) -> Tensor:
         """The images at ``rows`` as clients see them: colours in 0…1, (N, C, H, W)."""
         store = self.federation.store
-        return store.shown(store.inputs(torch.from_numpy(rows))).contiguous()
+        x = store.inputs(torch.from_numpy(rows).to(store.device))
+        return store.shown(x).contiguous()
 
     def domain_of(self, rows: np.ndarray) -> list[str]:
         """The name of each row's domain."""
@@ -72,7 +75,7 @@ class Split:
 
 
 def split_by_owner(
-    data: DomainData, most_held: int, clients_per_domain: int = 0
+    data: DomainData, most_held: int, clients_per_domain: int = 0, device: str = "cpu"
 ) -> Split:
     """Make every other owner's images public and deal the others to clients.
 
@@ -97,4 +100,4 @@ def split_by_owner(
         clients = by_domain(data, clients_per_domain, rng=0, among=held)
     else:
         clients = by_owner(data, held)
-    return Split(data, public, np.sort(held), list(clients))
+    return Split(data, public, np.sort(held), list(clients), device)
