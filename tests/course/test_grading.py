@@ -114,7 +114,7 @@ def test_every_check_of_a_chapter_is_graded_and_its_answer_found(chapter):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", find_chapters(["00", "05"]), ids=lambda p: p.stem)
+@pytest.mark.parametrize("chapter", find_chapters(["00", "01"]), ids=lambda p: p.stem)
 def test_solutions_pass(chapter, tmp_path):
     copy = tmp_path / f"{chapter.stem}_ada.ipynb"
     shutil.copy(chapter, copy)
