@@ -94,8 +94,8 @@ def smoke_run(tmp_path_factory) -> Callable[[Path], SmokeRun]:
     """Executes a chapter at smoke size, once for all tests and workers that ask.
 
     What students get, then the solutions, then a cell that moves all explorers, draws
-    their frames, and that no test sees. Chapters that take a device run on the one that
-    refuses what a GPU refuses. A chapter that fails is not tried again.
+    their frames, and that no test sees. All on the device that refuses what a GPU
+    refuses. A chapter that fails is not tried again.
     """
     folder = tmp_path_factory.getbasetemp()
     if os.environ.get("PYTEST_XDIST_WORKER"):
