@@ -164,22 +164,29 @@ def fit_once(
     if folder is None:
         return _warn_if_untrained(run.fit(rounds, progress=False))
     text, home = identity(run, rounds, folder)
+    history = _finished(text, home, folder, others)
+    if history is None:
+        _warn_of_changed_code(run, text, folder)
+        _warn_of_another_version(run.federation.data, [folder, *matching(others)])
+        unfinished = home.with_name(f".unfinished_{home.stem}")
+        keep(_fit(run, rounds, unfinished), text, home)
+        history = kept(home)
+        with suppress(BlockingIOError), claimed(unfinished):
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return _warn_if_untrained(replace(history, run=run.history.run))
+
+
+def _finished(
+    text: str, home: Path, folder: str | Path, others: Sequence[str | Path]
+) -> History | None:
+    """The finished run of a folder, or that of other places, copied into the folder."""
     history = _found(home.name, folder)
     if history is None:
-        places = matching(others)
-        elsewhere = (_found(home.name, place) for place in places)
+        elsewhere = (_found(home.name, place) for place in matching(others))
         history = next((other for other in elsewhere if other is not None), None)
         if history is not None:
             keep(history, text, home)
-        else:
-            _warn_of_changed_code(run, text, folder)
-            _warn_of_another_version(run.federation.data, [folder, *places])
-            unfinished = home.with_name(f".unfinished_{home.stem}")
-            keep(_fit(run, rounds, unfinished), text, home)
-            history = kept(home)
-            with suppress(BlockingIOError), claimed(unfinished):
-                shutil.rmtree(unfinished, ignore_errors=True)
-    return _warn_if_untrained(replace(history, run=run.history.run))
+    return history
 
 
 def _found(name: str, place: str | Path) -> History | None:
@@ -187,19 +194,23 @@ def _found(name: str, place: str | Path) -> History | None:
     try:
         return find(name, place)
     except ValueError as error:
-        warnings.warn(f"training a damaged run again: {error}", stacklevel=3)
+        warnings.warn(f"training a damaged run again: {error}", stacklevel=4)
         return None
 
 
-def trained(run: Run, rounds: int, folder: str | Path) -> Run:
+def trained(
+    run: Run, rounds: int, folder: str | Path, others: Sequence[str | Path] = ()
+) -> Run:
     """Return `run` after `rounds`, its network included, resumed from `folder`.
 
     folder: holds the last checkpoint and the history, as `fit_once` keeps it.
+    others: where a finished run may be found, as in `study`. Its history is then the
+            one that `folder` keeps, so that a study after this one reads it.
     Raises ValueError as `fit_once`.
     """
     text, home = identity(run, rounds, folder)
     run.fit(rounds, False, checkpoint=home.with_suffix(""), every=rounds)
-    if find(home.name, folder) is None:
+    if _finished(text, home, folder, others) is None:
         keep(run.history, text, home)
     return run
 

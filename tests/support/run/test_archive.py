@@ -12,7 +12,7 @@ from fedlab_support.run import archive
 from fedlab_support.run.archive import find, keep, kept, name_for, pack
 from fedlab_support.run.checkpoint import claimed
 from fedlab_support.run.run import Run
-from fedlab_support.run.study import fit_once, study
+from fedlab_support.run.study import fit_once, study, trained
 from tests.support.run.test_study import GRID, build
 
 
@@ -168,6 +168,16 @@ def test_a_run_in_the_archive_of_another_study_is_copied(tmp_path, monkeypatch, 
     monkeypatch.setattr(Run, "fit", None)
     same(fit_once(build(), 1, tmp_path / "ours", [tmp_path / other]), theirs)
     assert (tmp_path / "ours" / home.name).read_bytes() == content
+
+
+def test_a_network_is_trained_and_the_history_that_is_kept_elsewhere_is_copied(
+    tmp_path,
+):
+    fit_once(build(), 1, tmp_path / "theirs")
+    (home,) = (tmp_path / "theirs").iterdir()
+    run = trained(build(), 1, tmp_path / "ours", [tmp_path / "theirs"])
+    assert run.history.table()["round"].max() == 1
+    assert (tmp_path / "ours" / home.name).read_bytes() == home.read_bytes()
 
 
 def test_a_study_reads_what_patterns_match(tmp_path, monkeypatch):
