@@ -34,7 +34,7 @@ class Axis:
     label:   what a reader calls it, with its sign.
     setting: a value → the setting to run.
     values:  those that have been run, in order.
-    paper:   the value that the method's paper uses; "" if it, or our copy, has none.
+    paper:   the value that the method's paper uses; "" if it has none.
     """
 
     label: str

@@ -1,8 +1,8 @@
 """What each chapter explores: hyper-parameters, one at a time around a small setting.
 
 Runs are small enough to train one more while a reader watches. Those of all values are
-kept in ``figures/<chapter>/explored.zip``. ``explored.png`` shows where they end, in 06
-``trade_off.png`` the average against the worst domain, too:
+kept in ``figures/<chapter>/explored.zip``. ``explored.png`` shows where they end; for
+chapter 06, ``trade_off.png`` shows the average against the worst domain:
 
     python -m fedlab_course.explored 01_fedavg      trains what is missing there
 """
@@ -249,7 +249,7 @@ EXPLORED: dict[str, Callable[[], Exploration]] = {
 """The exploration of each chapter."""
 
 TRADED = {"06_fedgcr": ("q", "t", "gamma", "delta")}
-"""Axes whose values are also drawn as the average against the worst domain."""
+"""Axes that are also drawn as the average against the worst domain."""
 
 
 def place(chapter: str) -> Path:
@@ -273,15 +273,16 @@ def sheet(exploration: Exploration, folder: Path) -> Picture:
     return explored_picture(pd.concat(parts, ignore_index=True), score, title=title)
 
 
-def trade_offs(chapter: str) -> pd.DataFrame:
-    """How well the values in ``TRADED`` serve all test images and the worst domain.
+def trade_offs(
+    exploration: Exploration, folder: Path, axes: Sequence[str]
+) -> pd.DataFrame:
+    """How accurate the values of some axes are on average and on the worst domain.
 
     Returns columns axis, name (of the value), average, worst, num_seeds; accuracies in
-    per cent at the end of the chapter's finished runs.
+    per cent at the end of the runs kept in a folder.
     """
-    exploration = EXPLORED[chapter]()
-    finished, parts = Finished(exploration, place(chapter)), []
-    for name in TRADED[chapter]:
+    finished, parts = Finished(exploration, folder), []
+    for name in axes:
         table = finished.table(name)
         both = ends_of(scores(table, AVERAGE)).rename(columns={"mean": "average"})
         worst = ends_of(scores(table, WORST)).set_index("name")["mean"]
@@ -304,9 +305,9 @@ def make(chapter: str) -> None:
     about = {"dataset": rules.dataset, "rounds": rules.rounds, "seeds": rules.seeds}
     save_figure(figure, "explored", folder.parent, parameters=about, description=text)
     if chapter in TRADED:
+        ends = trade_offs(exploration, folder, TRADED[chapter])
         title = f"{exploration.about}: the average against the worst style"
-        worst = "Worst style: accuracy (%)"
-        figure = trade_off_picture(trade_offs(chapter), worst, title=title)
+        figure = trade_off_picture(ends, "Worst style: accuracy (%)", title=title)
         text = "Average and worst accuracy at the end of small runs, by setting."
         kept = {"parameters": about, "description": text}
         save_figure(figure, "trade_off", folder.parent, **kept)

@@ -155,10 +155,10 @@ def trade_off_picture(
             place, text = (row.average, row.worst), {"color": look["color"]} | reach
             axis.annotate(row.name, place, (5, -9), fontsize=SMALL, **text)
     places = ends[["average", "worst"]].to_numpy()
-    no_less = (places[None] >= places[:, None]).all(2)  # in both, than a row's own
-    front = places[(no_less & (places[None] > places[:, None]).any(2)).sum(1) == 0]
+    more = places[None] - places[:, None]  # what a column's value has more than a row's
+    is_beaten = ((more >= 0).all(2) & (more > 0).any(2)).any(1)
     ring = {"s": 110, "facecolors": "none", "edgecolors": COLOURS["quiet"]}
-    axis.scatter(*front.T, label="no other is better at both", **ring)
+    axis.scatter(*places[~is_beaten].T, label="no other is better at both", **ring)
     axis.set(xlabel="All test images: accuracy (%)", ylabel=worst)
     axis.legend(loc="best")
     return figure

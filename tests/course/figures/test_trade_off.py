@@ -14,7 +14,7 @@ def test_rings_mark_the_values_that_no_other_beats_at_both():
     assert rings.get_offsets().tolist() == [[50.0, 20.0], [40.0, 30.0]]
 
 
-def test_the_worst_domain_is_served_no_better_than_all_images(monkeypatch):
-    monkeypatch.setitem(explored.TRADED, "06_fedgcr", ("delta",))
-    ends = explored.trade_offs("06_fedgcr")
+def test_the_worst_domain_is_served_no_better_than_all_images():
+    exploration, folder = explored.fedgcr(), explored.place("06_fedgcr")
+    ends = explored.trade_offs(exploration, folder, ["delta"])
     assert len(ends) == 4 and (ends["worst"] <= ends["average"]).all()
