@@ -129,11 +129,19 @@ def reported(study: Study, test: str, folder: Path) -> list[dict]:
 
 
 def train(study: Study, folder: Path, jobs: int = 1) -> None:
-    """Train the missing runs, the most important first."""
-    _fit(study, study.default(), folder, jobs)
-    for test in study.tests if study.tuned else ():
-        _fit(study, study.trials(test), folder, jobs)
-        _fit(study, reported(study, test, folder), folder, jobs)
+    """Train the missing runs, the most important first.
+
+    These are the first arms at the default rate, and what tuning needs on the first test
+    domain; then the other arms, and the other test domains.
+    """
+    main = study.num_first * len(study.seeds)
+    _fit(study, study.default()[:main], folder, jobs)
+    for number, test in enumerate(study.tests):
+        if study.tuned:
+            _fit(study, study.trials(test), folder, jobs)
+            _fit(study, reported(study, test, folder), folder, jobs)
+        if number == 0:
+            _fit(study, study.default()[main:], folder, jobs)
 
 
 def _fit(study: Study, cells: Sequence[dict], folder: Path, jobs: int) -> None:
