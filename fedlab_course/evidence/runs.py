@@ -131,8 +131,8 @@ def reported(study: Study, test: str, folder: Path) -> list[dict]:
 def train(study: Study, folder: Path, jobs: int = 1) -> None:
     """Train the missing runs, the most important first.
 
-    These are the first arms at the default rate, and what tuning needs on the first test
-    domain; then the other arms, and the other test domains.
+    These are the first arms at the default rate, and what tuning needs on the first
+    test domain; then the other arms, and the other test domains.
     """
     main = study.num_first * len(study.seeds)
     _fit(study, study.default()[:main], folder, jobs)

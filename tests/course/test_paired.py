@@ -3,12 +3,14 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 from fedlab_course.leaderboard.paired import (
     Paired,
     holm,
+    leads,
     over_images,
     paired,
     pairs_needed,
@@ -47,6 +49,25 @@ def test_below_three_pairs_there_is_no_interval():
 def test_equal_differences_have_a_point_as_interval():
     assert paired([0.5] * 4) == Paired(0.5, 0.5, 0.5, 0.0, 4, 0.0)
     assert paired([0.0] * 4).p == 1
+
+
+def test_leads_are_paired_by_seed_and_say_which_difference_is_clear():
+    each = pd.DataFrame(
+        {"A": [50.0, 60.0, 70.0], "B": [51.0, 62.0, 76.0], "C": [49.0, np.nan, np.nan]}
+    )
+    found = leads(each, "A")
+    b, c = found.to_dict("records")
+    assert list(found.index) == ["B", "C"]
+    reach = 4.302653 * math.sqrt(7 / 3)  # of 1, 2, 6, as above
+    assert b == {
+        "points": 3.0,
+        "95 % interval": f"{3 - reach:.1f} to {3 + reach:.1f}",
+        "clear from": round(reach, 1),
+        "seeds": 3,
+        "ahead": 3,
+    }
+    assert np.isnan(c["clear from"])
+    assert (c["points"], c["95 % interval"], c["seeds"], c["ahead"]) == (-1, "–", 1, 0)
 
 
 @pytest.mark.parametrize("wrong", [[], [1.0, np.nan], [[1.0, 2.0]]])
