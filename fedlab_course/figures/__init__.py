@@ -24,6 +24,7 @@ from .selection import absent_clients, shares_of_rounds
 from .settings import accuracy_by_setting
 from .standings import orders_picture, rank_picture
 from .tour import accuracy_and_luck, clients_seen, one_round, writers_sheet
+from .triplets import triplet_microscope
 
 __all__ = [
     "absent_clients",
@@ -60,6 +61,7 @@ __all__ = [
     "shares_of_rounds",
     "threshold_picture",
     "trade_off_picture",
+    "triplet_microscope",
     "weights_picture",
     "where_methods_act",
     "writers_sheet",
