@@ -1,6 +1,7 @@
 """Figures that only chapters of this course need: tables in, figures out."""
 
 from .acting import where_methods_act
+from .attention import attention_picture
 from .bottleneck import bound_picture, fedsr_network
 from .drift import drift_picture
 from .exploration import explored_picture, trade_off_picture
@@ -32,6 +33,7 @@ __all__ = [
     "accuracy_by_client",
     "accuracy_by_setting",
     "accuracy_by_type",
+    "attention_picture",
     "bins_picture",
     "bound_picture",
     "brightness_by_site",
