@@ -74,8 +74,10 @@ class Playground(LiveTraining):
     one; ``table`` has all of them.
     """
 
-    def __init__(self, rounds: int, methods: Sequence[type], preset: Mapping) -> None:
-        self.kinds = offered(methods)
+    def __init__(
+        self, rounds: int, methods: Sequence[type], device: str, preset: Mapping
+    ) -> None:
+        self.kinds, self.device = offered(methods), device
         self.controls = _controls(list(self.kinds), rounds, preset)
         self.own: dict[str, tuple] = {}  # name → declaration and control
         self.entries: list[Entry] = []  # the last is the present one
@@ -179,7 +181,7 @@ class Playground(LiveTraining):
             if number == 0:
                 self.present = self._setting()
                 self._make_room()
-            given = seed, self.kinds, self.asked["rounds"]
+            given = seed, self.kinds, self.asked["rounds"], self.device
             self.runs = [*self.runs[:seed], self.present.run(*given)]
         self.runs[-1].step()
         if number == 0:
@@ -287,14 +289,18 @@ def _controls(methods: Sequence[str], rounds: int, preset: Mapping) -> dict:
 
 
 def playground(
-    rounds: int = ROUNDS, methods: Sequence[type] = (), **preset: object
+    rounds: int = ROUNDS,
+    methods: Sequence[type] = (),
+    device: str = "cpu",
+    **preset: object,
 ) -> Playground:
     """A federation to play with: choose, press Start, watch, keep, and compare.
 
     rounds:  of a run, at first. Nothing is trained before Start is pressed.
     methods: classes of your own that can be chosen as well, as in ``[Mine]``.
+    device:  where runs train, "cpu" or "cuda".
     preset:  what is chosen at first, by the fields of ``played.Setting``, as in
              ``method="FedFA", own={"p": 1.0}, clients=5``; and ``seeds``.
     Raises ValueError for another field, also of the method's ``own``.
     """
-    return Playground(rounds, methods, preset)
+    return Playground(rounds, methods, device, preset)

@@ -22,6 +22,7 @@ from fedlab_course.plots.style import png
 from fedlab_support import methods
 from fedlab_support.core.checks import setting
 from fedlab_support.methods import FISC, FedAvg, FedFA
+from tests.device import NAME
 from tests.pace import processor_seconds, slowness
 from tests.tiny import tiny_data, tiny_masks
 
@@ -215,6 +216,22 @@ def test_the_groups_of_clients_are_drawn_for_methods_that_form_them(board):
     start(board, method="FedAvg", optimiser="sgd", momentum=0.9)
     board.wait()
     assert board.measure.value == "score" and GROUPS not in board.measure.options
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["FedFA", "FISC", "FedGCR"])
+def test_runs_train_on_the_device_that_is_asked_for(method):
+    tables = []
+    for device in ("cpu", NAME):
+        chosen = {"method": method, "clients": 3, "cohort": 2, "epochs": 1}
+        board = playground(1, device=device, **chosen, momentum=0.0)
+        start(board)
+        board.wait()
+        assert next(board.runs[0].model.parameters()).device.type == device
+        for measure in board.measure.options:
+            board.measure.value = measure  # which draws it
+        tables.append(board.table().drop(columns="run"))
+    pd.testing.assert_frame_equal(*tables, rtol=1e-4)
 
 
 @pytest.mark.slow
