@@ -97,7 +97,13 @@ class Setting(Settings):
         is_possible = self.cohort <= self.clients
         expect(self, "cohort", f"at most the {self.clients} clients", is_possible)
 
-    def run(self, seed: int = 0, kinds: Kinds | None = None, rounds: int = 1) -> Run:
+    def run(
+        self,
+        seed: int = 0,
+        kinds: Kinds | None = None,
+        rounds: int = 1,
+        device: str = "cpu",
+    ) -> Run:
         """The run that these settings ask for, nothing trained yet.
 
         rounds: for methods that depend on them.
@@ -121,6 +127,7 @@ class Setting(Settings):
             uniform(self.cohort),
             seed,
             name=f"{self.method} on {self.data}",
+            device=device,
         )
 
     def _left_out(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS
 from fedlab_support.data.builtin import BUILT_IN
 
 from .declared import declared
-from .figures.progress import MOST_RUNS, progress_picture
+from .figures.progress import GROUPS, MOST_RUNS, progress_picture
 from .played import (
     BY_CLASS,
     MIXED,
@@ -74,8 +74,10 @@ class Playground(LiveTraining):
     one; ``table`` has all of them.
     """
 
-    def __init__(self, rounds: int, methods: Sequence[type], preset: Mapping) -> None:
-        self.kinds = offered(methods)
+    def __init__(
+        self, rounds: int, methods: Sequence[type], device: str, preset: Mapping
+    ) -> None:
+        self.kinds, self.device = offered(methods), device
         self.controls = _controls(list(self.kinds), rounds, preset)
         self.own: dict[str, tuple] = {}  # name → declaration and control
         self.entries: list[Entry] = []  # the last is the present one
@@ -93,6 +95,7 @@ class Playground(LiveTraining):
             self.controls[name].observe(self._enable, names="value")
         self.measure.observe(lambda _: self.redraw(), names="value")
         self._enable({"name": "all"})
+        self._choose(preset.get("own", {}))
 
     def wanted(self) -> dict[str, object]:
         """The values of all controls."""
@@ -151,6 +154,17 @@ class Playground(LiveTraining):
         self.settings.children = [W.VBox(rows)]
         self.settings.titles = (f"Settings of {method}",)
 
+    def _choose(self, own: Mapping[str, object]) -> None:
+        """Set the method's own settings to these values, and show them."""
+        if unknown := own.keys() - self.own.keys():
+            raise ValueError(
+                f"own: expected some of {list(self.own)}, found {sorted(unknown)}"
+            )
+        for name, value in own.items():
+            control = self.own[name][1]
+            control.value = str(value) if isinstance(control, W.Text) else value
+            self.settings.selected_index = 0
+
     def _setting(self) -> Setting:
         """The checked choice; of the method's settings, those that were changed."""
         asked = {f.name: self.asked[f.name] for f in fields(Setting) if f.name != "own"}
@@ -167,7 +181,7 @@ class Playground(LiveTraining):
             if number == 0:
                 self.present = self._setting()
                 self._make_room()
-            given = seed, self.kinds, self.asked["rounds"]
+            given = seed, self.kinds, self.asked["rounds"], self.device
             self.runs = [*self.runs[:seed], self.present.run(*given)]
         self.runs[-1].step()
         if number == 0:
@@ -228,6 +242,8 @@ class Playground(LiveTraining):
         if is_new:
             self.list.children = [entry.row for entry in self.entries]
         known = self.latest.progress.measures[1:] if self.entries else []
+        has_groups = bool(self.entries) and not self.latest.progress.groups.empty
+        known = [*known, *([GROUPS] if has_groups else [])]
         if (offered := (SCORE, *known)) != self.measure.options:
             shown = self.measure.value
             self.measure.options = offered
@@ -246,8 +262,9 @@ def _controls(methods: Sequence[str], rounds: int, preset: Mapping) -> dict:
     """One control per field of Setting but the method's own, and rounds and seeds."""
     start = {f.name: f.default for f in fields(Setting) if f.name != "own"}
     start |= {"rounds": rounds, "seeds": 1}
-    if unknown := preset.keys() - start.keys():
-        raise ValueError(f"expected some of {list(start)}, found {sorted(unknown)}")
+    if unknown := preset.keys() - start.keys() - {"own"}:
+        known = [*start, "own"]
+        raise ValueError(f"expected some of {known}, found {sorted(unknown)}")
     start |= preset
     made = {
         "data": W.Dropdown(options=list(BUILT_IN)),
@@ -272,14 +289,18 @@ def _controls(methods: Sequence[str], rounds: int, preset: Mapping) -> dict:
 
 
 def playground(
-    rounds: int = ROUNDS, methods: Sequence[type] = (), **preset: object
+    rounds: int = ROUNDS,
+    methods: Sequence[type] = (),
+    device: str = "cpu",
+    **preset: object,
 ) -> Playground:
     """A federation to play with: choose, press Start, watch, keep, and compare.
 
     rounds:  of a run, at first. Nothing is trained before Start is pressed.
     methods: classes of your own that can be chosen as well, as in ``[Mine]``.
+    device:  where runs train, "cpu" or "cuda".
     preset:  what is chosen at first, by the fields of ``played.Setting``, as in
-             ``method="FedFA", clients=5``; and ``seeds``.
-    Raises ValueError for another field.
+             ``method="FedFA", own={"p": 1.0}, clients=5``; and ``seeds``.
+    Raises ValueError for another field, also of the method's ``own``.
     """
-    return Playground(rounds, methods, preset)
+    return Playground(rounds, methods, device, preset)

@@ -1,6 +1,7 @@
 """Figures that only chapters of this course need: tables in, figures out."""
 
 from .acting import where_methods_act
+from .attention import attention_picture
 from .bottleneck import bound_picture, fedsr_network
 from .drift import drift_picture
 from .exploration import explored_picture, trade_off_picture
@@ -24,6 +25,7 @@ from .selection import absent_clients, shares_of_rounds
 from .settings import accuracy_by_setting
 from .standings import orders_picture, rank_picture
 from .tour import accuracy_and_luck, clients_seen, one_round, writers_sheet
+from .triplets import triplet_microscope
 
 __all__ = [
     "absent_clients",
@@ -31,6 +33,7 @@ __all__ = [
     "accuracy_by_client",
     "accuracy_by_setting",
     "accuracy_by_type",
+    "attention_picture",
     "bins_picture",
     "bound_picture",
     "brightness_by_site",
@@ -60,6 +63,7 @@ __all__ = [
     "shares_of_rounds",
     "threshold_picture",
     "trade_off_picture",
+    "triplet_microscope",
     "weights_picture",
     "where_methods_act",
     "writers_sheet",

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
@@ -27,6 +28,8 @@ SIZE = (9.2, 3.2)  # inches
 MOST_DOMAINS = 10
 HELD_OUT = "held out"
 """The measure of the held-out domain, and the start of its name among the domains."""
+GROUPS = "groups"
+"""What is drawn in place of curves: the group of each client in every round."""
 
 ROLES = ("ours", "other 1", "other 2", "other 3", "baseline")
 MOST_RUNS = len(ROLES)
@@ -58,6 +61,16 @@ class Progress:
         logged = self.table.loc[self.table["split"] == "train", "metric"].unique()
         held_out = [HELD_OUT] if (self.table["split"] == "held_out").any() else []
         return [self.metric, "loss", *held_out, *(m for m in logged if m != "loss")]
+
+    @cached_property
+    def groups(self) -> pd.DataFrame:
+        """The groups, from 1, of clients (rows) by round, of the last seed.
+
+        Empty for methods that form none; NaN where a client did not participate.
+        """
+        rows = self.table[self.table["seed"] == self.table["seed"].iloc[-1]]
+        rows = rows[(rows["split"] == "server") & (rows["metric"] == "group")]
+        return 1 + rows.pivot(index="client", columns="round", values="value")
 
     @property
     def colour(self) -> str:
@@ -113,14 +126,18 @@ def progress_picture(
 
     runs:     at most MOST_RUNS; none draws empty axes.
     rounds:   minimum length of the axis of rounds.
-    measure:  what the curves show; "": the score.
+    measure:  what the curves show; "": the score. GROUPS: the present run's groups.
     """
     with style():
         title = _finding(runs[-1]) if runs else "Press Start to train"
         figure = new_picture(SIZE, title, _note(runs))
-        figure.data = runs[-1].curve(measure) if runs else None
         axes = figure.subplots(1, 3, width_ratios=(1.5, 1, 1.1))
-        _draw_curves(axes[0], runs, rounds, measure)
+        if measure == GROUPS:
+            figure.data = runs[-1].groups
+            _draw_groups(axes[0], runs[-1], rounds)
+        else:
+            figure.data = runs[-1].curve(measure) if runs else None
+            _draw_curves(axes[0], runs, rounds, measure)
         _draw_domains(axes[1], runs)
         _draw_participation(axes[2], runs)
     return figure
@@ -169,6 +186,27 @@ def _draw_curves(
     if len(runs) > 1:
         rising = is_test and metric != "loss"
         axis.legend(loc="lower right" if rising else "upper right")
+
+
+def _draw_groups(axis: Axes, now: Progress, rounds: int) -> None:
+    """A field per client and round, in the colour of the group."""
+    cells = now.groups.reindex(index=range(len(now.times_chosen)))
+    num = int(cells.max().max())
+    colours = {
+        "cmap": colormaps["viridis"].resampled(num),
+        "vmin": 0.5,
+        "vmax": num + 0.5,
+    }
+    fields = axis.pcolormesh(
+        cells.columns, cells.index, cells, edgecolor="white", **colours
+    )
+    axis.figure.colorbar(fields, ax=axis, ticks=range(1, num + 1), label="Group")
+    axis.set(xlabel="Round", ylabel="Client")
+    axis.set(xlim=(0.5, max(rounds, cells.columns.max()) + 0.5))
+    axis.invert_yaxis()
+    axis.set_title(f"Groups of {now.name}", loc="left")
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_major_locator(MaxNLocator(5, integer=True))
 
 
 def _draw_domains(axis: Axes, runs: Sequence[Progress]) -> None:

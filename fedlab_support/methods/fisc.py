@@ -126,7 +126,7 @@ class FISC(FedAvg):
         Returns 0 if all images are ignored.
         """
         counts = negative >= 0
-        near, far = _distances(z, copies, negative)
+        near, far = self.distances(z, copies, negative)
         short = (near - far + self.margin).clamp(min=0)
         mean = (short * counts).sum() / counts.sum().clamp(min=1)
         return self.contrast_weight * mean
@@ -144,14 +144,18 @@ class FISC(FedAvg):
         counts = negative >= 0
         if not counts.any():
             return {}
-        near, far = (each[counts] for each in _distances(z, copies, negative))
+        distances = self.distances(z, copies, negative)
+        near, far = (each[counts] for each in distances)
         is_active = near - far + self.margin > 0
         found = {"near": near, "far": far, "active": is_active.float()}
         return {name: values.mean() for name, values in found.items()}
 
+    @staticmethod
+    def distances(z: Tensor, copies: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+        """Of unit vectors, to the own copy and to that of the negative, (B,) each.
 
-def _distances(z: Tensor, copies: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
-    """Of unit vectors, to the own copy and to that of the negative, (B,) each."""
-    z, copies = F.normalize(z.float()), F.normalize(copies.float())
-    near = F.pairwise_distance(z, copies, eps=1e-7)
-    return near, F.pairwise_distance(z, copies[negative], eps=1e-7)
+        Arguments as for ``contrast``; the second means nothing where an index is -1.
+        """
+        z, copies = F.normalize(z.float()), F.normalize(copies.float())
+        near = F.pairwise_distance(z, copies, eps=1e-7)
+        return near, F.pairwise_distance(z, copies[negative], eps=1e-7)

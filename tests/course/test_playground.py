@@ -10,13 +10,19 @@ import pytest
 from fedlab_course import played
 from fedlab_course.chapters.fedavg import comparison as is_fair
 from fedlab_course.declared import declared
-from fedlab_course.figures.progress import MOST_RUNS, Progress, progress_picture
+from fedlab_course.figures.progress import (
+    GROUPS,
+    MOST_RUNS,
+    Progress,
+    progress_picture,
+)
 from fedlab_course.played import Outcome, Setting, offered
 from fedlab_course.playground import comparison, playground
 from fedlab_course.plots.style import png
 from fedlab_support import methods
 from fedlab_support.core.checks import setting
 from fedlab_support.methods import FISC, FedAvg, FedFA
+from tests.device import NAME
 from tests.pace import processor_seconds, slowness
 from tests.tiny import tiny_data, tiny_masks
 
@@ -172,6 +178,60 @@ def test_a_method_of_ones_own_can_be_chosen_and_a_preset_is_chosen_at_first():
     assert len(board.latest.progress.times_chosen) == 4
     with pytest.raises(ValueError, match=r"found \['colour'\]"):
         playground(colour="red")
+
+
+@pytest.mark.slow
+def test_a_preset_of_the_methods_own_settings_is_shown_and_used():
+    board = playground(method="FedProx", own={"mu": 0.5}, clients=3, cohort=2)
+    assert board.settings.selected_index == 0, "the settings are open"
+    board.asked = board.wanted()
+    assert board._setting().own == {"mu": 0.5}
+    board.controls["method"].value = "FedFA"
+    board.asked = board.wanted()
+    assert board._setting().own == {}, "it belongs to its method"
+    styles = playground(method="CCST", own={"num_styles": 3}).own["num_styles"]
+    assert styles[0].read(styles[1]) == 3
+    with pytest.raises(ValueError, match=r"own: expected .*'mu'.*found \['delta'\]"):
+        playground(method="FedProx", own={"delta": 0.5})
+
+
+@pytest.mark.slow
+def test_the_groups_of_clients_are_drawn_for_methods_that_form_them(board):
+    start(board, method="FedGCR", optimiser="adamw", momentum=0.0, epochs=1)
+    board.wait()
+    assert board.measure.options[-1] == GROUPS
+    assert GROUPS not in board.comparison.value
+    board.measure.value = GROUPS
+    figure = board._draw([])
+    now = board.latest.progress
+    server = board.runs[-1].server.memory
+    last = now.groups[3].dropna()
+    known = dict(
+        zip(server["clients"].tolist(), server["groups"].tolist(), strict=True)
+    )
+    assert {k: v - 1 for k, v in last.items()} == {k: known[k] for k in last.index}
+    fields = figure.axes[0].collections[0].get_array()
+    assert fields.shape == (10, 3), "clients by rounds"
+    assert fields.count() == 3 * 5, "a client that did not participate has none"
+    start(board, method="FedAvg", optimiser="sgd", momentum=0.9)
+    board.wait()
+    assert board.measure.value == "score" and GROUPS not in board.measure.options
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["FedFA", "FISC", "FedGCR"])
+def test_runs_train_on_the_device_that_is_asked_for(method):
+    tables = []
+    for device in ("cpu", NAME):
+        chosen = {"method": method, "clients": 3, "cohort": 2, "epochs": 1}
+        board = playground(1, device=device, **chosen, momentum=0.0)
+        start(board)
+        board.wait()
+        assert next(board.runs[0].model.parameters()).device.type == device
+        for measure in board.measure.options:
+            board.measure.value = measure  # which draws it
+        tables.append(board.table().drop(columns="run"))
+    pd.testing.assert_frame_equal(*tables, rtol=1e-4)
 
 
 @pytest.mark.slow
