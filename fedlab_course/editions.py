@@ -27,6 +27,7 @@ from nbconvert.preprocessors import TagRemovePreprocessor
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_raw_cell
 
+from . import ticks
 from .checking.calls import check_name, checks_in
 from .runner import BUILD, find_chapters
 
@@ -137,7 +138,8 @@ def write(edition: str, out: Path, chapters: Sequence[Path]) -> list[Path]:
     """Write chapters in an edition to ``out/notebooks``; return their paths.
 
     What they show and read from ``figures`` is copied beside them. A copy leaves out
-    the chapters that ``out`` has already.
+    the chapters that ``out`` has already. Copies and chapters for students keep ticks
+    for exercises that pass; a file that has some is left as it is.
     """
     written = []
     for chapter in chapters:
@@ -153,6 +155,8 @@ def write(edition: str, out: Path, chapters: Sequence[Path]) -> list[Path]:
         written.append(target)
     profiles = chapters[0].parent / "profiles"
     shutil.copytree(profiles, out / "notebooks" / "profiles", dirs_exist_ok=True)
+    if edition != "instructor":  # the line above refuses the repository itself
+        ticks.begin(out / "notebooks")
     return written
 
 

@@ -33,6 +33,7 @@ from .chapters.scaling_out import cohorts_from_one_stream
 from .chapters.style_attack import frechet_by_elements
 from .chapters.tour import relay_round
 from .checking.exercise import Exercise, Result
+from .ticks import overview, tick
 
 __all__ = [
     "Exercise",
@@ -42,6 +43,7 @@ __all__ = [
     "dice_of_a_batch",
     "frechet_by_elements",
     "leaky_local_update",
+    "overview",
     "relay_round",
     "report_curves",
     "report_meta_step",
@@ -84,7 +86,8 @@ def check(
     answer:   a function or a value; `...` means "not attempted".
     solution: whether the answer is the chapter's own, which passes without praise.
     given:    what the answer depends on, for exercises that need it.
-    Returns a result that displays as one sentence; a wrong answer never raises.
+    Returns a result that displays as one sentence; a wrong answer never raises. In a
+    reader's copy of the chapters, an answer of their own that passes is ticked.
     Raises ValueError for an unknown name.
     """
     if name not in EXERCISES:
@@ -92,4 +95,5 @@ def check(
             f"unknown exercise {name!r}; choose from {', '.join(sorted(EXERCISES))}"
         )
     result = EXERCISES[name].grade(answer, **given)
-    return replace(result, is_solution=solution)
+    ticks = tick(name) if result.passed and not solution else ""
+    return replace(result, is_solution=solution, ticks=ticks)

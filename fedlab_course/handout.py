@@ -50,7 +50,8 @@ more. To have the small one, run this line before the one with `requirements.txt
 
 Replace the dots `...` and run the cell: the check replies in words. *Restart and run
 all* always works, also before anything is solved. The answer to an exercise stands in
-its cell, or in cells of your own before it.
+its cell, or in cells of your own before it. Exercises that pass are ticked in
+`notebooks/exercises_passed.json`: take this file along to a newer folder.
 
 To hand in a chapter, keep the chapter's name in the name of the file, as in
 `01_fedavg_ada.ipynb`.

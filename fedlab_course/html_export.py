@@ -24,6 +24,8 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from fedlab_support.core.files import replacing
 
+from . import guesses
+
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _NOTE = "<p><em>Open the notebook to move the controls; here they show:</em></p>"
@@ -143,7 +145,8 @@ def without_widgets(
             if view is not None:
                 model = view["model_id"]
                 note = "" if _is_progress_bar(model, saved) else _NOTE
-                shown = alive(model) or note + "".join(_stills(model, saved))
+                shown = alive(model) or guesses.page_html(model, saved)
+                shown = shown or note + "".join(_stills(model, saved))
                 output["data"] = nbformat.from_dict({"text/html": shown})
     return content
 

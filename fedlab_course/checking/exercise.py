@@ -41,12 +41,14 @@ class Result:
     is_solution: whether the chapter's own solution was checked. It must not be taken
                  for the reader's answer, and its message may answer other exercises, so
                  a solution that passes says only that.
+    ticks:       a line about the chapter's exercises, shown below; often "".
     """
 
     name: str
     passed: bool | None
     message: str
     is_solution: bool = False
+    ticks: str = ""
 
     def expect(self) -> None:
         """Raise AssertionError unless the answer passed, as graders' tests must."""
@@ -56,12 +58,14 @@ class Result:
     def __repr__(self) -> str:
         if self.is_solution and self.passed:
             return f"{self.name}: the solution passes"
-        return f"{MARKS[self.passed]} {self.name}: {self.message}"
+        below = f"\n{self.ticks}" if self.ticks else ""
+        return f"{MARKS[self.passed]} {self.name}: {self.message}{below}"
 
     def _repr_html_(self) -> str:
         if self.is_solution and self.passed:
             return f"<p class='fl-solution' style='color:{COLOURS[None]}'>{self}</p>"
-        text = html.escape(self.message).replace("\n", "<br>")
+        lines = filter(None, [self.message, self.ticks])
+        text = html.escape("\n".join(lines)).replace("\n", "<br>")
         return (
             "<p class='fl-exercise' role='status' "
             f"style='color:{COLOURS[self.passed]}'><strong>{MARKS[self.passed]} "

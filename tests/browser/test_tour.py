@@ -35,6 +35,26 @@ def test_a_key_moves_the_explorer(chapter):
     expect(picture).not_to_have_attribute("src", old)
 
 
+def test_a_guess_is_entered_with_keys_and_drawn_on_the_figure(chapter):
+    curve = chapter.page.locator(".fl-guess").first
+    curve.locator("[role=slider]").first.focus()
+    for _ in range(7):  # –, 0, 5, …
+        chapter.page.keyboard.press("ArrowUp")
+    expect(curve.locator(".widget-readout").first).to_have_text("30")
+    draw = 'my_curve.on(figure, of="FedAvg")'
+    cell = chapter.page.locator(".jp-CodeCell", has_text=draw)
+    picture = cell.locator("img")
+    old = picture.get_attribute("src")
+    again = "figure = plots.learning_curves(run.history.table())"
+    chapter.run_cell(draw, f"{again}\n{draw}")
+    expect(cell).to_contain_text("Your curve is")
+    expect(cell).to_contain_text("you guessed 30, here it is")
+    expect(picture).not_to_have_attribute("src", old)
+    assert chapter.cut_off() == []
+    chapter.take_picture_of(curve, "guess")
+    chapter.take_picture_of(picture, "guessed")
+
+
 def test_the_playground_starts_draws_and_stops_within_a_round(chapter, board):
     picture, note = board.locator("img"), board.locator(".fl-note")
     empty = picture.get_attribute("src")
