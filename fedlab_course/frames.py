@@ -18,11 +18,14 @@ import ipywidgets as W
 import numpy as np
 from PIL import Image
 
+from .controls import Player
 from .plots.style import SCREEN_DPI, png
 from .widgets import Explorer
 
 MOST = 64
 """Frames of one explorer, or a few more; sliders take coarser steps to stay below."""
+MOTION = 6
+"""So many times more if a control is played: motion needs its steps."""
 QUALITY, DPI = 75, 1.5 * SCREEN_DPI
 """Of the images: a chart takes about 20 kB."""
 CONTROLS = "controls.json"
@@ -64,6 +67,7 @@ def draw(explorer: Explorer, folder: Path, most: int = MOST, least: int = 3) -> 
         {
             "label": explorer.controls[name].description,
             "is_slider": hasattr(explorer.controls[name], "max"),
+            "milliseconds": _milliseconds(explorer.controls[name]),
             "choices": [label for label, _ in each],
             "start": [value for _, value in each].index(explorer.controls[name].value),
         }
@@ -72,6 +76,11 @@ def draw(explorer: Explorer, folder: Path, most: int = MOST, least: int = 3) -> 
     width = round(figure.get_size_inches()[0] * SCREEN_DPI)
     about = {"width": width, "controls": controls}
     (folder / CONTROLS).write_text(json.dumps(about), encoding="utf-8")
+
+
+def _milliseconds(control: W.Widget) -> int:
+    """Of a step of a control that is played; 0: it is not."""
+    return control.moved_by[1].interval if isinstance(control, Player) else 0
 
 
 def choices(control: W.Widget) -> Choices:
@@ -93,14 +102,19 @@ def thinned(
 ) -> dict[str, Choices]:
     """The same with fewer positions of sliders, until ``most`` combinations are left.
 
-    Lists are shortened only if they alone have more. ``least`` positions of a control
-    always stay, so there may be more combinations than ``most``: the ends and the
-    explorer's own value, or, of two, that value and the end that is farther away.
+    Lists are shortened only if they alone have more, and a player, which allows MOTION
+    times ``most``, only after all others. ``least`` positions of a control always stay,
+    so there may be more combinations than ``most``: the ends and the explorer's own
+    value, or, of two, that value and the end that is farther away.
     """
     controls, found = explorer.controls, dict(offered)
+    players = [name for name in offered if isinstance(controls[name], Player)]
     sliders = [name for name in offered if hasattr(controls[name], "max")]
     lists = [name for name in offered if name not in sliders]
-    for names, counted in ((lists, lists), (sliders, list(offered))):
+    sliders = [name for name in sliders if name not in players]
+    most *= MOTION if players else 1
+    every = list(offered)
+    for names, counted in ((lists, lists), (sliders, every), (players, every)):
         while math.prod(len(found[name]) for name in counted) > most:
             longest = max(names, key=lambda name: len(found[name]), default=None)
             if longest is None or len(found[longest]) <= least:
@@ -144,13 +158,24 @@ def _control(about: dict) -> str:
     """One native control with its label, which browsers and screen readers know."""
     label, labels = html.escape(about["label"]), about["choices"]
     if about["is_slider"]:
-        return _slider(label, labels, about["start"])
+        made = _slider(label, labels, about["start"])
+        return _played(label, made, about["milliseconds"])
     options = "".join(
         f'<option{" selected" * (k == about["start"])} value="{k}">'
         f"{html.escape(each)}</option>"
         for k, each in enumerate(labels)
     )
     return f"<label>{label} <select>{options}</select></label>"
+
+
+def _played(label: str, control: str, milliseconds: int) -> str:
+    """A slider behind the button that plays it; 0 milliseconds: the slider alone."""
+    if not milliseconds:
+        return control
+    return (
+        f'<span class="fl-played"><button type="button" aria-label="Play {label}" '
+        f'data-milliseconds="{milliseconds}">Play</button> {control}</span>'
+    )
 
 
 def _slider(label: str, labels: Sequence[str], start: int) -> str:

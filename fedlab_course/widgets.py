@@ -22,7 +22,20 @@ from matplotlib.figure import Figure
 from fedlab_support.core.cancellation import Stopped, stopping_on
 from fedlab_support.core.checks import Range, checked
 
+from .controls import control_for, in_rows, player, readable, slider
 from .plots.style import SCREEN_DPI, png
+
+__all__ = [
+    "Explorer",
+    "LiveTraining",
+    "SourceCode",
+    "explore",
+    "in_rows",
+    "player",
+    "readable",
+    "show_source",
+    "slider",
+]
 
 ERROR_STYLE = "color:var(--jp-error-color1,#b00020);white-space:pre-wrap"
 BUSY = (
@@ -80,92 +93,16 @@ def explore(view: Callable[..., Figure], **controls: object) -> Explorer:
     view:      pure function from values to a figure; under half a second per call.
     controls:  one per argument of the view: a widget (see ``slider``), (low, high) or
                (low, high, step), a list to choose from, or True/False. The initial
-               value is the view's default, where it has one.
+               value is the view's default, where it has one. At most one ``player``.
     Raises what the view raises for the initial values, and TypeError for any other
     control.
     """
     known = inspect.signature(view).parameters
     made = {
-        name: _control(name, given, known[name].default if name in known else None)
+        name: control_for(name, given, known[name].default if name in known else None)
         for name, given in controls.items()
     }
     return Explorer(view, made)
-
-
-@checked(step=Range(above=0))
-def slider(
-    low: float,
-    high: float,
-    step: float = 1,
-    value: float | None = None,
-    label: str = "",
-    unit: str = "",
-) -> W.IntSlider | W.FloatSlider:
-    """A slider that updates on release, over integers if all arguments are integers.
-
-    value:        initial value, the middle by default.
-    label, unit:  shown left of it.
-    Raises ValueError when the range is empty or does not contain the value.
-    """
-    if not low < high:
-        raise ValueError(f"low must be below high, found {low} and {high}")
-    value = low + round((high - low) / 2 / step) * step if value is None else value
-    if not low <= value <= high:
-        raise ValueError(f"value must lie in {low}…{high}, found {value}")
-    is_whole = all(isinstance(number, int) for number in (low, high, step, value))
-    description = f"{label} ({unit})" if unit else label
-    kind = W.IntSlider if is_whole else W.FloatSlider
-    return readable(kind(value, min=low, max=high, step=step, description=description))
-
-
-def _control(name: str, given: object, start: object) -> W.Widget:
-    """Turn a shorthand of ``explore`` into a widget labelled with the argument."""
-    label = name.replace("_", " ")
-    start = None if start is inspect.Parameter.empty else start
-    if isinstance(given, W.Widget) and hasattr(given, "value"):
-        given.description = given.description or label
-        return readable(given)
-    if isinstance(given, bool):
-        first = given if start is None else bool(start)
-        return readable(W.Checkbox(first, description=label, indent=False))
-    if isinstance(given, tuple) and len(given) in (2, 3):
-        return slider(*given, value=start, label=label)
-    if isinstance(given, list) and given:
-        kind = W.Dropdown if isinstance(given[0], str) else W.SelectionSlider
-        first = start if start in given else given[0]
-        return readable(kind(options=given, value=first, description=label))
-    raise TypeError(
-        f"control {name!r}: expected a widget with a value, (low, high, step), a list "
-        f"or True/False, found {given!r}"
-    )
-
-
-def in_rows(controls: dict[str, W.Widget]) -> W.Box:
-    """Controls side by side, wrapped to the width of the page."""
-    layout = W.Layout(flex_flow="row wrap", width="100%")
-    return W.Box(list(controls.values()), layout=layout)
-
-
-def readable(control: W.Widget) -> W.Widget:
-    """Make a control update on release, with room for its label and all its values."""
-    if hasattr(control, "continuous_update"):
-        control.continuous_update = False
-    control.style.description_width = "initial"
-    control.layout.width, control.layout.max_width = "auto", "100%"
-    track = min(16, max(0, _num_steps(control) // 4 - 5))  # three pixels a step
-    wide = 13 + len(control.description) // 2 + track
-    control.layout.min_width = f"{max(18, wide)}em"
-    control.layout.margin = "2px 1.5em 2px 0"
-    return control
-
-
-def _num_steps(control: W.Widget) -> int:
-    """From one end of a slider to the other; 0 for other controls."""
-    if isinstance(control, W.SelectionSlider):
-        return len(control.options) - 1
-    if isinstance(control, W.IntSlider | W.FloatSlider):
-        return round((control.max - control.min) / control.step)
-    return 0
 
 
 def _image(figure: Figure) -> W.Image:

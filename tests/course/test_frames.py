@@ -7,9 +7,11 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from fedlab_course.frames import CONTROLS, as_html, choices, draw, thinned
+from fedlab_course.frames import CONTROLS, MOTION, as_html, choices, draw, thinned
 from fedlab_course.html_export import WIDGET_STATE, without_widgets
-from fedlab_course.widgets import explore, slider
+from fedlab_course.runner import ROOT
+from fedlab_course.widgets import explore, player, slider
+from tests.browser.lab import CHROMIUM, browser_page
 
 
 def view(level=2, name="b", is_on=True):
@@ -61,6 +63,18 @@ def test_a_list_is_shortened_only_if_lists_alone_are_too_many():
     assert len(short) == 5 and {0, 9, 19} <= set(short) and short == sorted(short)
 
 
+def test_a_player_keeps_its_positions_while_other_sliders_have_some_left():
+    def view(step=20, level=1):
+        return Figure()
+
+    box = explore(view, step=player(0, 20), level=(0, 9))
+    offered = {n: choices(control) for n, control in box.controls.items()}
+    found = thinned(offered, box, 63 // MOTION)
+    assert len(found["step"]) == 20 and len(found["level"]) == 3
+    found = thinned(offered, box, 64 // MOTION, least=2)
+    assert len(found["step"]) == 21 and len(found["level"]) == 2
+
+
 @pytest.mark.slow
 def test_every_combination_has_an_image_of_its_own(explorer, tmp_path: Path):
     draw(explorer, tmp_path, 1)
@@ -105,3 +119,63 @@ def test_a_widget_without_frames_becomes_its_images():
     cell.outputs = [nbformat.v4.new_output("display_data", view)]
     still = without_widgets(notebook)
     assert "still" in still.cells[0].outputs[0].data["text/html"]
+
+
+WATCH = """() => {
+    const image = document.querySelector('.fl-frames img');
+    window.seen = [];
+    new MutationObserver(() => seen.push(image.getAttribute('src')))
+        .observe(image, {attributeFilter: ['src']});
+}"""
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Path:
+    """A page with one explorer that can be played and one that cannot."""
+
+    def shown(step=3, name="b"):
+        return view(step, name)
+
+    steps = player(0, 3, label="step", milliseconds=500)
+    draw(explore(shown, step=steps, name=["a", "b"]), tmp_path / "m")
+    draw(explore(view, level=(0, 2, 1)), tmp_path / "n")
+    parts = [as_html(tmp_path / name, name) for name in "mn"]
+    script = (ROOT / "docs" / "_static" / "frames.js").as_uri()
+    page = f'<!doctype html><script src="{script}"></script>{"".join(parts)}'
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    return tmp_path / "page.html"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_a_page_plays_an_explorer_once_when_its_button_is_pressed(played, motion):
+    from playwright.sync_api import expect, sync_playwright
+
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    with sync_playwright() as play, browser_page(play, played.parent / "b") as page:
+        page.emulate_media(reduced_motion=motion)
+        page.goto(played.as_uri())
+        expect(page.get_by_role("button")).to_have_count(1)
+        image = page.locator("img").first
+        page.evaluate(WATCH)
+        page.wait_for_timeout(700)
+        assert page.evaluate("seen") == [], "nothing runs by itself"
+        page.keyboard.press("Tab")
+        button = page.get_by_role("button", name="Play step")
+        expect(button).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(image).to_have_attribute("aria-live", "off")
+        page.wait_for_function("seen.length > 3")
+        expect(button).to_have_text("Play")
+        assert page.evaluate("seen") == [f"m/{k}_1.webp" for k in range(4)]
+        expect(image).to_have_attribute("aria-live", "polite")
+        expect(image).to_have_attribute("alt", "The figure for step 3, name b")
+        button.press("Space")
+        page.wait_for_function("seen.length > 5")
+        page.get_by_role("button", name="Pause step").press("Space")
+        stopped = page.evaluate("seen")
+        page.wait_for_timeout(700)
+        assert page.evaluate("seen") == stopped
+        assert stopped[4:6] == ["m/0_1.webp", "m/1_1.webp"]
+        assert page.locator("img").last.get_attribute("src") == "n/2.webp"

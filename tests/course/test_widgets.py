@@ -6,7 +6,13 @@ import ipywidgets as W
 import pytest
 
 from fedlab_course.plots.style import new_picture, style
-from fedlab_course.widgets import LiveTraining, explore, show_source, slider
+from fedlab_course.widgets import (
+    LiveTraining,
+    explore,
+    player,
+    show_source,
+    slider,
+)
 from fedlab_support.core.history import History
 
 
@@ -89,6 +95,35 @@ def test_a_slider_names_its_unit_and_refuses_an_impossible_range():
         slider(3, 3)
     with pytest.raises(ValueError, match=r"value must lie in 1…5"):
         slider(1, 5, value=9)
+
+
+def test_a_player_is_a_slider_whose_button_starts_a_clock_in_the_page():
+    box = explore(draw, value=player(0, 6, 2, label="step", milliseconds=300))
+    control = box.controls["value"]
+    assert (control.value, control.min, control.max, control.step) == (6, 0, 6, 2)
+    button, clock = control.moved_by
+    assert list(box.children[0].children[0].children) == [button, clock, control]
+    assert (button.description, button.tooltip) == ("Play", "Play step")
+    assert (clock.interval, clock.step, clock.max) == (300, 2, 6)
+    assert clock.layout.display == "none" and not clock.playing
+    links = [w for w in W.Widget.widgets.values() if isinstance(w, W.widget_link.Link)]
+    joined = {(*link.source, *link.target) for link in links}
+    assert {
+        (button, "value", clock, "playing"),
+        (clock, "value", control, "value"),
+    } <= joined
+    before = box.image.value
+    control.value = 2
+    assert box.image.value != before
+
+
+def test_a_player_refuses_steps_that_miss_the_end_and_a_flicker():
+    with pytest.raises(ValueError, match=r"found 0…5 in steps of 2"):
+        player(0, 5, 2)
+    with pytest.raises(ValueError, match="low must be below high"):
+        player(3, 3)
+    with pytest.raises(ValueError, match="milliseconds"):
+        player(0, 5, milliseconds=20)
 
 
 def test_a_long_label_leaves_a_slider_its_room():
