@@ -12,19 +12,25 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from matplotlib.animation import FFMpegWriter
 from matplotlib.figure import Figure
+from PIL import Image
 
-from fedlab_support.core.checks import checked
+from fedlab_support.core.checks import Range, checked
 
 from .stored import portable, write_call, write_record, write_table
-from .style import style
+from .style import SCREEN_DPI, png, style
 from .written import as_latex, as_markdown
 
 PACKAGES = ("fedlab_support", "matplotlib", "numpy", "pandas", "torch")
 PRINT_DPI = 300
 FORMATS = ("png", "pdf", "svg")
 TABLE_FORMATS = ("csv", "md", "tex")
+MOTIONS = (".gif", ".mp4", ".png", ".pdf")
+LAST = 4
+"""The last frame of a GIF stays so many times as long, before it begins anew."""
 
 
 @checked()
@@ -97,6 +103,85 @@ def write_pictures(figure: Figure, target: Path, formats: Sequence[str]) -> bool
         is_new |= not file.exists() or file.read_bytes() != drawn.getvalue()
         file.write_bytes(drawn.getvalue())
     return is_new
+
+
+@checked(milliseconds=Range(at_least=20))
+def save_motion(
+    figures: Sequence[Figure],
+    file: str | Path,
+    milliseconds: int = 500,
+    chosen: Sequence[int] | None = None,
+    columns: int | None = None,
+) -> Path:
+    """Write figures of equal size as an animation, or side by side as a strip.
+
+    file:          its suffix decides: .gif, .mp4 (needs ffmpeg), or a strip for print,
+                   .png or .pdf. The folder is created.
+    milliseconds:  of a frame; of animations only.
+    chosen:        positions of the frames to write, all by default.
+    columns:       of a strip, all in one row by default.
+    Returns the file. Raises ValueError for another suffix, no figures, different sizes
+    or a folder that cannot be written, RuntimeError where ffmpeg is missing.
+    """
+    file = Path(file)
+    if file.suffix not in MOTIONS:
+        raise ValueError(f"file must end in one of {MOTIONS}, found {file.name!r}")
+    chosen = range(len(figures)) if chosen is None else chosen
+    is_strip = file.suffix in (".png", ".pdf")
+    frames = [_pixels(figures[k], is_strip) for k in chosen]
+    if len(sizes := {frame.size for frame in frames}) != 1:
+        raise ValueError(f"expected figures of one size, found {sorted(sizes)} pixels")
+    _writable(file.parent)
+    if is_strip:
+        strip = _strip(frames, columns or len(frames))
+        write_pictures(strip, file.with_suffix(""), (file.suffix[1:],))
+    elif file.suffix == ".gif":
+        times = [milliseconds] * (len(frames) - 1) + [LAST * milliseconds]
+        rest = {"append_images": frames[1:], "duration": times, "loop": 0}
+        frames[0].save(file, save_all=True, **rest)
+    else:
+        _write_film(frames, file, 1000 / milliseconds)
+    return file
+
+
+def _pixels(figure: Figure, is_print: bool) -> Image.Image:
+    drawn = png(figure, PRINT_DPI if is_print else 2 * SCREEN_DPI)
+    return Image.open(io.BytesIO(drawn)).convert("RGB")
+
+
+def _sheet(frame: Image.Image, columns: int, rows: int, dpi: float) -> Figure:
+    """An empty figure with room for so many frames."""
+    inches = (columns * frame.width / dpi, rows * frame.height / dpi)
+    return Figure(figsize=inches, dpi=dpi)
+
+
+def _strip(frames: Sequence[Image.Image], columns: int) -> Figure:
+    """The frames in rows, each at its own size."""
+    rows = -(-len(frames) // columns)
+    sheet = _sheet(frames[0], columns, rows, PRINT_DPI)
+    for k, frame in enumerate(frames):
+        row, column = divmod(k, columns)
+        place = (column / columns, 1 - (row + 1) / rows, 1 / columns, 1 / rows)
+        axis = sheet.add_axes(place)
+        axis.imshow(np.asarray(frame), aspect="auto", interpolation="nearest")
+        axis.axis("off")
+    return sheet
+
+
+def _write_film(frames: Sequence[Image.Image], file: Path, per_second: float) -> None:
+    """An MP4 by matplotlib's writer, which calls ffmpeg."""
+    if not FFMpegWriter.isAvailable():
+        raise RuntimeError(
+            "MP4 needs the program ffmpeg, found none; install it (apt-get install "
+            "ffmpeg, brew install ffmpeg or conda install ffmpeg), or write a .gif"
+        )
+    writer, sheet = FFMpegWriter(per_second), _sheet(frames[0], 1, 1, 2 * SCREEN_DPI)
+    shown = sheet.add_axes((0, 0, 1, 1)).imshow(np.asarray(frames[0]), aspect="auto")
+    shown.axes.axis("off")
+    with writer.saving(sheet, str(file), dpi=2 * SCREEN_DPI):
+        for frame in frames:
+            shown.set_data(np.asarray(frame))
+            writer.grab_frame()
 
 
 @checked()
