@@ -71,7 +71,7 @@ def player(
     # The clock's own buttons have no names that a screen reader could read.
     clock = W.Play(**ends, interval=milliseconds, layout=W.Layout(display="none"))
     button = W.ToggleButton(description="Play", tooltip=f"Play {label}", icon="play")
-    button.layout = W.Layout(width="auto", flex="none")
+    button.layout = W.Layout(width="auto", flex="none", margin="2px 0.7em 2px 2px")
     W.jslink((button, "value"), (clock, "playing"))
     W.jslink((clock, "value"), (moved, "value"))
     moved.moved_by = button, clock

@@ -14,6 +14,7 @@ from .landscape import loss_planes
 from .leaks import leak_curves
 from .methods import method_map
 from .participation import accuracy_by_client, participation_picture
+from .rounds import rounds_picture
 from .scaling import budget_picture, cost_curves, price_of_privacy, seconds_by_engine
 from .segmentation import (
     brightness_by_site,
@@ -57,6 +58,7 @@ __all__ = [
     "price_of_privacy",
     "rank_picture",
     "restyle_picture",
+    "rounds_picture",
     "scatter_panels",
     "score_by_amount",
     "seconds_by_engine",

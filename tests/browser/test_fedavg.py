@@ -29,6 +29,34 @@ def test_a_key_moves_the_explorer_there_and_back(chapter):
     expect(box.locator(".fl-error")).to_have_count(0)
 
 
+def test_a_played_slider_begins_anew_and_stops_when_the_button_is_pressed(chapter):
+    box = chapter.page.locator(".fl-explorer").nth(1)
+    slider, picture = box.locator("[role=slider]").first, box.locator("img")
+    expect(slider).to_have_attribute("aria-valuetext", "18")
+    old = picture.get_attribute("src")
+    chapter.page.wait_for_timeout(1000)
+    expect(picture).to_have_attribute("src", old)
+    button = box.get_by_role("button", name="Play")
+    button.press("Enter")
+    expect(slider).to_have_attribute("aria-valuetext", re.compile("^[123]$"))
+    expect(picture).not_to_have_attribute("src", old)
+    button.press("Enter")
+    chapter.page.wait_for_timeout(1000)
+    stopped = slider.get_attribute("aria-valuetext")
+    chapter.page.wait_for_timeout(2000)
+    expect(slider).to_have_attribute("aria-valuetext", stopped)
+    shown = picture.get_attribute("src")
+    slider.press("ArrowRight")
+    expect(picture).not_to_have_attribute("src", shown)
+    button.press("Enter")
+    later = re.compile(f"^[{int(stopped) + 3}-9]$")
+    expect(slider).to_have_attribute("aria-valuetext", later)
+    button.press("Enter")
+    expect(box.locator(".fl-error")).to_have_count(0)
+    assert chapter.cut_off() == []
+    chapter.take_picture_of(box, "played")
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -63,9 +91,9 @@ def test_one_more_run_is_trained_on_request_and_grows_in_the_figure(chapter):
     chapter.take_picture_of(box, "explored")
 
 
-def test_a_saved_chapter_shows_its_explorer_before_a_kernel_knows_it(chapter):
+def test_a_saved_chapter_shows_its_explorers_before_a_kernel_knows_it(chapter):
     chapter.save_and_open_again()
-    picture = chapter.page.locator(".fl-explorer img").first
-    expect(picture).to_be_visible()
-    assert picture.evaluate("image => image.naturalWidth") > 300
+    for picture in chapter.page.locator(".fl-explorer img").all():
+        expect(picture).to_be_visible()
+        assert picture.evaluate("image => image.naturalWidth") > 300
     assert chapter.page.get_by_text("model not found").count() == 0

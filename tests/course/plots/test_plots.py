@@ -19,6 +19,7 @@ from fedlab_course import figures, plots
 from fedlab_course.plots.curves import spread
 from fedlab_course.plots.style import colours_for
 from fedlab_course.plots.wire import PARTS, size_text
+from fedlab_course.quadratics import QuadraticClients
 from fedlab_course.redraw import redraw
 from fedlab_support.core.history import History, concat, last, summarise
 
@@ -168,6 +169,12 @@ def drift() -> plots.Picture:
     return figures.drift_picture(paths(), np.zeros(2), average, best, title="Apart")
 
 
+def rounds(moments: list[int]) -> plots.Picture:
+    clients = QuadraticClients.dirichlet(0.1)
+    table = clients.fedavg(0.5, steps=20, rounds=6)
+    return figures.rounds_picture(clients, table, moments, title="Beside the optimum")
+
+
 PICTURES = {
     "curves": lambda: plots.learning_curves(many(), ours="FedGCR", title="All " * 40),
     "curves, narrow": lambda: plots.learning_curves(
@@ -212,6 +219,8 @@ PICTURES = {
     "densities": lambda: figures.gaussian_picture(0.8, 0.4, 0.0, 1.0, title="Apart"),
     "densities, far out": lambda: figures.gaussian_picture(-9.0, 3.0, 4.0, 0.05),
     "drift": drift,
+    "drift over rounds": lambda: rounds([10]),
+    "drift over rounds, a strip": lambda: rounds([2, 5, 18]),
     "map": lambda: figures.method_map(hooks(), title="Differences"),
     "narrow map": lambda: figures.method_map(hooks().map(bool), width=3.35),
 }
@@ -325,6 +334,22 @@ def test_wrong_shapes_are_refused_with_the_cure():
         plots.contact_sheet(images(4), 2, row_labels=["a"])
     with pytest.raises(ValueError, match="titles"):
         plots.contact_sheet(images(4), 2, titles=["a", "b", "c"])
+
+
+def test_a_moment_of_drift_shows_the_steps_so_far_and_no_later_ones():
+    def walked(moment):
+        lines = rounds([moment]).axes[0].get_lines()
+        blue = [x for x in lines if x.get_marker() == "." and len(x.get_xdata())]
+        server = next(x for x in lines if x.get_marker() == "o")
+        return [len(line.get_xdata()) for line in blue], len(server.get_xdata())
+
+    assert walked(0) == ([1] * 4, 1)
+    assert walked(1) == ([11] * 4, 1)
+    assert walked(2) == ([21] * 4, 1)
+    assert walked(4) == ([21, 11] * 4, 2)
+    assert walked(18) == ([21] * 24, 7)
+    with pytest.raises(ValueError, match=r"must lie in 0…18, found \[19\]"):
+        rounds([19])
 
 
 def test_the_wire_picture_draws_one_round_of_one_run():
