@@ -1,7 +1,7 @@
 """Measures that chapters compare, beside those that every run records."""
 
 from .clients import across_clients, as_participants, by_client, participation
-from .features import alignment, drift, uniformity
+from .features import alignment, drift, maps_over_rounds, uniformity
 from .groups import cluster_accuracy, fairness, macro_f1
 from .seconds import seconds_per_round
 from .selections import rehearse
@@ -15,6 +15,7 @@ __all__ = [
     "drift",
     "fairness",
     "macro_f1",
+    "maps_over_rounds",
     "participation",
     "rehearse",
     "seconds_per_round",

@@ -1,8 +1,11 @@
-"""How far clients drift apart in a round, and how features fill the sphere."""
+"""How far clients drift apart in a round, how features fill the sphere, and maps."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -75,3 +78,42 @@ def _refuse_unnormalised(*rows: Tensor) -> None:
                 f"expected vectors of length 1, found one that differs by {off:.3g}; "
                 "use torch.nn.functional.normalize(features) first"
             )
+
+
+def maps_over_rounds(
+    features: Mapping[int, np.ndarray], groups: Mapping[str, np.ndarray]
+) -> pd.DataFrame:
+    """t-SNE maps of the same N images after several rounds, as calm as they can be.
+
+    features:  round → (N, D), in order of rounds. Every map but the first starts from
+               the one before, so that points move only where features do; without this
+               each map would be turned and mirrored at random.
+    groups:    column → (N,), such as {"client": …, "digit": …}.
+    Returns one row per round and image: round, the groups, "map 1", "map 2", and a
+    column "silhouette by client" for each group: the mean silhouette of the features
+    themselves, in [-1, 1]; 1: groups are tight and far apart, 0: they overlap. Raises
+    ValueError when the number of images differs.
+    Source: van der Maaten and Hinton, JMLR 2008; Rousseeuw, 1987 (silhouettes).
+    """
+    from sklearn.manifold import TSNE
+    from sklearn.metrics import silhouette_score
+
+    sizes = {len(values) for values in (*features.values(), *groups.values())}
+    if len(sizes) != 1:
+        raise ValueError(
+            f"expected features and groups of the same images, found {sorted(sizes)}"
+        )
+    near = {"random_state": 0, "perplexity": min(30, sizes.pop() // 4)}
+    tables, place = [], None
+    for round, values in features.items():
+        # apart from the first, no phase that gathers points anew
+        go_on = {"early_exaggeration": 1.0, "max_iter": 300, "init": place}
+        draw = TSNE(**near, **(go_on if place is not None else {}))
+        place = draw.fit_transform(values)
+        scores = {
+            f"silhouette by {name}": silhouette_score(values, group)
+            for name, group in groups.items()
+        }
+        columns = {"round": round, "map 1": place[:, 0], "map 2": place[:, 1]}
+        tables.append(pd.DataFrame(columns | groups | scores))
+    return pd.concat(tables, ignore_index=True)

@@ -14,6 +14,7 @@ from fedlab_course.measures import (
     as_participants,
     by_client,
     drift,
+    maps_over_rounds,
     participation,
     uniformity,
 )
@@ -294,3 +295,46 @@ def test_no_vectors_at_all_are_refused(measure):
 def test_alignment_needs_a_partner_for_every_vector():
     with pytest.raises(ValueError, match=r"pairs.*\(12, 5\).*\(1, 5\)"):
         alignment(on_the_sphere(), on_the_sphere(1))
+
+
+# ---- maps ---------------------------------------------------------------------------
+def drifting(apart: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features of 60 images in two domains, ``apart`` from each other, and labels."""
+    generator = np.random.default_rng(0)
+    domain, digit = np.arange(60) % 2, np.arange(60) // 2 % 3
+    features = 0.1 * generator.normal(size=(60, 5))
+    features[:, 0] += apart * domain
+    features[:, 1] += digit
+    return features.astype(np.float32), domain, digit
+
+
+def test_maps_go_on_from_the_round_before_and_scores_are_those_of_the_features():
+    from sklearn.metrics import silhouette_score
+
+    first, domain, digit = drifting(3.0)
+    last, *_ = drifting(0.0)
+    groups = {"client": np.array(["art", "photo"])[domain], "digit": digit}
+    mirrored = -first  # which has the same map
+    table = maps_over_rounds({0: first, 5: mirrored, 10: last}, groups)
+    assert table["round"].tolist() == [0] * 60 + [5] * 60 + [10] * 60
+    assert table["client"].tolist() == 3 * groups["client"].tolist()
+    by_client = table.groupby("round")["silhouette by client"].first()
+    assert by_client[0] == pytest.approx(silhouette_score(first, domain))
+    assert by_client[0] > 0.5 and abs(by_client[10]) < 0.1
+    by_digit = table.groupby("round")["silhouette by digit"].first()
+    assert by_digit[10] > 0.5 > by_digit[0]
+    place = {
+        r: part[["map 1", "map 2"]].to_numpy() for r, part in table.groupby("round")
+    }
+    size = place[0].std()
+    assert np.abs(place[5] - place[0]).mean() < 0.5 * size, (
+        "points stay where they were"
+    )
+    again = maps_over_rounds({0: first, 5: mirrored, 10: last}, groups)
+    pd.testing.assert_frame_equal(again, table)
+
+
+def test_maps_refuse_features_of_other_images():
+    first, domain, _ = drifting(1.0)
+    with pytest.raises(ValueError, match=r"of the same images, found \[50, 60\]"):
+        maps_over_rounds({0: first, 1: first[:50]}, {"client": domain})
