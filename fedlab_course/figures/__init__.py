@@ -22,7 +22,7 @@ from .segmentation import (
     score_by_amount,
     threshold_picture,
 )
-from .selection import absent_clients, shares_of_rounds
+from .selection import absent_clients, falling_losses, shares_of_rounds
 from .settings import accuracy_by_setting
 from .standings import orders_picture, rank_picture
 from .tour import accuracy_and_luck, clients_seen, one_round, writers_sheet
@@ -44,6 +44,7 @@ __all__ = [
     "cost_curves",
     "drift_picture",
     "explored_picture",
+    "falling_losses",
     "fedsr_network",
     "gaussian_picture",
     "grid_heatmap",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.history import columns_of
 
@@ -69,3 +70,44 @@ def shares_of_rounds(table: pd.DataFrame, left: str, right: str) -> Picture:
 def _mark_equal(axis: Axes, percent: float) -> None:
     """A dashed line where all shares would be equal."""
     axis.axhline(percent, color="black", linestyle="--", linewidth=1)
+
+
+STATES = {  # of a client in a round: colour
+    "trains": COLOURS["other 1"],
+    "asked for its loss": COLOURS["ours"],
+    "not asked": "#B8BEC4",
+}
+
+
+@drawing
+def falling_losses(table: pd.DataFrame, round: int, title: str = "") -> Picture:
+    """Draw every client's loss before a round, and how often it has trained by then.
+
+    table:  columns round, client, loss, is_asked, is_selected and times, as
+            `measures.rehearse_falling` returns them.
+    Clients stand in the order of their first losses; a line marks these. Raises
+    ValueError for a round that is not in the table.
+    """
+    columns_of(table, ["round", "client", "loss", "is_asked", "is_selected", "times"])
+    if round not in set(table["round"]):
+        raise ValueError(f"round must be one of the table's, found {round}")
+    first = table[table["round"] == table["round"].min()].set_index("client")["loss"]
+    first = first.sort_values(ascending=False, kind="stable")
+    now = table[table["round"] == round].set_index("client").loc[first.index]
+    state = np.where(now["is_asked"], "asked for its loss", "not asked")
+    state = np.where(now["is_selected"], "trains", state)
+    figure = new_picture((DOUBLE[0], 4.0), title)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    place = np.arange(len(now))
+    for name, colour in STATES.items():
+        is_mine = state == name
+        above.bar(place[is_mine], now["loss"][is_mine], 0.85, color=colour, label=name)
+        below.bar(place[is_mine], now["times"][is_mine], 0.85, color=colour)
+    above.step(place, first, where="mid", color="black", linewidth=1, label="at first")
+    above.set(ylabel="Loss", ylim=(0, 1.05 * first.max()))
+    most = max(4, table["times"].max())
+    below.set(xlabel="Clients, highest first loss first", ylabel="Rounds so far")
+    below.set(ylim=(0, 1.05 * most))
+    below.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    figure.legend(loc="outside lower left", ncols=4)
+    return figure

@@ -4,7 +4,7 @@ from .clients import across_clients, as_participants, by_client, participation
 from .features import alignment, drift, maps_over_rounds, uniformity
 from .groups import cluster_accuracy, fairness, macro_f1
 from .seconds import seconds_per_round
-from .selections import rehearse
+from .selections import rehearse, rehearse_falling
 
 __all__ = [
     "across_clients",
@@ -18,6 +18,7 @@ __all__ = [
     "maps_over_rounds",
     "participation",
     "rehearse",
+    "rehearse_falling",
     "seconds_per_round",
     "uniformity",
 ]

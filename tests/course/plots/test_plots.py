@@ -16,12 +16,14 @@ from matplotlib.text import Text
 from PIL import Image
 
 from fedlab_course import figures, plots
+from fedlab_course.measures import rehearse_falling
 from fedlab_course.plots.curves import spread
 from fedlab_course.plots.style import colours_for
 from fedlab_course.plots.wire import PARTS, size_text
 from fedlab_course.quadratics import QuadraticClients
 from fedlab_course.redraw import redraw
 from fedlab_support.core.history import History, concat, last, summarise
+from fedlab_support.federation.selection import power_of_choice
 
 METHODS = ("FedAvg", "FedProx", "FedAvgM", "FedSAM", "FedGCR")
 
@@ -169,6 +171,12 @@ def drift() -> plots.Picture:
     return figures.drift_picture(paths(), np.zeros(2), average, best, title="Apart")
 
 
+def falling(round: int = 3) -> plots.Picture:
+    losses, worst = np.linspace(3, 1, 8), power_of_choice(2, 4)
+    table = rehearse_falling(worst, [5] * 8, losses[::-1], falls=0.5, rounds=3)
+    return figures.falling_losses(table, round, title="Losses fall")
+
+
 def rounds(moments: list[int]) -> plots.Picture:
     clients = QuadraticClients.dirichlet(0.1)
     table = clients.fedavg(0.5, steps=20, rounds=6)
@@ -221,6 +229,7 @@ PICTURES = {
     "drift": drift,
     "drift over rounds": lambda: rounds([10]),
     "drift over rounds, a strip": lambda: rounds([2, 5, 18]),
+    "losses that follow": falling,
     "map": lambda: figures.method_map(hooks(), title="Differences"),
     "narrow map": lambda: figures.method_map(hooks().map(bool), width=3.35),
 }
@@ -350,6 +359,23 @@ def test_a_moment_of_drift_shows_the_steps_so_far_and_no_later_ones():
     assert walked(18) == ([21] * 24, 7)
     with pytest.raises(ValueError, match=r"must lie in 0…18, found \[19\]"):
         rounds([19])
+
+
+def test_clients_whose_losses_fall_stand_in_the_order_of_their_first_losses():
+    figure = falling(1)
+    bars = {
+        container.get_label(): [bar.get_height() for bar in container]
+        for container in figure.axes[0].containers
+    }
+    assert [len(bars[name]) for name in ("trains", "asked for its loss")] == [2, 2]
+    assert len(bars["not asked"]) == 4
+    assert min(bars["trains"]) > max(bars["asked for its loss"])
+    (line,) = figure.axes[0].get_lines()
+    assert line.get_ydata().tolist() == np.linspace(3, 1, 8).tolist()
+    times = [bar.get_height() for bar in falling(3).axes[1].patches]
+    assert sum(times) == 6
+    with pytest.raises(ValueError, match="round must be one of the table's, found 4"):
+        falling(4)
 
 
 def test_the_wire_picture_draws_one_round_of_one_run():

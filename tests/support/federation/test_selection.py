@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.stats import binom, binomtest, chisquare
 
-from fedlab_course.measures import rehearse
+from fedlab_course.measures import rehearse, rehearse_falling
 from fedlab_support import FedAvg, Federation, LocalTraining, Run
 from fedlab_support.core.rng import numpy_stream
 from fedlab_support.federation import selection
@@ -489,6 +489,31 @@ def test_a_rehearsal_checks_and_leaves_out_nobody_it_should_have():
     assert worst.tolist() == [0, 1, 0]
     with pytest.raises(ValueError, match="candidates must be at most 3"):
         rehearse(power_of_choice(1, 4), [3, 1, 2])
+
+
+def test_falling_losses_hand_the_next_rounds_to_other_clients():
+    worst, sizes, losses = power_of_choice(1, 3), [3, 1, 2], [1.0, 3.0, 2.0]
+    table = rehearse_falling(worst, sizes, losses, falls=0.5, rounds=4)
+    chosen = table[table["is_selected"]]
+    assert chosen["client"].tolist()[:3] == [1, 2, 1], "then two of them have 1"
+    assert chosen["loss"].tolist() == [3, 2, 1.5, 1]
+    assert table["is_asked"].all() and losses == [1.0, 3.0, 2.0]
+    last = table[table["round"] == 4]
+    assert last["times"].sum() == 4 and last["times"].tolist()[1] == 2
+    few = rehearse_falling(power_of_choice(1, 2), sizes, losses, 0.5, rounds=9)
+    assert few.groupby("round")["is_asked"].sum().tolist() == [2] * 9
+    assert few[few["is_selected"]]["is_asked"].all()
+
+
+def test_losses_that_do_not_fall_give_the_shares_of_a_rehearsal():
+    sizes, losses, some = [3, 1, 2, 5], [1.0, 3.0, 2.0, 0.5], power_of_choice(1, 2)
+    still = rehearse_falling(some, sizes, losses, falls=0, rounds=50)
+    share = still.groupby("client")["is_selected"].mean()
+    assert share.tolist() == rehearse(some, sizes, losses, rounds=50).tolist()
+    with pytest.raises(ValueError, match="falls"):
+        rehearse_falling(some, sizes, losses, falls=1.5, rounds=1)
+    with pytest.raises(ValueError, match="losses of 4 clients, found 3"):
+        rehearse_falling(some, sizes, losses[:3], falls=0.5, rounds=1)
 
 
 def test_a_selection_cannot_write_into_what_the_run_and_the_federation_hold(federation):
