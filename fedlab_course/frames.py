@@ -24,7 +24,7 @@ from .widgets import Explorer
 
 MOST = 64
 """Frames of one explorer, or a few more; sliders take coarser steps to stay below."""
-MOTION = 6
+MOTION = 3
 """So many times more if a control is played: motion needs its steps."""
 QUALITY, DPI = 75, 1.5 * SCREEN_DPI
 """Of the images: a chart takes about 20 kB."""

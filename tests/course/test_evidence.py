@@ -281,8 +281,11 @@ def test_tables_are_written_from_kept_runs(places, tmp_path, fits):  # noqa: F81
     assert not fits
 
 
+@pytest.mark.slow
 def test_runs_show_their_mechanism(places):
-    rows = pd.read_csv(places["two"][1] / "runs.csv")
+    study, folder = places["two"]
+    evidence.tables("two", study, folder)
+    rows = pd.read_csv(folder / "runs.csv")
     assert rows[rows["method"] == "FedProx"]["task_loss_first"].notna().all()
     assert rows[rows["method"] == "FedAvg"]["task_loss_first"].isna().all()
 
