@@ -22,11 +22,11 @@ from .controls import Player
 from .plots.style import SCREEN_DPI, png
 from .widgets import Explorer
 
-MOST = 64
+MOST = 48
 """Frames of one explorer, or a few more; sliders take coarser steps to stay below."""
-MOTION = 3
+MOTION = 4
 """So many times more if a control is played: motion needs its steps."""
-QUALITY, DPI = 75, 1.5 * SCREEN_DPI
+QUALITY, DPI = 65, 1.5 * SCREEN_DPI
 """Of the images: a chart takes about 20 kB."""
 CONTROLS = "controls.json"
 

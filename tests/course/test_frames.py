@@ -71,7 +71,7 @@ def test_a_player_keeps_its_positions_while_other_sliders_have_some_left():
     offered = {n: choices(control) for n, control in box.controls.items()}
     found = thinned(offered, box, 60 // MOTION)
     assert len(found["step"]) == 20 and len(found["level"]) == 3
-    found = thinned(offered, box, 42 // MOTION, least=2)
+    found = thinned(offered, box, 48 // MOTION, least=2)
     assert len(found["step"]) == 21 and len(found["level"]) == 2
 
 
