@@ -103,7 +103,9 @@ def falling_losses(table: pd.DataFrame, round: int, title: str = "") -> Picture:
         is_mine = state == name
         above.bar(place[is_mine], now["loss"][is_mine], 0.85, color=colour, label=name)
         below.bar(place[is_mine], now["times"][is_mine], 0.85, color=colour)
-    above.step(place, first, where="mid", color="black", linewidth=1, label="before round 1")
+    above.step(
+        place, first, where="mid", color="black", linewidth=1, label="before round 1"
+    )
     above.set(ylabel="Loss", ylim=(0, 1.05 * first.max()))
     most = max(4, table["times"].max())
     below.set(xlabel="Clients, sorted by loss before round 1", ylabel="Rounds trained")
