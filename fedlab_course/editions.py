@@ -154,6 +154,8 @@ def write(edition: str, out: Path, chapters: Sequence[Path]) -> list[Path]:
         shown = chapter.parent.parent / "figures" / chapter.stem
         if shown.is_dir():
             shutil.copytree(shown, out / "figures" / chapter.stem, dirs_exist_ok=True)
+            for table in shown.parent.glob("*.csv"):  # a chapter links to the verdicts
+                shutil.copy(table, out / "figures")
         written.append(target)
     profiles = chapters[0].parent / "profiles"
     shutil.copytree(profiles, out / "notebooks" / "profiles", dirs_exist_ok=True)

@@ -116,10 +116,10 @@ def test_the_student_edition_runs_where_it_is_written(tmp_path):
 
 
 @each_chapter
-def test_files_that_a_chapter_reads_come_along(chapter, tmp_path):
+def test_files_that_a_chapter_reads_or_links_come_along(chapter, tmp_path):
     (copy,) = write("student", tmp_path, [chapter])
-    code = "\n".join(c.source for c in read(copy).cells if c.cell_type == "code")
-    for file in re.findall(r"\.\./figures/[\w/]+\.\w+", code):
+    text = "\n".join(cell.source for cell in read(copy).cells)
+    for file in re.findall(r"\.\./figures/[\w/]+\.\w+", text):
         assert (copy.parent / file).exists()
 
 
