@@ -4,7 +4,8 @@
     python -m fedlab_course.editions instructor --out build/instructor
     python -m fedlab_course.editions copy --out build/copy
 
-The *student* edition has no solutions: no cells tagged ``solution``, nothing between
+The *student* edition has no solutions: no cells tagged ``solution`` or
+``about-solution`` (Markdown that reads a solution's result), nothing between
 ``### BEGIN SOLUTION`` and ``### END SOLUTION``. It still runs from top to bottom: an
 exercise that was not attempted says so. The *instructor* edition has every solution in
 the cell of its exercise, and is a source for ``nbgrader generate_assignment`` and for
@@ -44,7 +45,8 @@ def student(notebook: NotebookNode) -> NotebookNode:
 
     Raises ValueError for a marker of a solution without its partner, with the cell.
     """
-    removal = TagRemovePreprocessor(remove_cell_tags={"solution"}, enabled=True)
+    tags = {"solution", "about-solution"}
+    removal = TagRemovePreprocessor(remove_cell_tags=tags, enabled=True)
     notebook, _ = removal.preprocess(notebook, {})
     for cell in notebook.cells:
         cell.source = MARKED.sub(r"\1...", cell.source)
@@ -152,6 +154,8 @@ def write(edition: str, out: Path, chapters: Sequence[Path]) -> list[Path]:
         shown = chapter.parent.parent / "figures" / chapter.stem
         if shown.is_dir():
             shutil.copytree(shown, out / "figures" / chapter.stem, dirs_exist_ok=True)
+            for table in shown.parent.glob("*.csv"):  # a chapter links to the verdicts
+                shutil.copy(table, out / "figures")
         written.append(target)
     profiles = chapters[0].parent / "profiles"
     shutil.copytree(profiles, out / "notebooks" / "profiles", dirs_exist_ok=True)

@@ -65,8 +65,7 @@ for instance on GitHub as `<you>/<repository>`. Its pages can then be opened
   folder. With nbgitpuller there, a link gives each student a copy, and updates it later
   without overwriting answers:
 
-      https://<hub>/hub/user-redirect/git-pull?repo=<address>&branch=main
-      &urlpath=lab/tree/<repository>/{first}
+      https://<hub>/hub/user-redirect/git-pull?repo=<address>&branch=main&urlpath=lab/tree/<repository>/{first}
 
 - on **Binder**, which installs `requirements.txt` with the Python of `runtime.txt`:
 

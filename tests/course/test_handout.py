@@ -41,6 +41,8 @@ def test_it_names_all_that_it_needs_and_what_it_names_is_there(tmp_path, without
     assert len(named) == 3
     for name in named:
         assert (out / name.strip('"').removeprefix("../").removeprefix("./")).exists()
+    (link,) = re.findall(r"https://\S+git-pull\?\S+", page)
+    assert link.endswith("&urlpath=lab/tree/<repository>/notebooks/00_tour.ipynb")
     assert len(page.splitlines()) < 70, "a page"
 
 

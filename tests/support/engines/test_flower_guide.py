@@ -85,6 +85,15 @@ class Machine:
         return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
 
 
+def test_the_image_is_made_of_what_the_package_is_built_from_and_no_more():
+    copied = re.findall(r"^COPY (.+) \S+$", blocks("dockerfile")[0], flags=re.MULTILINE)
+    files = {file for line in copied for file in line.split()} - {"recipe.py"}
+    built = {"pyproject.toml", "README.md", "LICENSE", "constraints.txt"}
+    built |= {"fedlab_support", "fedlab_course"}
+    assert files == built, "not .venv, which has gigabytes"
+    assert all((ROOT / file).exists() for file in files)
+
+
 @pytest.mark.slow
 def test_the_guide_leads_to_five_runs_in_a_row(tmp_path):
     machine = Machine(tmp_path)
