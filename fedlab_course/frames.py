@@ -24,9 +24,9 @@ from .widgets import Explorer
 
 MOST = 48
 """Frames of one explorer, or a few more; sliders take coarser steps to stay below."""
-MOTION = 4
+MOTION = 3
 """So many times more if a control is played: motion needs its steps."""
-QUALITY, DPI = 65, 1.5 * SCREEN_DPI
+QUALITY, DPI = 60, 1.5 * SCREEN_DPI
 """Of the images: a chart takes about 20 kB."""
 CONTROLS = "controls.json"
 
