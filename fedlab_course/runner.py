@@ -94,14 +94,14 @@ def profile(name: str, chapter: str, folder: Path = NOTEBOOKS) -> Parameters:
     """
     home = folder / "profiles"
     known = sorted(path.name for path in home.glob("*/"))
-    if name not in known:
+    if known and name not in known:
         raise ValueError(
             f"expected a profile out of {known}, found {name!r}; check the spelling"
         )
     file = home / name / f"{chapter}.yaml"
     if not file.exists():
         raise ValueError(
-            f"expected a file {file.name} in profiles/{name}, found none; add one "
+            f"expected a file {file.name} in {file.parent}, found none; add one "
             "({} keeps the chapter's own parameters)"
         )
     return dict(read_yaml(file.read_text(encoding="utf-8"), str(file)) or {})

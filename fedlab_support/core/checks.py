@@ -53,6 +53,7 @@ class Range:
         if kind == "bool":
             return isinstance(value, bool)
         number = Integral if kind == "int" else Real
+        value = value.item() if isinstance(value, np.number) else value
         if isinstance(value, bool) or not isinstance(value, number):
             return False
         return (

@@ -38,6 +38,8 @@ class Failure:
 
 CONDITIONS = (FloatingPointError, TimeoutError, MemoryError)
 """Errors of settings or machines; the others are mistakes in code or data."""
+SLIPS = (NameError, TypeError, AttributeError, LookupError)
+"""Mistakes in code, even where their texts differ: a KeyError names a client's key."""
 
 
 def raise_mistakes(results: dict[int, Any], num_clients: int, at_once: bool) -> None:
@@ -55,7 +57,8 @@ def raise_mistakes(results: dict[int, Any], num_clients: int, at_once: bool) -> 
     if not errors:
         return
     first = next(iter(errors))
-    are_alike = len({r.reason for r in failed.values()}) == 1
+    are_slips = all(isinstance(error, SLIPS) for error in errors.values())
+    are_alike = are_slips or len({r.reason for r in failed.values()}) == 1
     is_everybody = len(errors) == len(results) >= min(2, num_clients)
     is_mistake = not isinstance(errors[first], CONDITIONS)
     if at_once or (is_everybody and are_alike and is_mistake):

@@ -108,7 +108,18 @@ class Federation:
         )
 
     def on(self, device: str | torch.device) -> Federation:
-        """The same federation with its images on ``device``."""
+        """The same federation with its images on ``device``.
+
+        Raises ValueError for a device that this machine lacks, or without float64.
+        """
+        try:
+            found = torch.zeros((), dtype=torch.float64, device=str(device))
+            found.item()  # "meta" holds no values
+        except (AssertionError, RuntimeError, TypeError) as error:
+            raise ValueError(
+                f"expected a device of this machine that computes in float64, found "
+                f"{device!r}; use 'cpu', or 'cuda' where PyTorch finds a GPU"
+            ) from error
         if torch.device(device) == self.store.device:
             return self
         store = Store(self.data, device)

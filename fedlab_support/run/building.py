@@ -26,7 +26,7 @@ _BUILDING = threading.Lock()
 """Initial weights come from PyTorch's global generator, forked; one run at a time."""
 
 
-def check_pieces(model, select, device, min_clients, num_clients) -> None:
+def check_pieces(model, select, min_clients, num_clients) -> None:
     """Raise ValueError for arguments that are easily mistaken for the right ones."""
     if isinstance(model, nn.Module):
         raise ValueError(
@@ -42,13 +42,6 @@ def check_pieces(model, select, device, min_clients, num_clients) -> None:
             f"min_clients must lie in 1…{num_clients}, the number of clients of the "
             f"federation, found {min_clients}"
         )
-    try:
-        torch.zeros((), dtype=torch.float64, device=torch.device(str(device))).item()
-    except (AssertionError, RuntimeError, TypeError) as error:
-        raise ValueError(
-            f"expected a device of this machine that computes in float64, found "
-            f"{device!r}; use 'cpu', or 'cuda' where PyTorch finds a GPU"
-        ) from error
 
 
 def built(
@@ -121,7 +114,8 @@ def check_method(method: FedAvg) -> None:
     for name in sorted(dict(own).keys() & {*hooks}):
         found, hook = getattr(kind, name), getattr(FedAvg, name)
         _check_signature(found, hook, f"{kind.__name__}.{name}")
-    for name in sorted(dict(own).keys() - used - {*dir(FedAvg)}):
+    static = {n for b in bases for n, f in vars(b).items() if hasattr(f, "__func__")}
+    for name in sorted((dict(own).keys() | static) - used - {*dir(FedAvg)}):
         if not name.startswith("_"):
             similar = get_close_matches(name, hooks, 1)
             warnings.warn(

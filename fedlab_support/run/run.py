@@ -47,6 +47,12 @@ FUNCTIONS = Range(
     holds=lambda given: isinstance(given, list | tuple) and all(map(callable, given)),
     allowed="a list of functions of the run",
 )
+FLAGS = (bool, torch.bool)
+
+
+def _kind_of(answer: object) -> object:
+    """The type of a callback's answer, of an array or a tensor that of its entries."""
+    return getattr(answer, "dtype", type(answer))
 
 
 class Run:
@@ -111,7 +117,7 @@ class Run:
         max_update: float | None = 100.0,
         on_failure: str = "leave out",
     ):
-        check_pieces(model, select, device, min_clients, len(federation))
+        check_pieces(model, select, min_clients, len(federation))
         training = training or LocalTraining()
         if training.augment is not None:
             training.augment.check(method)
@@ -194,7 +200,7 @@ class Run:
     def _call(self, callbacks: Sequence[Callable[[Run], object]]) -> bool:
         """Call all; whether one returns True. The round is then evaluated."""
         answers = [call(self) for call in callbacks]
-        stops = any(isinstance(each, bool | np.bool_) and each for each in answers)
+        stops = any(_kind_of(each) in FLAGS and each for each in answers)
         past = {(round, split) for round, split, *_ in self.history.measured}
         if stops and not past & {(self.server.round, split) for split in SPLITS}:
             self.evaluate()

@@ -21,7 +21,7 @@ from ..core.messages import (
     unwritten,
     validate,
 )
-from ..engines import Failure, Job, TrainingResult
+from ..engines import Failure, Job, TrainingResult, raise_mistakes
 from ..engines.contract import SetupResult
 from .bounds import Usual, outliers, upload_outliers
 from .traffic import record_broadcasts, record_excluded, record_message
@@ -49,6 +49,7 @@ def accepted_setup_uploads(
             continue
         accepted[i] = upload
         record.add_wire(0, i, "up", setup_upload=nbytes(upload))
+    _raise_mistakes(run, results, refused)
     refused |= _unlike_most(accepted)
     alike = {i: upload for i, upload in accepted.items() if i not in refused}
     refused |= upload_outliers(alike, run.max_update)
@@ -78,6 +79,7 @@ def accepted_messages(
             accepted[i] = _checked(job, broadcast, i, results[i], spec, record)
         except Exception as error:
             refused[i] = error
+    _raise_mistakes(run, results, refused)
     if spec is None:
         refused |= _unlike_most({i: m.upload for i, m in accepted.items()})
     alike = {i: m for i, m in accepted.items() if i not in refused}
@@ -95,6 +97,14 @@ def accepted_messages(
                 record.add(broadcast.round, "train", name, float(value), client=i)
     messages = [message for i, message in accepted.items() if i not in refused]
     return messages, usual
+
+
+def _raise_mistakes(run, results: dict, refused: dict[int, Exception]) -> None:
+    """Raise what the method's check raised for all clients, unless it refused them."""
+    slips = {i: e for i, e in refused.items() if not isinstance(e, ValueError)}
+    failed = results | {i: Failure.of(error) for i, error in slips.items()}
+    if slips:
+        raise_mistakes(failed, len(run.clients), run.raises_at_once)
 
 
 def _checked(

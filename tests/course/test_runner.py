@@ -90,6 +90,8 @@ def test_profiles_have_one_file_per_chapter(course: Path):
         chapters.profile("huge", "00_tour", course)
     with pytest.raises(ValueError, match=r"expected a file 02_new\.yaml"):
         chapters.profile("smoke", "02_new", course)
+    with pytest.raises(ValueError, match=r"file own\.yaml in .*laptop, found none"):
+        chapters.profile("laptop", "own", course / "profiles")  # has no profiles at all
 
 
 def test_an_unknown_parameter_is_refused(course: Path):

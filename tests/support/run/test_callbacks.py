@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
 import fedlab_support as fl
 from tests.runs import a_run, distance, fitted, unequal
@@ -41,6 +42,15 @@ def test_true_makes_a_round_the_last_all_are_called_and_it_is_evaluated():
     assert rounds_of(run) == [0, 3, 4, 6]
     run.fit(3, progress=False, callbacks=[at_once])
     assert rounds_of(run) == [0, 3, 4, 6, 7]
+
+
+@pytest.mark.parametrize("yes", [np.bool_(True), torch.tensor(True)])
+def test_a_flag_of_numpy_or_torch_stops_and_a_number_does_not(yes):
+    run = a_run(fl.FedAvg(), unequal())
+    run.fit(2, progress=False, callbacks=[lambda run: yes])
+    assert run.server.round == 1
+    run.fit(2, progress=False, callbacks=[lambda run: torch.tensor(1.0)])
+    assert run.server.round == 3
 
 
 @pytest.mark.parametrize("last", [4, 6])

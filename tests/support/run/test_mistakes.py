@@ -41,11 +41,16 @@ def test_an_error_of_every_client_is_raised_with_the_traceback_of_the_first():
     assert run.server.round == 0
 
 
+def test_mistakes_in_code_are_raised_whatever_they_name():
+    with pytest.raises(KeyError, match="label 0"):
+        a_run(Broken(kind=KeyError, text="label {}"), unequal()).step()
+
+
 @pytest.mark.parametrize(
     ("method", "select"),
     [
         (Broken(clients=(0, 1, 2, 3)), None),
-        (Broken(text="client {} has a bad file"), None),
+        (Broken(kind=OSError, text="client {} has a bad file"), None),
         (Broken(kind=FloatingPointError, text="loss became nan"), None),
         (Broken(kind=TimeoutError, text="too late"), None),
         (Broken(), fl.uniform(1)),
@@ -115,6 +120,51 @@ def test_a_setting_that_is_no_field_is_refused():
         a_run(Hidden(0.5), unequal())
 
 
+@dataclass(frozen=True)
+class BadCheck(FedAvg):
+    """FedAvg whose checks of uploads raise for some of the clients."""
+
+    check: str = "check_upload"
+    kind: type = NameError
+    clients: tuple = (0, 1, 2, 3, 4)
+
+    def client_setup(self, model, context):
+        """The client's number."""
+        return {"me": torch.tensor([context.client.id])}
+
+    after_training = client_setup
+
+    def _check(self, name, tensors):
+        if self.check == name and tensors["me"].item() in self.clients:
+            raise self.kind("name 'lam' is not defined")
+
+    def check_setup(self, tensors, model, most):
+        """An error, on request."""
+        self._check("check_setup", tensors)
+
+    def check_upload(self, tensors, model):
+        """An error, on request."""
+        self._check("check_upload", tensors)
+
+
+@pytest.mark.parametrize("check", ["check_setup", "check_upload"])
+def test_a_mistake_in_a_check_is_raised_and_a_refusal_is_not(check):
+    with pytest.raises(NameError, match="'lam'"):
+        a_run(BadCheck(check=check), unequal()).step()
+    some = BadCheck(check=check, clients=(1,))
+    with pytest.warns(UserWarning, match="client 1 is left out"):
+        a_run(some, unequal()).step()
+    with pytest.raises(NameError, match="'lam'"):
+        a_run(some, unequal(), on_failure="raise").step()
+
+
+def test_an_upload_that_every_check_refuses_leaves_the_weights():
+    run = a_run(BadCheck(kind=ValueError), unequal())
+    with pytest.warns(UserWarning, match="left out of the round: "):
+        run.step()
+    assert run.server.round == 1 and not run.messages
+
+
 def test_injected_faults_are_no_mistakes():
     faults = fl.Faults(drop=1.0)
     run = a_run(FedAvg(), unequal(), faults=faults, on_failure="raise")
@@ -180,6 +230,13 @@ def test_a_misspelt_hook_is_warned_of(name, hook):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run.step()
+
+
+@pytest.mark.parametrize("wrapped", [staticmethod, classmethod])
+def test_a_misspelt_hook_that_needs_no_instance_is_warned_of(wrapped):
+    kind = type("Mine", (FedAvg,), {"agregate": wrapped(lambda *given: None)})
+    with pytest.warns(UserWarning, match=r"Mine\.agregate is never .* 'aggregate'"):
+        a_run(kind(), unequal())
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,17 @@ def test_things_easily_mistaken_are_refused(federation, change, words):
         Run(**right | change)
 
 
+@pytest.mark.parametrize("device", ["gpu", "mps", "meta", ""])
+def test_a_device_that_is_not_there_is_refused_by_runs_and_federations(
+    federation, device
+):
+    words = f"expected a device of this machine .*, found {device!r}; use 'cpu'"
+    with pytest.raises(ValueError, match=words):
+        Run(FedAvg(), federation, small_cnn, device=device)
+    with pytest.raises(ValueError, match=words):
+        federation.on(device)
+
+
 def test_an_empty_part_cannot_be_scored(federation):
     run = Run(FedAvg(), federation, small_cnn, workers=1)
     with pytest.raises(ValueError, match="empty part"):

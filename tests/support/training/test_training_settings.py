@@ -1,6 +1,7 @@
 """Settings are checked, optimisers as asked for, and frozen state does not travel."""
 
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -66,6 +67,9 @@ def test_numpy_numbers_are_as_good_as_python_ones():
     counts = {"epochs": np.int64(2), "batch_size": np.int32(4)}
     settings = LocalTraining(lr=np.float64(0.1), **counts)
     assert settings == LocalTraining(lr=0.1, epochs=2, batch_size=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of an overflow, in float32
+        LocalTraining(lr=np.float32(0.1))
 
 
 # ---- optimisers ---------------------------------------------------------------------
