@@ -47,7 +47,10 @@ def gather(executed: Path, out: Path, frames: Path | None = None) -> None:
 def _write_chapter(
     chapter: Path, executed: Path, out: Path, frames: Path | None
 ) -> None:
-    """Write a chapter for students: no solutions, explorers with their frames."""
+    """Write a chapter for students: no solutions, explorers with their frames.
+
+    Code that a chapter collapses is collapsed here, too.
+    """
     if not executed.exists():
         raise FileNotFoundError(
             f"expected the executed chapter {executed}, found none; "
@@ -66,6 +69,8 @@ def _write_chapter(
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = settle(cell.source, chapter, out)
+        if cell.metadata.get("jupyter", {}).get("source_hidden"):
+            cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
         if described := _descriptions(cell):
             cell.metadata.mystnb = {"image": {"alt": described}}
     nbformat.write(notebook, out / "notebooks" / chapter.name)

@@ -254,6 +254,9 @@ def test_every_chapter_is_there_with_its_outputs_and_without_solutions(
         assert chapter.stem in read(site / "index.html")
         assert "cell_output" in page and "<img" in page
         assert "application/vnd.jupyter.widget" not in page
+        cells = student(nbformat.read(chapter, as_version=4)).cells
+        hidden = [c.metadata.get("jupyter", {}).get("source_hidden") for c in cells]
+        assert page.count("hide above-input") == hidden.count(True) > 0
         secret = solution_lines(smoke_run(chapter).notebook)
         assert [line for line in secret if line in words(page)] == []
 
