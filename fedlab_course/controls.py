@@ -24,15 +24,20 @@ def slider(
     label, unit:  shown left of it.
     Raises ValueError when the range is empty or does not contain the value.
     """
-    if not low < high:
-        raise ValueError(f"low must be below high, found {low} and {high}")
     value = low + round((high - low) / 2 / step) * step if value is None else value
-    if not low <= value <= high:
-        raise ValueError(f"value must lie in {low}…{high}, found {value}")
+    _expect_inside(low, high, value)
     is_whole = all(isinstance(number, int) for number in (low, high, step, value))
     description = f"{label} ({unit})" if unit else label
     kind = W.IntSlider if is_whole else W.FloatSlider
     return readable(kind(value, min=low, max=high, step=step, description=description))
+
+
+def _expect_inside(low: float, high: float, value: float) -> None:
+    """Raise ValueError when the range is empty or does not contain the value."""
+    if not low < high:
+        raise ValueError(f"low must be below high, found {low} and {high}")
+    if not low <= value <= high:
+        raise ValueError(f"value must lie in {low}…{high}, found {value}")
 
 
 class Player(W.IntSlider):
@@ -61,7 +66,8 @@ def player(
     Nothing moves before the button is pressed. Raises ValueError as ``slider``, and
     when no step ends at ``high``.
     """
-    value = slider(low, high, step, high if value is None else value).value
+    value = high if value is None else value
+    _expect_inside(low, high, value)
     if (high - low) % step:
         raise ValueError(
             f"steps must lead from low to high, found {low}…{high} in steps of {step}"

@@ -154,10 +154,12 @@ def write(edition: str, out: Path, chapters: Sequence[Path]) -> list[Path]:
         shown = chapter.parent.parent / "figures" / chapter.stem
         if shown.is_dir():
             shutil.copytree(shown, out / "figures" / chapter.stem, dirs_exist_ok=True)
-            for table in shown.parent.glob("*.csv"):  # a chapter links to the verdicts
-                shutil.copy(table, out / "figures")
         written.append(target)
-    profiles = chapters[0].parent / "profiles"
+    home = chapters[0].parent
+    if written and (out / "figures").is_dir():
+        for table in home.parent.glob("figures/*.csv"):  # chapters link to the verdicts
+            shutil.copy(table, out / "figures")
+    profiles = home / "profiles"
     shutil.copytree(profiles, out / "notebooks" / "profiles", dirs_exist_ok=True)
     if edition != "instructor":  # the line above refuses the repository itself
         ticks.begin(out / "notebooks")

@@ -102,10 +102,10 @@ def thinned(
 ) -> dict[str, Choices]:
     """The same with fewer positions of sliders, until ``most`` combinations are left.
 
-    Lists are shortened only if they alone have more, and a player, which allows MOTION
-    times ``most``, only after all others. ``least`` positions of a control always stay,
-    so there may be more combinations than ``most``: the ends and the explorer's own
-    value, or, of two, that value and the end that is farther away.
+    A player allows MOTION times ``most``, and becomes coarser after all other sliders.
+    Lists are shortened only if they alone have more. ``least`` positions of a control
+    always stay, so there may be more combinations than ``most``: the ends and the
+    explorer's own value, or, of two, that value and the end that is farther away.
     """
     controls, found = explorer.controls, dict(offered)
     players = [name for name in offered if isinstance(controls[name], Player)]

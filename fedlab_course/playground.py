@@ -163,6 +163,7 @@ class Playground(LiveTraining):
         for name, value in own.items():
             control = self.own[name][1]
             control.value = str(value) if isinstance(control, W.Text) else value
+        if own:
             self.settings.selected_index = 0
 
     def _setting(self) -> Setting:

@@ -134,14 +134,19 @@ def train(study: Study, folder: Path, jobs: int = 1) -> None:
     These are the first arms at the default rate, and what tuning needs on the first
     test domain; then the other arms, and the other test domains.
     """
-    main = study.num_first * len(study.seeds)
-    _fit(study, study.default()[:main], folder, jobs)
-    for number, test in enumerate(study.tests):
+
+    def fit_tuned(test: str) -> None:
         if study.tuned:
             _fit(study, study.trials(test), folder, jobs)
             _fit(study, reported(study, test, folder), folder, jobs)
-        if number == 0:
-            _fit(study, study.default()[main:], folder, jobs)
+
+    cells, num_main = study.default(), study.num_first * len(study.seeds)
+    first, *others = study.tests
+    _fit(study, cells[:num_main], folder, jobs)
+    fit_tuned(first)
+    _fit(study, cells[num_main:], folder, jobs)
+    for test in others:
+        fit_tuned(test)
 
 
 def _fit(study: Study, cells: Sequence[dict], folder: Path, jobs: int) -> None:

@@ -83,11 +83,11 @@ def _refuse_unnormalised(*rows: Tensor) -> None:
 def maps_over_rounds(
     features: Mapping[int, np.ndarray], groups: Mapping[str, np.ndarray]
 ) -> pd.DataFrame:
-    """t-SNE maps of the same N images after several rounds, as calm as they can be.
+    """Map the features of the same N images after several rounds by t-SNE.
 
     features:  round → (N, D), in order of rounds. Every map but the first starts from
-               the one before, so that points move only where features do; without this
-               each map would be turned and mirrored at random.
+               the one before, so that points move gradually and no map is turned or
+               mirrored at random.
     groups:    column → (N,), such as {"client": …, "digit": …}.
     Returns one row per round and image: round, the groups, "map 1", "map 2", and a
     column "silhouette by client" for each group: the mean silhouette of the features
