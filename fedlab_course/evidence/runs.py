@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -109,42 +109,42 @@ def pack(folder: Path) -> None:
         home.unlink()
 
 
-def tuned(study: Study, test: str, folder: Path) -> Tuned:
-    """The chosen rates for a test domain; missing trials are trained."""
-    spaces = {name: {"lr": list(study.rates)} for name in study.tuned}
+def tuned(study: Study, test: str, folder: Path, methods: Iterable[str]) -> Tuned:
+    """The rates that methods choose for a test domain; missing trials are trained."""
+    spaces = {name: {"lr": list(study.rates)} for name in methods}
     build, where = partial(study.run, test=test), study.validate_on(test)
     quiet = {"folder": folder / "runs", "progress": False}
     rounds, seeds = study.rules.rounds, study.tuning_seeds
     return tune(build, spaces, rounds, where, seeds=seeds, **quiet)
 
 
-def reported(study: Study, test: str, folder: Path) -> list[dict]:
-    """The tuned methods on a test domain, seed by seed."""
-    choice = tuned(study, test, folder).choice
+def reported(
+    study: Study, test: str, folder: Path, methods: Iterable[str]
+) -> list[dict]:
+    """Methods at their chosen rates on a test domain, for all seeds."""
+    choice = tuned(study, test, folder, methods).choice
     return [
-        {"method": name, "test": test, "seed": seed} | choice[name]
+        {"method": name, "test": test, "seed": seed} | rate
+        for name, rate in choice.items()
         for seed in study.seeds
-        for name in study.tuned
     ]
 
 
 def train(study: Study, folder: Path, jobs: int = 1) -> None:
     """Train the missing runs, the most important first.
 
-    These are the first arms at the default rate, and what tuning needs on the first
-    test domain; then the other arms, and the other test domains.
+    These are the tuned methods on the first test domain; then all arms at the default
+    rate, and the tuned methods on the other test domains.
     """
 
     def fit_tuned(test: str) -> None:
-        if study.tuned:
-            _fit(study, study.trials(test), folder, jobs)
-            _fit(study, reported(study, test, folder), folder, jobs)
+        for name in study.tuned:
+            _fit(study, study.trials(test, [name]), folder, jobs)
+            _fit(study, reported(study, test, folder, [name]), folder, jobs)
 
-    cells, num_main = study.default(), study.num_first * len(study.seeds)
     first, *others = study.tests
-    _fit(study, cells[:num_main], folder, jobs)
     fit_tuned(first)
-    _fit(study, cells[num_main:], folder, jobs)
+    _fit(study, study.default(), folder, jobs)
     for test in others:
         fit_tuned(test)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 
@@ -33,7 +33,7 @@ class Study:
               ratio to the others' when rates are tried.
     deal:     test domain and seed → federation; the test domain "" tests the clients'
               own domains.
-    arms:     by label; the ``num_first`` first ones are trained first, for all seeds.
+    arms:     by label, the most important first.
     tuned:    arms whose learning rate is chosen, out of ``rates``. The first rate is
               that of the protocol, the default.
     tests:    test domains; all arms are compared on the first, ``tuned`` on all.
@@ -46,7 +46,6 @@ class Study:
     rules: Protocol
     deal: Callable[[str, int], Federation]
     arms: Mapping[str, Setting]
-    num_first: int
     tuned: tuple[str, ...]
     rates: tuple[float, ...]
     against: tuple[tuple[str, str], ...]
@@ -66,20 +65,19 @@ class Study:
         return run_of(self.arms[method], rules, seed, federation=federation)
 
     def default(self) -> list[dict]:
-        """Arguments of ``run`` for all arms at the default rate, by priority."""
-        names, lr = list(self.arms), self.rules.training.lr
-        return [
-            {"method": name, "test": self.tests[0], "lr": lr, "seed": seed}
-            for some in (names[: self.num_first], names[self.num_first :])
-            for seed in self.seeds
-            for name in some
-        ]
-
-    def trials(self, test: str) -> list[dict]:
-        """Arguments of ``run`` for all learning rates of the tuned methods."""
+        """Arguments of ``run`` for all arms at the default rate."""
+        test, lr = self.tests[0], self.rules.training.lr
         return [
             {"method": name, "test": test, "lr": lr, "seed": seed}
-            for name in self.tuned
+            for name in self.arms
+            for seed in self.seeds
+        ]
+
+    def trials(self, test: str, methods: Iterable[str]) -> list[dict]:
+        """Arguments of ``run`` for all learning rates of these methods."""
+        return [
+            {"method": name, "test": test, "lr": lr, "seed": seed}
+            for name in methods
             for lr in self.rates
             for seed in self.tuning_seeds
         ]
@@ -144,7 +142,6 @@ FISC_ON_PACS = Study(
     tests=("sketch", "art_painting", "photo", "cartoon"),
     rates=(3e-4, 1e-4, 1e-3),
     tuned=("FedAvg", "FISC", "CCST"),
-    num_first=3,
     against=(
         ("FISC", "FedAvg"),
         ("FISC, size_weight 0", "FedAvg"),
@@ -170,7 +167,6 @@ FISC_PARTS = replace(
     place="05_fisc/fair_parts",
     tests=("photo",),  # the one of Table 11
     tuned=(),
-    num_first=2,
     arms={
         "v5": Setting("FISC"),
         **{name: Setting("FISC", {"without": part}) for name, part in PARTS.items()},
@@ -202,7 +198,6 @@ FEDGCR_ON_PACS = Study(
     arms={name: fedgcr()[name] for name in (*HALVES, *OTHERS, *VARIANTS)},
     rates=(5e-3, 1e-3, 2e-2),
     tuned=HALVES + OTHERS,
-    num_first=3,
     against=(
         *((name, "FedAvg") for name in (*HALVES[1:], *OTHERS)),
         ("FedGCR", "FedGC"),
@@ -245,7 +240,6 @@ FEDFA_ON_OFFICE = Study(
     tests=("", "amazon", "dslr", "webcam"),
     rates=(0.01, 0.003, 0.03),
     tuned=("FedAvg", "FedFA", "FedFA+"),
-    num_first=3,
     against=(
         *((name, "FedAvg") for name in ("FedFA+", "FedFA", "FedFA-h")),
         ("FedFA+", "FedFA"),

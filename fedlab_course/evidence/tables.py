@@ -105,14 +105,18 @@ def groups(name: str, kept: Kept) -> Groups:
     """The cells and the test domain of comparisons, by name.
 
     At the default rate nothing has been chosen on the validation domain, so methods are
-    compared on it, too. Tuned methods are compared where all trials are there.
+    compared on it, too. A tuned method is compared where all its trials are there.
     """
     study, first = kept.study, kept.study.tests[0]
     domains = study.deal(first, study.seeds[0]).held_out_domains if first else ("",)
     found = {f"{name}: {d or OWN}, default": (study.default(), d) for d in domains}
-    for test in study.tests if study.tuned else ():
-        if all(kept(cell) is not None for cell in study.trials(test)):
-            cells = reported(study, test, kept.folder)
+    for test in study.tests:
+        is_kept = {
+            method: all(map(kept, study.trials(test, [method])))
+            for method in study.tuned
+        }
+        if ready := [method for method in study.tuned if is_kept[method]]:
+            cells = reported(study, test, kept.folder, ready)
             found[f"{name}: {test or OWN}, tuned"] = cells, test
     return found
 
@@ -232,7 +236,7 @@ def tables(name: str, study: Study, folder: Path) -> None:
     by_group = groups(name, kept)
     tuned = {test for group, (_, test) in by_group.items() if "tuned" in group}
     cells = chain(*(cells for cells, _ in by_group.values()))
-    cells = chain(cells, *map(study.trials, tuned))
+    cells = chain(cells, *(study.trials(test, study.tuned) for test in tuned))
     runs(kept, cells).to_csv(folder / "runs.csv", **WRITTEN)
     comparisons(kept, by_group).to_csv(folder / "comparisons.csv", **WRITTEN)
 

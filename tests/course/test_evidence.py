@@ -12,6 +12,7 @@ import pytest
 from fedlab_course import evidence
 from fedlab_course.evidence import Study, studies
 from fedlab_course.evidence.runs import reported, tuned
+from fedlab_course.evidence.tables import groups
 from fedlab_course.leaderboard.paired import holm, over_images, paired
 from fedlab_course.protocols import Own, Protocol
 from fedlab_course.settings import Setting
@@ -56,7 +57,6 @@ STUDY = Study(
     tests=(TEST,),
     rates=(0.3, 0.1),
     tuned=("FedAvg", "FedProx"),
-    num_first=2,
     arms={
         "FedAvg": Setting("FedAvg"),
         "FedProx": Setting("FedProx", {"mu": 2.0}),
@@ -71,18 +71,19 @@ keep = partial(evidence.outcome, STUDY)
 
 
 # ---- studies ------------------------------------------------------------------------
-def test_first_arms_are_trained_first_and_for_whole_seeds():
+def test_arms_are_trained_by_importance_and_for_all_seeds():
     cells = STUDY.default()
-    assert [cell["method"] for cell in cells] == [*["FedAvg", "FedProx"] * 3] + [
-        "other"
-    ] * 3
-    assert [cell["seed"] for cell in cells] == [0, 0, 1, 1, 2, 2, 0, 1, 2]
+    assert [(cell["method"], cell["seed"]) for cell in cells] == [
+        (method, seed)
+        for method in ("FedAvg", "FedProx", "other")
+        for seed in (0, 1, 2)
+    ]
     assert {cell["lr"] for cell in cells} == {0.3}
 
 
 def test_several_seeds_may_choose_and_more_may_be_reported():
     study = replace(STUDY, seeds=(0, 1, 2, 3), num_tuning=2)
-    cells = study.trials(TEST)
+    cells = study.trials(TEST, study.tuned)
     assert [(c["lr"], c["seed"]) for c in cells[:4]] == [
         *((0.3, 0), (0.3, 1), (0.1, 0), (0.1, 1))
     ]
@@ -215,12 +216,22 @@ def test_training_leaves_nothing_to_train(places, fits):  # noqa: F811
 
 @pytest.mark.slow
 def test_tuned_methods_are_reported_at_their_rates_for_all_seeds(places):
-    choice = tuned(STUDY, TEST, places["two"][1]).choice
-    cells = reported(STUDY, TEST, places["two"][1])
+    methods, folder = STUDY.tuned, places["two"][1]
+    choice = tuned(STUDY, TEST, folder, methods).choice
+    cells = reported(STUDY, TEST, folder, methods)
     assert [(c["method"], c["seed"]) for c in cells] == [
-        (method, seed) for seed in (0, 1, 2) for method in STUDY.tuned
+        (method, seed) for method in methods for seed in (0, 1, 2)
     ]
     assert all(cell["lr"] == choice[cell["method"]]["lr"] for cell in cells)
+
+
+@pytest.mark.slow
+def test_a_tuned_method_is_compared_once_its_trials_are_there(places):
+    kept = evidence.Kept(
+        replace(STUDY, tuned=(*STUDY.tuned, "other")), places["two"][1]
+    )
+    cells, _ = groups("two", kept)[f"two: {TEST}, tuned"]
+    assert {cell["method"] for cell in cells} == set(STUDY.tuned)
 
 
 @pytest.mark.slow
