@@ -34,13 +34,15 @@ def one_per_domain(
     val: float,
     size: int | None,
     share: float | Mapping[str, int],
+    seed: int = 0,
 ) -> Federation:
     """One client per domain.
 
     share: of its training samples; above 1, or by domain, their number. A domain that
            is held out stays whole if there are numbers by domain.
+    seed:  of the choice of samples.
     """
-    data, rng = load(dataset, size=size), np.random.default_rng(0)
+    data, rng = load(dataset, size=size), np.random.default_rng(seed)
 
     def some(domain: int, mine: np.ndarray) -> np.ndarray:
         """As many of a domain's samples as ``share`` says."""

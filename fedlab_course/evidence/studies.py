@@ -20,6 +20,7 @@ from fedlab_support.federation.protocols import leave_two_domains_out
 from fedlab_support.run.run import Run
 from fedlab_support.run.tune import VAL
 
+from ..leaderboard.entries import entries
 from ..protocols import PACS, Own, Protocol, protocol
 from ..settings import Setting, fedfa, fedgcr, run_of
 
@@ -249,6 +250,26 @@ FEDFA_ON_OFFICE = Study(
 )
 
 
+# ---- the leaderboard on digits ------------------------------------------------------
+def digits(test: str, seed: int) -> Federation:
+    """A client per set of digits, with other images for each seed; a fifth validate."""
+    return protocol("digits5").dealing(seed=seed).federation(test, val=0.2)
+
+
+UNFIT = ("FedGCR", "FedGR", "VPT", "FedRep")  # for a transformer, or for two epochs
+BOARD = tuple(label for label in entries() if label not in UNFIT)
+
+DIGITS_BOARD = Study(
+    "07_leaderboard/fair_digits",
+    replace(protocol("digits5"), every=20),
+    digits,
+    arms={label: Setting(label) for label in BOARD},
+    rates=(0.05, 0.005, 0.015, 0.15, 0.5),
+    tuned=BOARD,
+    against=tuple((label, "FedAvg") for label in BOARD if label != "FedAvg"),
+)
+
+
 # ---- FISC on the laptop, where seeds differ by 17 points ----------------------------
 @lru_cache(maxsize=2)
 def styles(test: str, seed: int) -> Federation:
@@ -277,5 +298,6 @@ STUDIES = {
     "fedgcr": FEDGCR_ON_PACS,
     "fedgcr_even": FEDGCR_EVEN,
     "fedfa": FEDFA_ON_OFFICE,
+    "digits": DIGITS_BOARD,
 }
 """The studies, by the name that the command knows."""

@@ -50,9 +50,10 @@ class Kept:
 
 
 # ---- one run ------------------------------------------------------------------------
-def runs(kept: Kept, cells: Iterable[dict]) -> pd.DataFrame:
+def runs(kept: Kept, cells: Iterable[dict], chosen: Sequence[dict]) -> pd.DataFrame:
     """A row per kept run.
 
+    is_chosen:        whether its cell is among ``chosen``, those of the chosen rates.
     accuracy:         the mean over the test domains, also given one by one.
     sigma_type:       standard deviation over the clients' own domains.
     active_first, …:  the mean of a logged value over round 1, and over the last rounds
@@ -66,7 +67,7 @@ def runs(kept: Kept, cells: Iterable[dict]) -> pd.DataFrame:
     for cell, found in kept.rows(cells):
         shares = {name: found.share(name) for name in sorted(set(found.domain))}
         own = [shares[cell["test"]]] if cell["test"] else list(shares.values())
-        row = cell | {"accuracy": np.mean(own)}
+        row = cell | {"is_chosen": cell in chosen, "accuracy": np.mean(own)}
         row |= {} if cell["test"] else {"sigma_type": np.std(own)}
         rows.append(row | shares | _mechanism(kept.study, found))
     return pd.DataFrame(rows)
@@ -234,10 +235,11 @@ def tables(name: str, study: Study, folder: Path) -> None:
     """Write ``runs.csv`` and ``comparisons.csv`` of a study's kept runs."""
     kept = Kept(study, folder)
     by_group = groups(name, kept)
-    tuned = {test for group, (_, test) in by_group.items() if "tuned" in group}
+    tuned = {test: cells for n, (cells, test) in by_group.items() if "tuned" in n}
     cells = chain(*(cells for cells, _ in by_group.values()))
     cells = chain(cells, *(study.trials(test, study.tuned) for test in tuned))
-    runs(kept, cells).to_csv(folder / "runs.csv", **WRITTEN)
+    table = runs(kept, cells, chosen=list(chain(*tuned.values())))
+    table.to_csv(folder / "runs.csv", **WRITTEN)
     comparisons(kept, by_group).to_csv(folder / "comparisons.csv", **WRITTEN)
 
 

@@ -24,7 +24,7 @@ from .segmentation import (
 )
 from .selection import absent_clients, falling_losses, shares_of_rounds
 from .settings import accuracy_by_setting
-from .standings import orders_picture, rank_picture
+from .standings import orders_picture, rank_picture, tuning_picture
 from .tour import accuracy_and_luck, clients_seen, one_round, writers_sheet
 from .triplets import triplet_microscope
 
@@ -67,6 +67,7 @@ __all__ = [
     "threshold_picture",
     "trade_off_picture",
     "triplet_microscope",
+    "tuning_picture",
     "weights_picture",
     "where_methods_act",
     "writers_sheet",

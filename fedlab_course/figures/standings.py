@@ -1,4 +1,4 @@
-"""Figures of the leaderboard: ranks with intervals, and papers' orders next to ours."""
+"""Figures of the leaderboard: ranks, tuned methods, and papers' orders next to ours."""
 
 from __future__ import annotations
 
@@ -132,12 +132,8 @@ def _signs(axis: Axes, table: pd.DataFrame) -> None:
         top += step
         axis.axhline(top, color="white", linewidth=1.5)
     axis.axvline(0, color=COLOURS["quiet"], linewidth=0.8)
-    axis.set_xscale("symlog", linthresh=1, linscale=0.6)
-    ticks = [t for t in (1, 3, 10, 30) if t < reach]
-    axis.set_xticks([*(-t for t in reversed(ticks)), 0, *ticks])
-    axis.xaxis.set_major_formatter(ScalarFormatter())
-    axis.minorticks_off()
-    axis.set(xlim=(-reach, reach), ylim=(top, 0))
+    _log_beyond_one(axis, -reach, reach)
+    axis.set(ylim=(top, 0))
     axis.set_yticks(list(middles.values()), middles)
     axis.tick_params(axis="y", length=0)
     look = {"color": COLOURS["quiet"], "linestyle": "", "mfc": "white"}
@@ -145,3 +141,53 @@ def _signs(axis: Axes, table: pd.DataFrame) -> None:
         axis.plot([], [], mark, label=name, **look)
     place = {"loc": "lower left", "bbox_to_anchor": (-0.03, 0.99), "borderpad": 0}
     axis.legend(ncols=3, handletextpad=0, columnspacing=1, **place)
+
+
+def _log_beyond_one(axis: Axes, low: float, high: float) -> None:
+    """Points from low < 0 to high > 0, linear up to 1 and logarithmic beyond."""
+    axis.set_xscale("symlog", linthresh=1, linscale=0.6)
+    ticks = [t for t in (-30, -10, -3, -1, 0, 1, 3, 10, 30) if low < t < high]
+    axis.set_xticks(ticks)
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.minorticks_off()
+    axis.set_xlim(low, high)
+
+
+@drawing
+def tuning_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Picture:
+    """Draw how far methods are ahead of a reference before and after tuning.
+
+    table: columns method, rates ("default" or "tuned", of both methods of a pair),
+           mean, low and high in points, as `evidence.comparisons` has them.
+    size:  "single", "double", "slide" or inches.
+    A row per method, by its lead after tuning. The axis is linear up to one point,
+    logarithmic beyond. Raises ValueError for a repeated pair of method and rates.
+    """
+    expect_rows(table, ["method", "rates"], ["mean", "low", "high"])
+    before, after = (
+        table[table["rates"] == which].set_index("method")
+        for which in ("default", "tuned")
+    )
+    order = after["mean"].sort_values(ascending=False).index
+    note = "Hollow: default learning rates. Filled: rates chosen on validation data; "
+    note += "bar: 95 % interval over seeds. Beyond one point the axis is logarithmic."
+    size = inches(size, (DOUBLE[0], 1.2 + 0.2 * max(1, len(order))))
+    figure = new_picture(size, title, note)
+    axis = figure.subplots()
+    axis.axvline(0, color=COLOURS["quiet"], linewidth=0.8, zorder=0)
+    for place, method in enumerate(order):
+        colour, row = colour_of(method), after.loc[method]
+        axis.plot([row["low"], row["high"]], [place, place], color=colour)
+        axis.plot(row["mean"], place, "o", color=colour)
+        if method in before.index:
+            usual = before.loc[method, "mean"]
+            axis.plot(usual, place, "o", color=colour, mfc="white", zorder=3)
+    points = table[["mean", "low", "high"]]
+    low, high = points.min().min(), points.max().max()
+    if len(order):
+        _log_beyond_one(axis, 1.2 * min(low, -1.0), 1.2 * max(high, 1.0))
+    axis.set_yticks(range(len(order)), order)
+    axis.set(ylim=(max(1, len(order)) - 0.5, -0.5), xlabel="Points ahead")
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x")
+    return figure

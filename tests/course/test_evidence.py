@@ -277,6 +277,10 @@ def test_tables_are_written_from_kept_runs(places, tmp_path, fits):  # noqa: F81
         rows = pd.read_csv(folder / "runs.csv", keep_default_na=False)
         keys = ["method", "test", "lr", "seed"]
         assert len(rows) == len(rows.drop_duplicates(keys)) >= 9 + 2
+        chosen = reported(study, study.tests[0], folder, study.tuned)
+        assert rows["is_chosen"].sum() == len(chosen)
+        is_chosen = rows["is_chosen"].tolist()
+        assert is_chosen == [cell in chosen for cell in rows[keys].to_dict("records")]
         table = pd.read_csv(folder / "comparisons.csv")
         named = ["domain 2, default", "domain 3, default", "domain 3, tuned"]
         named = (

@@ -6,7 +6,12 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 
-from fedlab_course.figures import grid_heatmap, orders_picture, rank_picture
+from fedlab_course.figures import (
+    grid_heatmap,
+    orders_picture,
+    rank_picture,
+    tuning_picture,
+)
 from fedlab_course.plots import COLOURS
 from fedlab_course.plots.style import png
 
@@ -97,6 +102,40 @@ def test_a_papers_difference_is_drawn_beside_ours():
 def has_lines(collection) -> bool:
     """Whether it is the paper's bar: error bars are lines, too, but thin ones."""
     return isinstance(collection, LineCollection) and collection.get_linewidth() > 1
+
+
+TUNING = pd.DataFrame(
+    {
+        "method": ["FedFA", "FPL", "AFL", "FedFA", "FPL"],
+        "rates": ["default", "default", "default", "tuned", "tuned"],
+        "mean": [-40.0, 1.0, 2.0, 0.5, 3.0],
+        "low": [-41.0, 0.0, 1.0, -0.5, np.nan],
+        "high": [-39.0, 2.0, 3.0, 1.5, np.nan],
+    }
+)
+
+
+def test_tuned_methods_stand_by_their_lead_with_the_default_beside_it():
+    figure = tuning_picture(TUNING, title="Before and after")
+    (axis,) = figure.axes
+    names = [label.get_text() for label in axis.get_yticklabels()]
+    assert names == ["FPL", "FedFA"] and axis.yaxis_inverted()
+    dots = [line for line in axis.get_lines() if line.get_marker() == "o"]
+    is_hollow = [line.get_markerfacecolor() == "white" for line in dots]
+    places = [(line.get_xdata()[0], line.get_ydata()[0]) for line in dots]
+    assert is_hollow == [False, True] * 2
+    assert places == [(3, 0), (1, 0), (0.5, 1), (-40, 1)]
+    bars = [line.get_xdata() for line in axis.get_lines() if len(line.get_xdata()) > 1]
+    assert list(bars[-1]) == [-0.5, 1.5] and np.isnan(bars[1]).all()
+    low, high = axis.get_xlim()
+    assert low < -41 and high > 3 and figure.data is TUNING
+    assert png(figure)
+
+
+def test_nothing_tuned_gives_an_empty_picture_and_a_pair_stands_once():
+    assert not tuning_picture(TUNING[:0]).axes[0].get_yticklabels()
+    with pytest.raises(ValueError, match="one row per method and rates"):
+        tuning_picture(pd.concat([TUNING, TUNING]))
 
 
 def test_one_far_cell_does_not_bleach_a_map_and_numbers_need_room():
