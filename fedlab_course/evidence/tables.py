@@ -127,55 +127,73 @@ def comparisons(kept: Kept, by_group: Groups) -> pd.DataFrame:
 
     Columns group, method, reference, those of ``Paired``, images_low and images_high
     (``over_images``; NaN if seeds have different test samples), and p_holm, p adjusted
-    for all rows.
+    for all rows of the same measure. That is accuracy; groups on the clients' own
+    domains appear again as "…, deviation", the standard deviation between domains.
     """
     import pandas as pd
 
     rows = []
     for group, (cells, test) in by_group.items():
-        credits = _by_method(kept, cells, test)
+        found = _by_method(kept, cells)
         for method, reference in kept.study.against:
-            mine, other = credits.get(method, {}), credits.get(reference, {})
+            mine, other = found.get(method, {}), found.get(reference, {})
             if seeds := sorted(set(mine) & set(other)):
-                row = {"group": group, "method": method, "reference": reference}
+                names = {"method": method, "reference": reference}
                 pair = [[of[seed] for seed in seeds] for of in (mine, other)]
-                rows.append(row | _compared(*pair))
+                rows.append({"group": group} | names | _accuracy(*pair, test))
+                if not test:
+                    even = f"{group}, deviation"
+                    rows.append({"group": even} | names | _deviation(*pair))
     table = pd.DataFrame(rows, columns=COMPARED[:-1])
-    return table.assign(p_holm=holm(table["p"]))
+    measure = table["group"].str.endswith(", deviation")
+    adjusted = table["p"].astype(float).groupby(measure).transform(holm)
+    return table.assign(p_holm=adjusted).sort_values("group", kind="stable")
 
 
-Credit = tuple[np.ndarray, np.ndarray]
-"""Images, and what each adds to the accuracy: 0 for a wrong answer."""
+def _by_method(kept: Kept, cells: Iterable[dict]) -> dict[str, dict[int, Outcome]]:
+    """The kept outcomes by method and seed."""
+    found: dict[str, dict[int, Outcome]] = {}
+    for cell, one in kept.rows(cells):
+        found.setdefault(cell["method"], {})[cell["seed"]] = one
+    return found
 
 
-def _by_method(
-    kept: Kept, cells: Iterable[dict], test: str
-) -> dict[str, dict[int, Credit]]:
-    """Credits by method and seed, of the runs that are kept."""
-    credits: dict[str, dict[int, Credit]] = {}
-    for cell, found in kept.rows(cells):
-        domains = [test] if test else sorted(set(found.domain))
-        credit = np.zeros(len(found.correct))
-        for name in domains:
-            mine = found.domain == name
-            credit[mine] = found.correct[mine] / mine.sum() / len(domains)
-        is_tested = np.isin(found.domain, domains)
-        pair = found.rows[is_tested], credit[is_tested]
-        credits.setdefault(cell["method"], {})[cell["seed"]] = pair
-    return credits
-
-
-def _compared(mine: Sequence[Credit], other: Sequence[Credit]) -> dict[str, float]:
-    ahead = [
-        100 * (a.sum() - b.sum()) for (_, a), (_, b) in zip(mine, other, strict=True)
-    ]
+def _accuracy(
+    mine: Sequence[Outcome], other: Sequence[Outcome], test: str
+) -> dict[str, float]:
+    a, b = ([_credit(one, test) for one in of] for of in (mine, other))
+    ahead = [100 * (x.sum() - y.sum()) for (_, x), (_, y) in zip(a, b, strict=True)]
     row = vars(paired(ahead)) | {"images_low": np.nan, "images_high": np.nan}
-    images = mine[0][0]
-    if all(np.array_equal(images, own) for own, _ in [*mine, *other]):
-        a, b = (np.stack([len(images) * c for _, c in of]) for of in (mine, other))
-        low, high = over_images(a, b)
+    images = a[0][0]
+    if all(np.array_equal(images, own) for own, _ in [*a, *b]):
+        credits = (
+            np.stack([len(images) * credit for _, credit in of]) for of in (a, b)
+        )
+        low, high = over_images(*credits)
         row |= {"images_low": 100 * low, "images_high": 100 * high}
     return row
+
+
+def _credit(found: Outcome, test: str) -> tuple[np.ndarray, np.ndarray]:
+    """The images of the test domain, and what each adds to the accuracy there.
+
+    If test is "", these are all images, and all domains count equally.
+    """
+    domains = [test] if test else sorted(set(found.domain))
+    credit = np.zeros(len(found.correct))
+    for name in domains:
+        mine = found.domain == name
+        credit[mine] = found.correct[mine] / mine.sum() / len(domains)
+    is_tested = np.isin(found.domain, domains)
+    return found.rows[is_tested], credit[is_tested]
+
+
+def _deviation(mine: Sequence[Outcome], other: Sequence[Outcome]) -> dict[str, float]:
+    def between(found: Outcome) -> float:
+        return 100 * float(np.std([found.share(n) for n in set(found.domain)]))
+
+    ahead = [between(a) - between(b) for a, b in zip(mine, other, strict=True)]
+    return vars(paired(ahead))
 
 
 # ---- what the papers claim ----------------------------------------------------------

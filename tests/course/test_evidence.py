@@ -116,7 +116,7 @@ def test_claims_name_comparisons_that_exist():
     pairs = {"sketch": "photo", "photo": "art_painting"}
     for claim in evidence.claims().query("group != ''").to_dict("records"):
         name, _, rest = claim["group"].partition(": ")
-        test, _, which = rest.rpartition(", ")
+        test, which = rest.removesuffix(", deviation").rsplit(", ", 1)
         study = evidence.STUDIES[name]
         pair = claim["ours"], claim["ours_reference"]
         assert pair in study.against and which in ("default", "tuned")
@@ -271,6 +271,27 @@ def test_own_domains_count_equally_and_other_images_have_no_interval(places):
 
 
 @pytest.mark.slow
+def test_own_domains_are_compared_for_evenness_too(places):
+    cells, folder = OWN.default(), places["own"][1]
+    table = evidence.comparisons(evidence.Kept(OWN, folder), {"all": (cells, "")})
+    is_even = table["group"] == "all, deviation"
+    assert is_even.tolist() == [False, False, True, True]
+    (row,) = table[is_even].query("method == 'FedProx'").to_dict("records")
+    ahead = []
+    for seed in (0, 1, 2):
+        spread = []
+        for method in ("FedProx", "FedAvg"):
+            cell = {"method": method, "test": "", "lr": 0.3, "seed": seed}
+            found = evidence.outcome(OWN, cell, folder, trains=False)
+            spread.append(np.std([found.share(name) for name in DATA.domain_names]))
+        ahead.append(100 * (spread[0] - spread[1]))
+    assert row["mean"] == pytest.approx(np.mean(ahead)) and row["num"] == 3
+    for measure in (is_even, ~is_even):
+        mine = table[measure]
+        assert mine["p_holm"].tolist() == pytest.approx(holm(mine["p"]).tolist())
+
+
+@pytest.mark.slow
 def test_tables_are_written_from_kept_runs(places, tmp_path, fits):  # noqa: F811
     for name, (study, folder) in places.items():
         evidence.tables(name, study, folder)
@@ -283,13 +304,16 @@ def test_tables_are_written_from_kept_runs(places, tmp_path, fits):  # noqa: F81
         assert is_chosen == [cell in chosen for cell in rows[keys].to_dict("records")]
         table = pd.read_csv(folder / "comparisons.csv")
         named = ["domain 2, default", "domain 3, default", "domain 3, tuned"]
-        named = (
-            ["own domains, default", "own domains, tuned"] if name == "own" else named
-        )
+        if name == "own":
+            named = [
+                f"own domains, {which}{measure}"
+                for which in ("default", "tuned")
+                for measure in ("", ", deviation")
+            ]
         assert table["group"].unique().tolist() == [f"{name}: {one}" for one in named]
         assert table["p_holm"].notna().any()
     table = evidence.compared([*(folder for _, folder in places.values()), tmp_path])
-    assert len(table) == (2 * 2 + 1) + (2 + 1)
+    assert len(table) == (2 * 2 + 1) + 2 * (2 + 1)
     found = evidence.verdicts(table)
     assert len(found) == len(evidence.claims())
     assert set(found["verdict"]) == {"not run fairly yet"}
