@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from IPython.display import Image
+from matplotlib.figure import Figure
 
 from .plots.export import save_figure, save_table
 from .plots.stored import read_records
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 
 def course_root(above: Path, here: Path) -> Path:

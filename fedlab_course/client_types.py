@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
 from fedlab_support.core.history import last, summarise
 from fedlab_support.federation.federation import Federation
+from fedlab_support.run.run import Run
 
+from .comparison import Comparison
 from .measures import cluster_accuracy, fairness
 from .printed import matched
-
-if TYPE_CHECKING:
-    from fedlab_support.run.run import Run
-
-    from .comparison import Comparison
 
 MEASURES = ["avg_type", "avg_client", "sigma_type", "sigma_client", "worst_type"]
 KEYS = ["name", "seed", "imbalance"]

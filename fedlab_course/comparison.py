@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pandas as pd
-from IPython.display import Markdown
+from IPython.display import Image, Markdown
+from matplotlib.figure import Figure
 
 from fedlab_support.core.history import summarise
 from fedlab_support.federation.federation import Federation
@@ -21,10 +21,6 @@ from .measures import as_participants
 from .printed import printed
 from .protocols import protocol
 from .settings import CHAPTERS, run_of
-
-if TYPE_CHECKING:
-    from IPython.display import Image
-    from matplotlib.figure import Figure
 
 WHOLE = {"04_fedfa": "FedFA", "05_fisc": "FISC", "06_fedgcr": "FedGCR"}
 """Each chapter's own method, the yardstick beside FedAvg."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fedlab_support.run.run import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MARGIN = 1.5
 """How far planes reach, in distances of the farthest client from the mean."""
@@ -56,8 +53,6 @@ def heights(
     Returns tables for ``figures.loss_planes``: cross-entropy on test images of the
     clients' domains, and the clients' models with their mean.
     """
-    import pandas as pd
-
     reach = MARGIN * max(abs(plane.places).max() for plane in planes.values())
     ticks = np.linspace(-reach, reach, grid)
     rows, marks = [], []

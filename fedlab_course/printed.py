@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 SHORT_OF = {
     "office10": "office_caltech10",
@@ -62,11 +60,9 @@ def everything() -> pd.DataFrame:
     value, sd:     as printed, in per cent.
     doubtful:      "yes" for a number that is probably a misprint.
     """
-    import pandas as pd
-
     texts = ("network", "imbalance", "doubtful")
     with (files(__package__) / "printed.csv").open(encoding="utf-8") as file:
-        return pd.read_csv(file, dtype=dict.fromkeys(texts, str), keep_default_na=True)
+        return pd.read_csv(file, dtype=dict.fromkeys(texts, str))
 
 
 def printed(protocol: str, question: str = "main", **kept: object) -> pd.DataFrame:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from fedlab_support.methods import FedAvg, catalogue
 from fedlab_support.run.run import Run
@@ -17,9 +18,6 @@ from .. import settings
 from ..protocols import protocol
 from ..settings import AUGMENTATIONS, Setting, augmented, setting_for
 from .measures import measured
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def entries(
@@ -90,8 +88,6 @@ def gaps(entries: Iterable[str], names: Iterable[str]) -> pd.DataFrame:
 
 
 def _table(reasons: Mapping[tuple[str, str], str]) -> pd.DataFrame:
-    import pandas as pd
-
     rows = [(*pair, reason) for pair, reason in reasons.items() if reason]
     return pd.DataFrame(rows, columns=["protocol", "method", "reason"])
 
@@ -144,8 +140,6 @@ def collect(
     Raises ValueError for an unknown name, or one that is taken, FileNotFoundError for
     data that are absent.
     """
-    import pandas as pd
-
     extra = dict(extra or {})
     if taken := set(extra) & {*entries, *catalogue()}:
         raise ValueError(f"expected new names in extra, found those of {sorted(taken)}")

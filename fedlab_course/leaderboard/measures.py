@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 
 from fedlab_support.core.history import History, last
 from fedlab_support.core.metrics import TASKS
 from fedlab_support.federation.federation import Federation
 
 from ..measures import as_participants, fairness
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MEASURES = {
     "score": "higher",

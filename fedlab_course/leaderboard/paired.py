@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 LEVEL = 0.95
 """Coverage of an interval; below three pairs there is none."""
@@ -74,8 +71,6 @@ def leads(each: pd.DataFrame, reference: str) -> pd.DataFrame:
     interval, clear from (half its width: a larger mean would exclude zero; NaN for
     fewer than three seeds), seeds, and ahead (seeds with which the method is ahead).
     """
-    import pandas as pd
-
     rows = {}
     for name in each.columns.drop(reference):
         gaps = (each[name] - each[reference]).dropna()

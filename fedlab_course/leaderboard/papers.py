@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 
 from ..printed import printed as numbers
 from .paired import LEVEL, holm, paired
 from .ranking import blocks
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 COPIED = ("paper", "table", "dataset", "method", "reference")
 
@@ -42,8 +37,6 @@ def printed() -> pd.DataFrame:
     protocols: our protocols for the same question, separated by spaces: the papers'
                data set first, then stand-ins.
     """
-    import pandas as pd
-
     rows = []
     for dataset, data, question, kept, protocols in TABLES:
         found = numbers(f"paper: {data}", question, **kept)
@@ -72,8 +65,6 @@ def orders(runs: pd.DataFrame) -> pd.DataFrame:
     Clear means a paired t-test at 5 %, corrected for all rows (Holm); fewer than three
     blocks are never clear.
     """
-    import pandas as pd
-
     table, rows = 100 * blocks(runs), []
     for line in printed().to_dict("records"):
         row = {name: line[name] for name in COPIED}

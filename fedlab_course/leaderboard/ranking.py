@@ -8,15 +8,12 @@ clients, order of samples and random streams, so they are compared only within b
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from .measures import MEASURES
 from .paired import LEAST
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DRAWS = 4000
 INTERVAL = 0.95
@@ -46,8 +43,6 @@ def beaten(table: pd.DataFrame) -> pd.DataFrame:
     Returns a rank that does not depend on the number of methods: 1 is first, 0 is last,
     NaN is alone in its block.
     """
-    import pandas as pd
-
     values = table.to_numpy()
     mine, others = values[:, :, None], values[:, None, :]
     wins = (mine > others) + 0.5 * (mine == others)  # comparisons with NaN are False
@@ -69,8 +64,6 @@ def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataF
     bootstrap interval covers less than its nominal level. Below three there is none
     (NaN).
     """
-    import pandas as pd
-
     shares = beaten(blocks(runs, measure))
     once, again = _weights(shares.index, seed)
     values = shares.to_numpy()
@@ -107,7 +100,6 @@ def pairs(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
     Data sets are treated as fixed: a difference that is significant on these need not
     be on others, which is what the intervals of ``ranks`` are about.
     """
-    import pandas as pd
     from scipy.stats import t
 
     table = blocks(runs, measure)
