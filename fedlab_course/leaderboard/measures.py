@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from fedlab_support.core.history import History, last
+from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS, History, last
 from fedlab_support.core.metrics import TASKS
 from fedlab_support.federation.federation import Federation
 
@@ -48,10 +48,9 @@ def measured(
     table = as_participants(history.table())
     metric = federation.store.task.metric
     ends = last(table[table["metric"].str.endswith(metric)], last_rounds)
-    whole = ends[ends["client"] == -1]
-    domains = whole[whole["domain"] != ""].groupby("split")["value"]
-    means = domains.mean()
-    every = whole[whole["domain"] != ""].groupby("domain")["value"].mean()
+    domains = _of_domains(ends)
+    means = domains.groupby("split")["value"].mean()
+    every = domains.groupby("domain")["value"].mean()
     return {
         "held_out_domain": history.held_out,
         "score": float(means.get("held_out", means.get("test"))),
@@ -75,7 +74,7 @@ def _evenness(
         types = np.array([names[own[0]] for own in held])
         found = fairness(every.reindex(types).to_numpy(), types)
         return {name: found[name] for name in ("sigma_type", "sigma_client")}
-    clients = ends[(ends["client"] != -1) & (ends["split"] == "val")]["value"]
+    clients = ends[(ends["client"] != ALL_CLIENTS) & (ends["split"] == "val")]["value"]
     spread = float(clients.std(ddof=0)) if len(clients) else np.nan
     return {"sigma_type": np.nan, "sigma_client": spread}
 
@@ -90,9 +89,16 @@ def by_round(curves: pd.DataFrame) -> pd.DataFrame:
     """The score after every evaluation, as a tidy table with split "score"."""
     curves = as_participants(curves)
     score = curves["metric"].isin([each.metric for each in TASKS.values()])
-    domains = curves[score & (curves["domain"] != "") & (curves["client"] == -1)]
+    domains = _of_domains(curves[score])
     has_unseen = domains["held_out"] != ""
     chosen = domains[(domains["split"] == "held_out") == has_unseen]
     keys = ["protocol", "method", "seed", "held_out", "round"]
     means = chosen.groupby(keys, sort=False)["value"].mean().reset_index()
-    return means.assign(split="score", metric="accuracy", domain="", client=-1)
+    whole = {"domain": ALL_DOMAINS, "client": ALL_CLIENTS}
+    return means.assign(split="score", metric="accuracy", **whole)
+
+
+def _of_domains(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of single domains, measured over all clients."""
+    is_single = table["domain"] != ALL_DOMAINS
+    return table[is_single & (table["client"] == ALL_CLIENTS)]

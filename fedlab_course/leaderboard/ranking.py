@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 
 from .measures import MEASURES
-from .paired import LEAST
+from .paired import LEAST, LEVEL
 
 DRAWS = 4000
-INTERVAL = 0.95
 
 
 def blocks(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
@@ -67,7 +66,8 @@ def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataF
     shares = beaten(blocks(runs, measure))
     once, again = _weights(shares.index, seed)
     values = shares.to_numpy()
-    low, high = _interval(_means(again, values))
+    edge = (1 - LEVEL) / 2
+    low, high = np.nanquantile(_means(again, values), (edge, 1 - edge), axis=0)
     protocols = shares.notna().groupby("protocol").any().sum()
     has_few = protocols.to_numpy() < LEAST
     low, high = (np.where(has_few, np.nan, edge) for edge in (low, high))
@@ -109,7 +109,7 @@ def pairs(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
         found = _difference((table[a] - table[b]).dropna())
         if found is not None:
             mean, error, freedom, num = found
-            reach = error * t.isf((1 - INTERVAL) / 2 / len(names), freedom)
+            reach = error * t.isf((1 - LEVEL) / 2 / len(names), freedom)
             better, worse = (a, b) if mean >= 0 else (b, a)
             row = {"better": better, "worse": worse, "difference": abs(mean)}
             row |= {"low": abs(mean) - reach, "high": abs(mean) + reach}
@@ -161,8 +161,3 @@ def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     here = ~np.isnan(values)
     total, counted = weights @ np.nan_to_num(values), weights @ here
     return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)
-
-
-def _interval(drawn: np.ndarray) -> np.ndarray:
-    edge = (1 - INTERVAL) / 2
-    return np.nanquantile(drawn, (edge, 1 - edge), axis=0)
