@@ -53,21 +53,16 @@ def statements(
 ) -> list[Statement]:
     """The statements of all code cells, in order; lines with magics are left out.
 
-    A cell that is no Python has none: its answer is missing, the others count.
+    What a student has written may be no Python: see ``repaired``.
     """
     found = []
     for number, cell in enumerate(notebook.cells):
         if cell.cell_type != "code":
             continue
-        source = without_magics(cell.source)
-        try:
-            nodes = ast.parse(source).body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        own = is_own(cell)
+        source, own = without_magics(cell.source), is_own(cell)
         found += [
             Statement(source, number, k, node, own, tuple(checks_in(node)))
-            for k, node in enumerate(nodes)
+            for k, node in enumerate(ast.parse(source).body)
         ]
     return found
 

@@ -85,7 +85,7 @@ def test_what_an_answer_uses_comes_with_it_and_nothing_else():
 
 def test_what_a_student_wrote_is_all_needed_and_a_check_is_none_of_it():
     found = lines_needed(
-        *("a = 1", "b = 2", "exercises.check('one', answer)", "c = a", "!ls", "def ("),
+        *("a = 1", "b = 2", "exercises.check('one', answer)", "c = a", "!ls"),
         own=3,
     )
     assert found == ["a = 1", "c = a"]
