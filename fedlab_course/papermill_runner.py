@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,13 +68,14 @@ def check(notebook: Path, params: Parameters) -> None:
         _check_type(notebook.name, name, value, known[name]["inferred_type_name"])
 
 
-def own_folders(notebook: Path, cwd: Path, **wanted: Path) -> Parameters:
-    """Output folders of a notebook, relative to its working folder.
+def own_folders(notebook: Path, **wanted: Path) -> Parameters:
+    """Output folders of a notebook, relative to its own.
 
     wanted:  ``figures_dir`` and ``runs_dir``; left out where it has no such parameter.
     """
     known = papermill.inspect_notebook(str(notebook))
-    return {n: os.path.relpath(path, cwd) for n, path in wanted.items() if n in known}
+    home = notebook.parent
+    return {n: os.path.relpath(path, home) for n, path in wanted.items() if n in known}
 
 
 def _check_type(where: str, name: str, value: Any, annotation: str) -> None:
@@ -190,9 +190,6 @@ def stopped_by_signals() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread receives signals
-        return
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield

@@ -185,7 +185,7 @@ def is_current(
 def _with_figures_dir(notebook: Path, params: Parameters, build: Path) -> Parameters:
     """Parameters with a folder for figures in ``build``, if none is given."""
     figures = build / "figures" / notebook.stem
-    return own_folders(notebook, notebook.parent, figures_dir=figures) | params
+    return own_folders(notebook, figures_dir=figures) | params
 
 
 def fingerprint(

@@ -163,7 +163,7 @@ def plan(
         folder = out / _folder_name(point)
         given = params | _as_parameters(point, known)
         homes = {"figures_dir": folder / "figures", "runs_dir": folder / "runs"}
-        given |= own_folders(notebook, notebook.parent, **homes)
+        given |= own_folders(notebook, **homes)
         check(notebook, given)
         cells.append(Cell(notebook, point, given, folder))
     return cells

@@ -59,7 +59,7 @@ def _parameters_cell(
     original: NotebookNode, chapter: Path, params: dict[str, Any]
 ) -> str:
     """The source of the chapter's cell of parameters, with those of the profile."""
-    params = params | own_folders(chapter, NOTEBOOKS, **dict.fromkeys(OUTPUTS, WRITTEN))
+    params = params | own_folders(chapter, **dict.fromkeys(OUTPUTS, WRITTEN))
     (cell,) = (
         cell for cell in original.cells if "parameters" in cell.metadata.get("tags", [])
     )
