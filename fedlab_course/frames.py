@@ -10,7 +10,6 @@ import html
 import io
 import json
 import math
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import ipywidgets as W
 import numpy as np
 from PIL import Image
 
+from . import page_widgets
 from .controls import Player
 from .plots.style import SCREEN_DPI, png
 from .widgets import Explorer
@@ -155,33 +155,13 @@ def as_html(folder: Path, address: str) -> str:
 
 
 def _control(about: dict) -> str:
-    """One native control with its label, which browsers and screen readers know."""
-    label, labels = html.escape(about["label"]), about["choices"]
-    if about["is_slider"]:
-        made = _slider(label, labels, about["start"])
-        return _played(label, made, about["milliseconds"])
-    options = "".join(
-        f'<option{" selected" * (k == about["start"])} value="{k}">'
-        f"{html.escape(each)}</option>"
-        for k, each in enumerate(labels)
-    )
-    return f"<label>{label} <select>{options}</select></label>"
-
-
-def _played(label: str, control: str, milliseconds: int) -> str:
-    """A slider behind the button that plays it; 0 milliseconds: the slider alone."""
-    if not milliseconds:
+    """One native control, behind a button if it is played."""
+    kind = page_widgets.slider if about["is_slider"] else page_widgets.select
+    control = kind(about["label"], about["choices"], about["start"])
+    if not about["milliseconds"]:
         return control
     return (
-        f'<span class="fl-played"><button type="button" aria-label="Play {label}" '
-        f'data-milliseconds="{milliseconds}">Play</button> {control}</span>'
-    )
-
-
-def _slider(label: str, labels: Sequence[str], start: int) -> str:
-    known = html.escape(json.dumps(labels))
-    return (
-        f'<label>{label} <input type="range" min="0" max="{len(labels) - 1}" '
-        f'value="{start}" data-choices="{known}" aria-valuetext="{labels[start]}"> '
-        f"<output>{labels[start]}</output></label>"
+        '<span class="fl-played"><button type="button" '
+        f'aria-label="Play {html.escape(about["label"])}" '
+        f'data-milliseconds="{about["milliseconds"]}">Play</button> {control}</span>'
     )

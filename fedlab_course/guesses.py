@@ -7,7 +7,7 @@ nothing, so a run without a reader leaves all figures as they are.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import ipywidgets as W
@@ -261,42 +261,3 @@ def _name(
     look |= {"path_effects": [withStroke(linewidth=2.5, foreground="white")]}
     look |= {"va": "top" if is_below else "bottom", "textcoords": "offset points"}
     axis.annotate(MINE, (x[-1], y[-1]), (0, -7 if is_below else 7), **look)
-
-
-# ---- on a page without a kernel -----------------------------------------------------
-def page_html(model: str, saved: Mapping[str, Mapping]) -> str:
-    """Native controls that keep a guess while the page is open; "" for other widgets.
-
-    model: the widget's id.
-    saved: the states of all widgets, as notebooks store them.
-    """
-    if "fl-guess" not in _state(model, saved).get("_dom_classes", ()):
-        return ""
-    return f'<div class="fl-controls">{"".join(_parts(model, saved))}</div>'
-
-
-def _state(model: str, saved: Mapping[str, Mapping]) -> Mapping:
-    return saved.get(model, {}).get("state", {})
-
-
-def _parts(model: str, saved: Mapping[str, Mapping]) -> Iterator[str]:
-    state = _state(model, saved)
-    for child in state.get("children", ()):
-        yield from _parts(child.removeprefix("IPY_MODEL_"), saved)
-    if "_options_labels" in state:
-        yield _native(state)
-    elif state.get("_model_name") == "HTMLModel":
-        yield f'<div style="width: 100%">{state["value"]}</div>'
-
-
-def _native(state: Mapping) -> str:
-    label, names = html.escape(state["description"]), state["_options_labels"]
-    if "Slider" not in state["_model_name"]:
-        options = "".join(f"<option>{html.escape(name)}</option>" for name in names)
-        return f"<label>{label} <select>{options}</select></label>"
-    known, chosen = html.escape("|".join(names)), "dataset.names.split('|')[value]"
-    return (
-        f'<label>{label} <input type="range" min="0" max="{len(names) - 1}" value="0" '
-        f'data-names="{known}" oninput="nextElementSibling.value={chosen}"> '
-        f"<output>{NONE}</output></label>"
-    )

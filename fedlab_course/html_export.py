@@ -9,10 +9,8 @@ showed last.
 from __future__ import annotations
 
 import base64
-import html
 import mimetypes
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +22,8 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from fedlab_support.core.files import replacing
 
-from . import guesses
+from .page_widgets import without_widgets
 
-WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
-_WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-_NOTE = "<p><em>Open the notebook to move the controls; here they show:</em></p>"
 _KNOWN_AS = {  # commands that the converter lacks, in terms of others
     r"\operatorname*": r"\mathrm",
     r"\operatorname": r"\mathrm",
@@ -99,7 +94,7 @@ class _PageRenderer(IPythonRenderer):
         file = self.folder / url
         if file.is_file():
             kind = mimetypes.guess_type(file.name)[0] or "image/png"
-            url = _data_address(kind, base64.b64encode(file.read_bytes()).decode())
+            url = f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
         return super().image(text, url, title)
 
 
@@ -129,65 +124,3 @@ def _unreadable(formula: str, reason: str) -> ValueError:
         f"expected a TeX formula, found {formula.strip()!r} ({reason}); "
         "check its braces and commands, or write it more simply"
     )
-
-
-def without_widgets(
-    content: nbformat.NotebookNode, alive: Callable[[str], str] = lambda model: ""
-) -> nbformat.NotebookNode:
-    """Replace every widget by a note and the images in its saved state.
-
-    alive: maps a widget's model id to HTML that works without a kernel, or to "".
-    """
-    saved = content.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
-    for cell in content.cells:
-        for output in cell.get("outputs", []):
-            view = output.get("data", {}).get(_WIDGET_VIEW)
-            if view is not None:
-                model = view["model_id"]
-                note = "" if _is_progress_bar(model, saved) else _NOTE
-                shown = alive(model) or guesses.page_html(model, saved)
-                shown = shown or note + "".join(_stills(model, saved))
-                output["data"] = nbformat.from_dict({"text/html": shown})
-    return content
-
-
-def _is_progress_bar(model: str, saved: dict[str, Any]) -> bool:
-    """Whether a widget is a row of texts around a bar, with nothing to move."""
-    children = saved.get(model, {"state": {}})["state"].get("children", [])
-    ids = [child.removeprefix("IPY_MODEL_") for child in children]
-    states = [saved.get(i, {"state": {}})["state"] for i in ids]
-    return any(s.get("_model_name") == "FloatProgressModel" for s in states)
-
-
-def _stills(model: str, saved: dict[str, Any]) -> Iterator[str]:
-    """The saved output of a widget and its children as HTML, in order."""
-    widget = saved.get(model, {"state": {}})
-    state = widget["state"]
-    for child in state.get("children", []):
-        yield from _stills(child.removeprefix("IPY_MODEL_"), saved)
-    for buffer in widget.get("buffers", []):
-        if buffer["path"] == ["value"] and "format" in state:
-            yield _picture(f"image/{state['format']}", buffer["data"])
-    if state.get("_model_name") in ("HTMLModel", "HTMLMathModel"):
-        yield f"<div>{state.get('value', '')}</div>"
-    for output in state.get("outputs", []):
-        data = output.get("data", {})
-        if "image/png" in data:
-            about = output.get("metadata", {}).get("image/png", {})
-            yield _picture("image/png", data["image/png"], about.get("alt", ""))
-        elif "text/html" in data:
-            yield str(data["text/html"])
-        elif text := data.get("text/plain", output.get("text")):
-            yield f"<pre>{html.escape(text)}</pre>"
-
-
-def _picture(kind: str, data: str, alt: str = "") -> str:
-    """An embedded image; ``data`` is in base 64."""
-    alt = html.escape(alt or "The figure as the widget showed it when the chapter ran.")
-    address = _data_address(kind, data)
-    return f'<img alt="{alt}" style="max-width:100%" src="{address}">'
-
-
-def _data_address(kind: str, data: str) -> str:
-    """The address that holds the bytes themselves."""
-    return f"data:{kind};base64,{''.join(data.split())}"

@@ -25,7 +25,7 @@ import yaml
 
 from fedlab_support.engines.flower import cleanup
 
-from .html_export import WIDGET_STATE
+from .page_widgets import saved_widgets
 from .plots.stored import RECORDS, read_records
 
 Parameters = dict[str, Any]
@@ -220,8 +220,7 @@ def hidden_errors(path: Path) -> list[str]:
     for index, cell in enumerate(notebook.cells):
         lines = _errors_among(cell.get("outputs", []))
         found += [f"cell {index}: {line}" for line in lines]
-    saved = notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
-    for widget in saved.values():
+    for widget in saved_widgets(notebook).values():
         lines = list(_errors_among(widget["state"].get("outputs", [])))
         value = str(widget["state"].get("value", ""))
         if "fl-error" in value:  # the class of the course's error banner

@@ -37,17 +37,10 @@ addEventListener("DOMContentLoaded", () => {
     const controls = [...box.querySelectorAll("input, select")];
     const image = box.querySelector("img");
     const chosen = (control) => control.type === "range"
-      ? JSON.parse(control.dataset.choices)[control.value]
+      ? control.nextElementSibling.value
       : control.selectedOptions[0].text;
     box.addEventListener("input", () => {
-      const shown = controls.map((control) => {
-        const text = chosen(control);
-        if (control.type === "range") {
-          control.setAttribute("aria-valuetext", text);
-          control.nextElementSibling.textContent = text;
-        }
-        return `${nameOf(control)} ${text}`;
-      });
+      const shown = controls.map((control) => `${nameOf(control)} ${chosen(control)}`);
       const positions = controls.map((control) => control.value).join("_");
       image.src = `${box.dataset.address}/${positions}.webp`;
       image.alt = `The figure for ${shown.join(", ")}`;

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..editions import student
 from ..frames import as_html
-from ..html_export import without_widgets
+from ..page_widgets import without_widgets
 from ..plots.written import as_markdown
 from ..runner import ROOT, find_chapters
 from .experiments import REGISTER, register

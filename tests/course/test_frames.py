@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from fedlab_course.frames import CONTROLS, MOTION, as_html, choices, draw, thinned
-from fedlab_course.html_export import WIDGET_STATE, without_widgets
+from fedlab_course.page_widgets import WIDGET_STATE, without_widgets
 from fedlab_course.runner import ROOT
 from fedlab_course.widgets import explore, player, slider
 from tests.browser.lab import CHROMIUM, browser_page
@@ -171,6 +171,9 @@ def test_a_page_plays_an_explorer_once_when_its_button_is_pressed(played, motion
         assert page.evaluate("seen") == [f"m/{k}_1.webp" for k in range(4)]
         expect(image).to_have_attribute("aria-live", "polite")
         expect(image).to_have_attribute("alt", "The figure for step 3, name b")
+        steps = page.get_by_role("slider", name="step")
+        expect(steps).to_have_attribute("aria-valuetext", "3")
+        expect(page.get_by_role("status").first).to_have_text("3")
         button.press("Space")
         page.wait_for_function("seen.length > 5")
         page.get_by_role("button", name="Pause step").press("Space")

@@ -7,7 +7,7 @@ import pytest
 
 from fedlab_course import plots
 from fedlab_course.guesses import Curve, Numbers, Order
-from fedlab_course.html_export import WIDGET_STATE, without_widgets
+from fedlab_course.page_widgets import WIDGET_STATE, without_widgets
 
 AHEAD = "(a) B ahead of A"
 PANELS = ("iid", "by writer")
