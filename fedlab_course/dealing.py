@@ -27,6 +27,9 @@ from fedlab_support.federation.protocols import leave_two_domains_out
 UNSEEN = "unseen"
 """Held out: all domains that a data set marks as never trained on."""
 
+Choose = Callable[[int, np.ndarray], np.ndarray]
+"""Maps a domain and the positions of its samples to those that are kept."""
+
 
 def one_per_domain(
     dataset: str,
@@ -66,9 +69,8 @@ def few_per_domain(
     tested: test images of each domain, at most.
     """
     data, rng = load(dataset), np.random.default_rng(0)
-    for of_test, count in ((False, images), (True, tested)):
-        some = lambda domain, mine: rng.permutation(mine)[:count]  # noqa: B023, E731
-        data = _thinned(data, some, of_test=of_test)
+    data = _thinned(data, _at_most(images, rng))
+    data = _thinned(data, _at_most(tested, rng), of_test=True)
     deal = partial(by_domain, clients_per_domain=1, rng=0)
     return _without(data, deal, held_out, val)
 
@@ -171,19 +173,14 @@ def types(
     imbalance: clients of the most common type over those of the rarest; inside a type,
                the largest client has as many times the images of the smallest.
     """
-    rng = np.random.default_rng(0)
-
-    def some(domain: int, mine: np.ndarray) -> np.ndarray:
-        return rng.permutation(mine)[:tested]
-
-    data = load(dataset, size=size)
+    data, rng = load(dataset, size=size), np.random.default_rng(0)
     if absent := [name for name in order if name not in data.domain_names]:
         obtain = STORED[dataset].obtain if dataset in STORED else "name others as order"
         raise ValueError(
             f"{dataset}: expected the domains {', '.join(order)}, found no "
             f"{', '.join(absent)}. To get them, {obtain}"
         )
-    data = _thinned(data, some, of_test=True)
+    data = _thinned(data, _at_most(tested, rng), of_test=True)
     inside = imbalance if imbalance > 1 else None
     deal = partial(client_types, imbalance=imbalance, rng=0, order=order, inside=inside)
     share = min(1.0, images / sum(map(len, deal(data))))
@@ -202,11 +199,7 @@ def thinned_sites(
     return _without(_thinned(load(dataset, size=size), some), by_owner, held_out, val)
 
 
-def _thinned(
-    data: DomainData,
-    choose: Callable[[int, np.ndarray], np.ndarray],
-    of_test: bool = False,
-) -> DomainData:
+def _thinned(data: DomainData, choose: Choose, of_test: bool = False) -> DomainData:
     """``data`` with a part of each domain's training (or test) samples only."""
     is_whole = data.is_test != of_test
     chosen = [np.flatnonzero(is_whole)]
@@ -214,6 +207,11 @@ def _thinned(
         mine = np.flatnonzero(~is_whole & (data.domain == domain))
         chosen.append(choose(domain, mine))
     return data.select(np.sort(np.concatenate(chosen)))
+
+
+def _at_most(count: int, rng: np.random.Generator) -> Choose:
+    """Choose so many of a domain's samples at random, or all where there are fewer."""
+    return lambda domain, mine: rng.permutation(mine)[:count]
 
 
 def _without(data: DomainData, deal, held_out: str, val: float) -> Federation:
