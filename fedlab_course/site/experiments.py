@@ -13,26 +13,11 @@ REGISTER = ROOT / "docs" / "experiments.csv"
 NAMES = {"report": "The report on FedAvg, client selection and domain generalisation"}
 """Headings of papers that have no name of their own."""
 
-SECONDS = {
-    "CNN": 0.010,
-    "AlexNet": 0.018,
-    "U-Net": 0.140,
-    "ResNet-18": 0.014,
-    "ResNet-50": 0.049,
-    "ViT-B/16": 0.172,
-}
-"""Estimated seconds per local step, by network; see ``docs/experiments.md``."""
-
 
 def experiments() -> list[dict[str, str]]:
     """The rows of the register."""
     with REGISTER.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
-
-
-def hours(row: dict[str, str]) -> float:
-    """Estimated GPU hours of a row: runs times local steps times seconds per step."""
-    return int(row["runs"]) * int(row["steps"]) * SECONDS[row["network"]] / 3600
 
 
 def commands(row: dict[str, str]) -> list[str]:
