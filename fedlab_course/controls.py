@@ -106,11 +106,10 @@ def control_for(name: str, given: object, start: object) -> W.Widget:
     )
 
 
-def in_rows(controls: dict[str, W.Widget]) -> W.Box:
+def in_rows(*controls: W.Widget) -> W.Box:
     """Controls side by side, wrapped to the width of the page."""
     layout = W.Layout(flex_flow="row wrap", width="100%")
-    each = controls.values()
-    each = [W.HBox([*c.moved_by, c]) if isinstance(c, Player) else c for c in each]
+    each = [W.HBox([*c.moved_by, c]) if isinstance(c, Player) else c for c in controls]
     return W.Box(each, layout=layout)
 
 

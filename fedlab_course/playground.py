@@ -86,9 +86,8 @@ class Playground(LiveTraining):
         super().__init__(self._round, self._draw, rounds)
         self.settings, self.list = W.Accordion(), W.VBox()
         self.comparison = W.HTML()
-        above = in_rows(self.controls), self.settings, self.buttons, self.note
-        curve = in_rows({"curve": self.measure})
-        below = curve, self.picture, self.list, self.comparison
+        above = in_rows(*self.controls.values()), self.settings, self.buttons, self.note
+        below = in_rows(self.measure), self.picture, self.list, self.comparison
         self.children = (*above, *below)
         self.add_class("fl-playground")
         for name in ("skew", "clients", "method", "data"):
@@ -148,9 +147,10 @@ class Playground(LiveTraining):
         known = declared(self.kinds[method])
         known.pop("rounds", None)  # those of the run
         self.own = {name: (each, each.control()) for name, each in known.items()}
-        about = [W.HTML(html.escape(each.about)) for each in known.values()]
-        pairs = zip(self.own.values(), about, strict=True)
-        rows = [in_rows({"": control, "about": text}) for (_, control), text in pairs]
+        rows = [
+            in_rows(control, W.HTML(html.escape(each.about)))
+            for each, control in self.own.values()
+        ]
         self.settings.children = [W.VBox(rows)]
         self.settings.titles = (f"Settings of {method}",)
 

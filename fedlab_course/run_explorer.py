@@ -84,7 +84,7 @@ class OneMore(LiveTraining):
         self.seed = readable(W.BoundedIntText(0, max=10**6, description="seed"))
         rounds = explorer.finished.exploration.rules.rounds
         super().__init__(self._round, self._figure, rounds, picture=explorer.image)
-        row = in_rows({"value": self.value, "seed": self.seed})
+        row = in_rows(self.value, self.seed)
         self.children = (row, self.buttons, self.note)
         explorer.controls["axis"].observe(self._offer, names="value")
         self.value.observe(self._say_seconds, names="value")

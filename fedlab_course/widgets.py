@@ -71,7 +71,7 @@ class Explorer(W.VBox):
         for control in controls.values():
             control.observe(self._redraw, names="value")
         busy = W.HTML(BUSY)
-        super().__init__([in_rows(controls), busy, self.banner, self.image])
+        super().__init__([in_rows(*controls.values()), busy, self.banner, self.image])
         self.add_class("fl-explorer")
 
     def values(self) -> dict[str, object]:
