@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache, partial
 
@@ -48,8 +49,18 @@ LABELS = {
 
 
 def words(name: str) -> str:
-    """What the reader calls a field of ``Setting``."""
+    """What the reader calls a field of ``Setting``, or a setting of a method."""
     return LABELS.get(name, name.replace("_", " "))
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """Errors about a field, whose name comes first, call it as the reader does."""
+    try:
+        yield
+    except ValueError as error:
+        name, said = str(error).split(" ", 1)
+        raise ValueError(f"{words(name)} {said}") from None
 
 
 Kinds = Mapping[str, type[FedAvg]]
@@ -83,19 +94,13 @@ class Setting(Settings):
     optimiser: str = setting("sgd", one_of=OPTIMISERS)
 
     def __post_init__(self) -> None:
-        try:
-            self._check()
-        except ValueError as error:  # which starts with the name of a field
-            name, said = str(error).split(" ", 1)
-            raise ValueError(f"{words(name)} {said}") from None
-
-    def _check(self) -> None:
-        super().__post_init__()
-        for name, known in {"skew": SKEWS, "network": NETWORKS}.items():
-            one_of = f"one of {', '.join(known)}"
-            expect(self, name, one_of, getattr(self, name) in known)
-        is_possible = self.cohort <= self.clients
-        expect(self, "cohort", f"at most the {self.clients} clients", is_possible)
+        with _in_words():
+            super().__post_init__()
+            for name, known in {"skew": SKEWS, "network": NETWORKS}.items():
+                one_of = f"one of {', '.join(known)}"
+                expect(self, name, one_of, getattr(self, name) in known)
+            is_possible = self.cohort <= self.clients
+            expect(self, "cohort", f"at most the {self.clients} clients", is_possible)
 
     def run(
         self,
@@ -114,13 +119,15 @@ class Setting(Settings):
         expect(self, "method", known, self.method in kinds)
         kind = kinds[self.method]
         given = {"rounds": rounds} if _has(kind, "rounds") else {}
+        with _in_words():
+            method = kind(**given | dict(self.own))
         data, rng = _load(self.data), np.random.default_rng(seed)
         parts = self._parts(data, rng)
         parts = [np.sort(rng.permutation(part)[:MOST_PICTURES]) for part in parts]
         momentum = self.momentum if self.optimiser == "sgd" else 0.0
         how = {"momentum": momentum, "optimiser": self.optimiser}
         return Run(
-            _made(kind, given | dict(self.own)),
+            method,
             Federation.build(data, parts, val=0.1, held_out=self._left_out()),
             self._network(data, kind),
             LocalTraining(self.lr, self.epochs, self.batch_size, **how),
@@ -150,15 +157,6 @@ class Setting(Settings):
         if _has(kind, "num_prompts"):  # which it adds itself
             return models.tiny_vit
         return NETWORKS[self.network]
-
-
-def _made(kind: type[FedAvg], settings: Mapping[str, object]) -> FedAvg:
-    """The method; ValueError with the words of the control for a wrong setting."""
-    try:
-        return kind(**settings)
-    except ValueError as error:
-        name, said = str(error).split(" ", 1)
-        raise ValueError(f"{name.replace('_', ' ')} {said}") from None
 
 
 def _has(kind: type[FedAvg], name: str) -> bool:
