@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import hashlib
 import os
 import re
@@ -94,10 +93,7 @@ class _Grader:
         self.chapters = {chapter.stem: chapter for chapter in find_chapters()}
         used = {self.chapter(file) for file in files} - {""} or {min(self.chapters)}
         self.params = {n: _parameters(profile_name, self.chapters[n]) for n in used}
-        self.marks = functools.cache(self._mark)
-
-    def _mark(self, chapter: str) -> str:
-        return fingerprint(self.chapters[chapter], self.params[chapter])
+        self.marks = {n: fingerprint(self.chapters[n], self.params[n]) for n in used}
 
     def chapter(self, file: Path) -> str:
         """The chapter named in a file's name; "" if there is none."""
@@ -112,7 +108,7 @@ class _Grader:
         """A hash of the file, its chapter and the course."""
         digest = hashlib.sha256(file.read_bytes())
         if chapter := self.chapter(file):
-            digest.update(self.marks(chapter).encode())
+            digest.update(self.marks[chapter].encode())
         return digest.hexdigest()[:12]
 
     def rows(self, name: str, file: Path, home: Path) -> list[Row]:

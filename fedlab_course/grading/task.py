@@ -32,7 +32,7 @@ def verdicts_on(
         raise ValueError(f"expected at most {NOTEBOOK_SIZE:,} bytes, found {size:,}")
     original = student(nbformat.read(chapter, as_version=4))
     sizes = _parameters_cell(original, chapter, params)
-    known = {cell.source for cell in original.cells}
+    known = {sizes, *(cell.source for cell in original.cells)}
     handed_in = nbformat.read(file, as_version=4)
     for notebook in (original, handed_in):
         for cell in notebook.cells:
@@ -40,7 +40,7 @@ def verdicts_on(
                 cell.source = sizes
     broken = repaired(handed_in, original)
     ours = statements(original, lambda cell: False)
-    theirs = statements(handed_in, lambda cell: cell.source not in {*known, sizes})
+    theirs = statements(handed_in, lambda cell: cell.source not in known)
     task = task_of(ours, theirs, chapter.stem)
     asked = {line[3] for line in task["program"] if len(line) > 3}
     verdicts, end = judged(task, chapter, home) if asked else ({}, "")
