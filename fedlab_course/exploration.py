@@ -156,7 +156,7 @@ class Finished:
         for value in self.exploration.axes[name].values:
             seed = 0
             while (history := self.find(name, value, seed)) is not None:
-                found.append(_labelled(history, value))
+                found.append(history.table().assign(name=name_of(value)))
                 seed += 1
         return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
@@ -192,10 +192,6 @@ class Finished:
         """The first seed of a value that has no finished run."""
         table = self.table(axis)
         return 0 if table.empty else table.loc[table["name"] == name, "seed"].nunique()
-
-
-def _labelled(history: History, value: object) -> pd.DataFrame:
-    return history.table().assign(name=name_of(value))
 
 
 def scores(table: pd.DataFrame, measure: str) -> pd.DataFrame:

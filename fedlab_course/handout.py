@@ -24,7 +24,7 @@ CONSTRAINTS = "constraints.txt"
 README = """# Federated learning under domain shift: the course's notebooks
 
 Chapters are in `notebooks`, in reading order. They need Python 3.11 or newer and about
-{gigabytes} GB of disk, but no GPU and, once installed, no network.
+2 GB of disk, but no GPU and, once installed, no network.
 
 ## On your own computer
 
@@ -103,7 +103,7 @@ def write_handout(out: Path, chapters: Sequence[Path]) -> None:
     (out / "requirements.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (out / "runtime.txt").write_text("python-3.11\n", encoding="utf-8")
     first = chapters[0].relative_to(chapters[0].parents[1]).as_posix()
-    page = README.format(first=first, wheel=wheel.name, gigabytes=2)
+    page = README.format(first=first, wheel=wheel.name)
     (out / "README.md").write_text(page, encoding="utf-8")
 
 

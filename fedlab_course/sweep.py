@@ -120,18 +120,17 @@ class Cell:
 
     def table(self) -> pd.DataFrame:
         """The histories of all runs of the cell, with the axes as columns."""
-        axes = {axis: v for axis, v in self.point.items() if axis not in TABLE}
-        axes = {axis: v if _is_plain(v) else str(v) for axis, v in axes.items()}
+        axes = {
+            axis: value if isinstance(value, str | int | float) else str(value)
+            for axis, value in self.point.items()
+            if axis not in TABLE
+        }
         tables = [
             kept(home).table().assign(**axes, settings=home.stem)
             for home in sorted((self.folder / "runs").glob("*.zip"))
         ]
         columns = [*TABLE, *axes, "settings"]
         return concat(tables) if tables else pd.DataFrame(columns=columns)
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | float)
 
 
 def _read(file: Path) -> Any:
