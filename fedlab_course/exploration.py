@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
@@ -21,7 +21,7 @@ from fedlab_support.run.study import as_text, identity, study
 
 from .plots.style import scale_of
 from .protocols import Protocol
-from .settings import Setting, run_of
+from .settings import Setting, run_of, trained
 
 AVERAGE, LOSS = "all test images", "all test images (loss)"
 WORST, UNSEEN = "the worst domain", "the held-out domain"
@@ -105,11 +105,7 @@ def of_method(label: str, name: str, **fields: object) -> Callable[[object], Set
 
 def of_training(name: str) -> Callable[[object], Setting]:
     """A setting of the clients' training, with FedAvg."""
-
-    def change(value: object, rules: Protocol) -> Protocol:
-        return replace(rules, training=replace(rules.training, **{name: value}))
-
-    return lambda value: Setting("FedAvg", {}, partial(change, value))
+    return lambda value: Setting("FedAvg", {}, trained(**{name: value}))
 
 
 # ---- finished runs ------------------------------------------------------------------

@@ -106,13 +106,9 @@ def normalised(norm: str) -> Callable[[Protocol], Protocol]:
     return lambda rules: replace(rules, network=partial(rules.network, norm=norm))
 
 
-def augmented(how: object) -> Callable[[Protocol], Protocol]:
-    """Local augmentation of clients' images."""
-
-    def change(rules: Protocol) -> Protocol:
-        return replace(rules, training=replace(rules.training, augment=how))
-
-    return change
+def trained(**settings: object) -> Callable[[Protocol], Protocol]:
+    """Other settings of the clients' training, such as augmentation of their images."""
+    return lambda rules: replace(rules, training=replace(rules.training, **settings))
 
 
 def mixed(lam: float) -> Callable[[Protocol], Protocol]:
@@ -196,7 +192,7 @@ def fedfa() -> dict[str, Setting]:
             found[f"{name}, {norm} norm"] = Setting(name, {}, normalised(norm))
     for how, change in AUGMENTATIONS.items():
         for name in ("FedAvg", "FedFA"):
-            found[f"{name} + {how}"] = Setting(name, {}, augmented(change))
+            found[f"{name} + {how}"] = Setting(name, {}, trained(augment=change))
     for p in (0.1, 0.3, 0.7, 0.9):
         found[f"FedFA, p {p}"] = Setting("FedFA", {"p": p})
     for alpha in (0.0, 0.5, 0.9):

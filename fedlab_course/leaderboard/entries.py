@@ -16,7 +16,7 @@ from fedlab_support.run.study import each, fit_once
 
 from .. import settings
 from ..protocols import protocol
-from ..settings import AUGMENTATIONS, Setting, augmented, setting_for
+from ..settings import AUGMENTATIONS, Setting, setting_for, trained
 from .measures import measured
 
 
@@ -41,7 +41,7 @@ def setting_of(entry: str) -> Setting:
     """The setting of an entry: a method by label, or FedAvg with an augmentation."""
     label, _, change = entry.partition(" + ")
     if change:
-        return Setting(label, {}, augmented(AUGMENTATIONS[change]))
+        return Setting(label, {}, trained(augment=AUGMENTATIONS[change]))
     return Setting(label)
 
 
