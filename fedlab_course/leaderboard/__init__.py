@@ -1,20 +1,16 @@
 """Every method on every data set: protocols, runs, measures, ranks, and the papers'."""
 
-from ..protocols import COMPARED, Own, Protocol, at_hand, protocol
-from ..settings import AUGMENTATIONS
+from ..protocols import COMPARED, at_hand, protocol
 from .entries import Board, Keeping, collect, entries, gap, gaps, run_of
 from .measures import MEASURES, by_round, measured
 from .papers import orders, printed
 from .ranking import beaten, blocks, pairs, ranks
 
 __all__ = [
-    "AUGMENTATIONS",
     "COMPARED",
     "MEASURES",
     "Board",
     "Keeping",
-    "Own",
-    "Protocol",
     "at_hand",
     "beaten",
     "blocks",

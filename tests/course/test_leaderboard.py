@@ -13,7 +13,8 @@ import pytest
 from fedlab_course import figures, leaderboard, protocols, settings
 from fedlab_course.chapter import Chapter
 from fedlab_course.comparison import Comparison
-from fedlab_course.leaderboard import Keeping, Own, Protocol
+from fedlab_course.leaderboard import Keeping
+from fedlab_course.protocols import Own, Protocol
 from fedlab_support import methods
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_domain, leave_out
