@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import ipywidgets as W
 
 from fedlab_support.core.checks import Range, checked
@@ -85,9 +83,11 @@ def player(
 
 
 def control_for(name: str, given: object, start: object) -> W.Widget:
-    """Turn a shorthand of ``explore`` into a widget labelled with the argument."""
+    """Turn a shorthand of ``explore`` into a widget labelled with the argument.
+
+    start: its initial value; None where there is none.
+    """
     label = name.replace("_", " ")
-    start = None if start is inspect.Parameter.empty else start
     if isinstance(given, W.Widget) and hasattr(given, "value"):
         given.description = given.description or label
         return readable(given)

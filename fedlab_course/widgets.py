@@ -97,9 +97,10 @@ def explore(view: Callable[..., Figure], **controls: object) -> Explorer:
     Raises what the view raises for the initial values, and TypeError for any other
     control.
     """
-    known = inspect.signature(view).parameters
+    known = inspect.signature(view).parameters.items()
+    starts = {name: p.default for name, p in known if p.default is not p.empty}
     made = {
-        name: control_for(name, given, known[name].default if name in known else None)
+        name: control_for(name, given, starts.get(name))
         for name, given in controls.items()
     }
     return Explorer(view, made)
