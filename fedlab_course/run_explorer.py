@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import ipywidgets as W
 import pandas as pd
@@ -13,7 +14,6 @@ from .chapter import Chapter
 from .exploration import (
     AVERAGE,
     LOSS,
-    Axis,
     Finished,
     main_measure,
     measures,
@@ -54,10 +54,10 @@ class RunExplorer(Explorer):
         """The figure of one axis."""
         known = self.finished.exploration.axes[axis]
         table = scores(self.finished.table(axis), measure)
-        new = table[:0]
-        if self.training is not None and self.training.shows(axis):
-            known = self.training.axis()
-            new = scores(self.training.grown(), measure)
+        new, latest = table[:0], self.training.latest if self.training else None
+        if latest and latest.axis == axis:
+            grown = self.finished.exploration.with_values(**{axis: [latest.value]})
+            known, new = grown.axes[axis], scores(latest.table(), measure)
             mine = table["name"].isin(new["name"]) & table["seed"].isin(new["seed"])
             table = table[~mine]
         values = list(map(name_of, known.values))
@@ -71,15 +71,30 @@ class RunExplorer(Explorer):
         )
 
 
+@dataclass
+class Trained:
+    """A run of a value of an axis."""
+
+    axis: str
+    value: object
+    run: Run
+
+    def table(self) -> pd.DataFrame:
+        """Its history so far, as in ``Finished.table``."""
+        return self.run.history.table().assign(name=name_of(self.value))
+
+
 class OneMore(LiveTraining):
     """Train one more run of an axis: a value of your own, or another seed.
 
     The controls are read when Start is pressed; Start goes on after Stop if they are as
     they were. A run that has ended is kept, and belongs to the figure from then on.
+
+    latest: the run that is trained, or that was last.
     """
 
     def __init__(self, explorer: RunExplorer) -> None:
-        self.explorer, self.run = explorer, None
+        self.explorer, self.latest = explorer, None
         self.value = readable(W.Combobox(description="value", ensure_option=False))
         self.seed = readable(W.BoundedIntText(0, max=10**6, description="seed"))
         rounds = explorer.finished.exploration.rules.rounds
@@ -94,44 +109,27 @@ class OneMore(LiveTraining):
         """Axis, value and seed."""
         return self.explorer.controls["axis"].value, self.value.value, self.seed.value
 
-    def shows(self, axis: str) -> bool:
-        """Whether the latest run, ended or not, is one of this axis."""
-        return self.run is not None and self.asked[0] == axis
-
-    def grown(self) -> pd.DataFrame:
-        """The history of the latest run."""
-        return self.run.history.table().assign(name=name_of(self._wanted()))
-
-    def axis(self) -> Axis:
-        """The axis of the latest run, with its value."""
-        name, known = self.asked[0], self.explorer.finished.exploration
-        return known.with_values(**{name: [self._wanted()]}).axes[name]
-
-    def _axis(self) -> Axis:
-        return self.explorer.finished.exploration.axes[self.asked[0]]
-
-    def _wanted(self) -> object:
-        return value_of(self.asked[1], self._axis())
-
     def _round(self, number: int) -> int:
         """One round, the first of a new run if ``number`` is 0."""
-        finished, (axis, _, seed) = self.explorer.finished, self.asked
         if number == 0:
-            self.run = None
-            self.run = self._new(axis, seed)
-        is_last = number + 1 == self.rounds
-        self.run.step(evaluate=is_last or None)
+            self.latest = None  # also where the next line raises
+            self.latest = self._new(*self.asked)
+        latest, is_last = self.latest, number + 1 == self.rounds
+        latest.run.step(evaluate=is_last or None)
         if is_last:
-            finished.keep(axis, self._wanted(), self.run)
+            self.explorer.finished.keep(latest.axis, latest.value, latest.run)
         return number
 
-    def _new(self, axis: str, seed: int) -> Run:
-        """The run of the value; ValueError in the words of the axis."""
+    def _new(self, axis: str, text: str, seed: int) -> Trained:
+        """A run of the value that a text names; ValueError in the words of the axis."""
+        exploration = self.explorer.finished.exploration
+        known = exploration.axes[axis]
+        value = value_of(text, known)
         try:
-            return self.explorer.finished.exploration.run(axis, self._wanted(), seed)
+            return Trained(axis, value, exploration.run(axis, value, seed))
         except ValueError as error:
             # only the axis differs from settings that have been run
-            said = re.sub(r"^\w+ must be", f"{self._axis().label} must be", str(error))
+            said = re.sub(r"^\w+ must be", f"{known.label} must be", str(error))
             raise ValueError(said) from error
 
     def _figure(self, results: list[int]) -> Picture | None:
