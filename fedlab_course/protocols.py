@@ -83,8 +83,8 @@ class Protocol:
             label: replace(each, network=make) if each.network else each
             for label, each in self.own.items()
         }
-        prompts = {"prompts": 4} if any(each.network for each in own.values()) else {}
-        usual = partial(make, **prompts) if prompts else make
+        has_prompts = any(each.network for each in own.values())
+        usual = partial(make, prompts=4) if has_prompts else make
         return replace(self, network=usual, own=own)
 
     def dealing(self, **changes: object) -> Protocol:
@@ -127,6 +127,8 @@ CNN = partial(models.small_cnn, norm="batch")
 SMALL = LocalTraining(lr=0.05, batch_size=32)
 ADAM = partial(LocalTraining, optimiser="adam", batch_size=32)
 PROMPTS = LocalTraining(5e-3, 1, 8, optimiser="adamw", weight_decay=0.01)
+# on real images, styles come from a published network
+STYLED = {"network": "style_cd16x_relu1to4.fp16.safetensors"}
 # with many clients that rarely return, moments are averaged on the server
 CROWD = dict.fromkeys(("FedFA", "FedFA+"), Own({"stats_carry": "average"}))
 # small grey images allow a full matrix
@@ -240,9 +242,8 @@ def femnist() -> Protocol:
 def pacs() -> Protocol:
     """Chapter 05's comparison on real images."""
     about = "twenty of a hundred mixtures of styles; one style is held out"
-    style = Own({"network": "style_cd16x_relu1to4.fp16.safetensors"})
     network = partial(models.mobilenet, weights="mobilenetv2_100.fp16.safetensors")
-    own = dict.fromkeys(("FISC", "CCST"), style) | CROWD
+    own = dict.fromkeys(("FISC", "CCST"), Own(STYLED)) | CROWD
     look = {"seeds": (0,), "held_out": ("sketch",), "own": own}
     return _mixed(about, "pacs", 96, 100, network, ADAM(lr=3e-4), 20, 5, 20, **look)
 
@@ -278,7 +279,7 @@ def paper_domains(dataset: str) -> Protocol:
     deal = partial(dealing.one_per_domain, size=256, share=SIZES[dataset])
     training = LocalTraining(lr=0.01, batch_size=32)
     work = (models.alexnet, training, 400, 20)
-    own = {"CCST": Own({"network": "style_cd16x_relu1to4.fp16.safetensors"})}
+    own = {"CCST": Own(STYLED)}
     return Protocol("one client per domain", dataset, deal, *work, own=own)
 
 
@@ -288,7 +289,7 @@ def paper_sites(dataset: str) -> Protocol:
     deal = partial(dealing.one_per_domain, size=384, share=share)
     training = LocalTraining(1e-4, 1, 16, optimiser="adam", weight_decay=1e-4)
     work = (models.unet, training, 500, 20)
-    own = {"CCST": Own({"network": "style_cd16x_relu1to4.fp16.safetensors"})}
+    own = {"CCST": Own(STYLED)}
     return Protocol("six hospitals (Dice)", dataset, deal, *work, own=own)
 
 
@@ -321,9 +322,8 @@ def paper_mixed(dataset: str, clients: int, cohort: int, rounds: int, every: int
     form = {"weights": "resnet50.tv_in1k", "norm": "frozen", "embedding": 2048}
     network = partial(models.resnet50, **form)
     work = (network, ADAM(lr=3e-5), rounds, every, cohort)
-    style = {"network": "style_cd16x_relu1to4.fp16.safetensors"}
     weight = {} if dataset == "pacs" else {"size_weight": 0.1}
-    own = {"FISC": Own(style | weight), "CCST": Own(style)} | CROWD
+    own = {"FISC": Own(STYLED | weight), "CCST": Own(STYLED)} | CROWD
     about = f"{cohort} of {clients} mixtures of domains"
     held_out = (dealing.UNSEEN,) if dataset == "iwildcam" else ("",)
     look = {"held_out": held_out, "own": own}
