@@ -145,15 +145,18 @@ def _weights(index: pd.MultiIndex, seed: int) -> tuple[np.ndarray, np.ndarray]:
     names = index.get_level_values("protocol").to_numpy()
     protocols, member = np.unique(names, return_inverse=True)
     once = (1 / np.bincount(member))[member]
-    taken = rng.multinomial(
-        len(protocols), np.full(len(protocols), 1 / len(protocols)), DRAWS
-    )
+    taken = _resampled(len(protocols), rng)
     again = np.zeros((DRAWS, len(index)))
     for number in range(len(protocols)):
         mine = np.flatnonzero(member == number)
-        drawn = rng.multinomial(len(mine), np.full(len(mine), 1 / len(mine)), DRAWS)
+        drawn = _resampled(len(mine), rng)
         again[:, mine] = taken[:, number, None] * drawn / len(mine)
     return once, again
+
+
+def _resampled(num: int, rng: np.random.Generator) -> np.ndarray:
+    """How often each of ``num`` is drawn, with replacement, (DRAWS, num)."""
+    return rng.multinomial(num, np.full(num, 1 / num), DRAWS)
 
 
 def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
