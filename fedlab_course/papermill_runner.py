@@ -35,7 +35,6 @@ sys.modules["rfc3987_syntax"] = None  # checks addresses; compiling it takes two
 from papermill.__main__ import papermill
 papermill()"""
 """``python -m papermill`` without an optional part of the check of notebooks."""
-FOLDERS = ("FEDLAB_DATA", "FEDLAB_WEIGHTS")  # may be relative to the working folder
 _running: set[str] = set()
 """The folders of the notebooks that run now; their processes are marked with them."""
 
@@ -172,9 +171,16 @@ def _environment(home: Path) -> dict[str, str]:
         cleanup.MARK: str(home),
     }
     env.pop("MPLBACKEND", None)  # else figures would not appear in the notebook
-    given = {name: env[name] for name in FOLDERS if env.get(name)}
-    # the chapter runs elsewhere
-    return env | {name: str(Path(path).resolve()) for name, path in given.items()}
+    return env | data_folders()
+
+
+def data_folders() -> dict[str, str]:
+    """The variables with the folders of data and weights that are set, made absolute.
+
+    They may be relative to this process's working folder, and chapters run elsewhere.
+    """
+    known = {name: os.environ.get(name) for name in ("FEDLAB_DATA", "FEDLAB_WEIGHTS")}
+    return {name: str(Path(path).resolve()) for name, path in known.items() if path}
 
 
 def end_running() -> None:

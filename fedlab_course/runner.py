@@ -33,10 +33,10 @@ from fedlab_support.core.files import replacing
 from .chapter import ROOT
 from .html_export import export_html
 from .papermill_runner import (
-    FOLDERS,
     ChapterError,
     Parameters,
     check,
+    data_folders,
     declared_figures,
     execute,
     missing_figures,
@@ -198,8 +198,7 @@ def fingerprint(
     """
     content = nbformat.read(notebook, as_version=4)
     cells = [(cell.cell_type, cell.source) for cell in content.cells]
-    folders = [os.environ.get(name) for name in FOLDERS]
-    parts = [cells, declared_figures(notebook), params, *folders]
+    parts = [cells, declared_figures(notebook), params, data_folders()]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     for package in packages:
         shipped = (package.rglob(f"*.{end}") for end in SHIPPED)

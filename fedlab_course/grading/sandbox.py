@@ -16,7 +16,7 @@ from typing import Any
 
 from fedlab_support.engines.flower import cleanup
 
-from ..papermill_runner import FOLDERS
+from ..papermill_runner import data_folders
 from ..runner import COURSE, NOTEBOOKS, PACKAGES
 from . import judge
 
@@ -87,8 +87,8 @@ def isolation() -> tuple[str, ...]:
 
 def _environment(home: Path) -> dict[str, str]:
     """Environment variables for the judge, with its own home folder."""
-    kept = {n: str(Path(os.environ[n]).resolve()) for n in FOLDERS if os.environ.get(n)}
     own = {name: str(home) for name in ("HOME", "TMPDIR", cleanup.MARK)}
+    own |= {"PATH": os.defpath, "MPLBACKEND": "agg", "LANG": "C.UTF-8"}
     if "SYSTEMROOT" in os.environ:  # without which Python does not start on Windows
         own["SYSTEMROOT"] = os.environ["SYSTEMROOT"]
-    return kept | own | {"PATH": os.defpath, "MPLBACKEND": "agg", "LANG": "C.UTF-8"}
+    return own | data_folders()
