@@ -157,7 +157,7 @@ def _explain(error: BaseException, answer: object, given: str) -> str:
 
 def _explain_timeout(late: TooLong, answer: object) -> str:
     """Name the line of the learner's code that was running at the time limit."""
-    where = _place([(frame, frame.f_lineno) for frame in late.frames], answer)
+    where = _place(late.stack, answer)
     return f"stopped: no result after {SECONDS} seconds{where}\nWhat ends the loop?"
 
 

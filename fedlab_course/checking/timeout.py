@@ -10,6 +10,7 @@ import contextvars
 import ctypes
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from types import FrameType
@@ -26,12 +27,12 @@ class Stopped(SystemExit):
 class TooLong(Exception):  # noqa: N818 - a verdict, not a failure
     """The work took too long.
 
-    frames: where it was when the time ran out, innermost first.
+    stack: where it was when the time ran out: frames with lines, innermost first.
     """
 
-    def __init__(self, frames: list[FrameType]):
+    def __init__(self, stack: list[tuple[FrameType, int]]):
         super().__init__()
-        self.frames = frames
+        self.stack = stack
 
 
 def within(seconds: float, work: Callable[[], object]) -> object:
@@ -54,18 +55,11 @@ def within(seconds: float, work: Callable[[], object]) -> object:
     try:
         wait([outcome], seconds)
         if not outcome.done():
-            raise TooLong(_frames(thread))
+            frame = sys._current_frames().get(thread.ident)
+            raise TooLong(list(traceback.walk_stack(frame)) if frame else [])
         return outcome.result()
     finally:
         _stop(thread, outcome)
-
-
-def _frames(thread: threading.Thread) -> list[FrameType]:
-    frame, frames = sys._current_frames().get(thread.ident), []
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
-    return frames
 
 
 def _stop(thread: threading.Thread, outcome: Future) -> None:
