@@ -37,9 +37,9 @@ class Space:
         self.names, self.errors = vars(module), []
         self.file = f"<{name}, cell %d>"
 
-    def run(self, source: str, cell: int, statement: ast.stmt) -> None:
-        """Run a statement of a cell; an error does not stop those after it."""
-        file = self.file % cell
+    def run(self, source: str, cell: int, index: int) -> None:
+        """Run one statement of a cell; an error does not stop those after it."""
+        file, statement = self.file % cell, ast.parse(source).body[index]
         linecache.cache[file] = (len(source), None, source.splitlines(True), file)
         try:
             code = compile(ast.Module([statement], []), file, "exec")
@@ -48,8 +48,12 @@ class Space:
             self.errors.append(f"cell {cell}: {type(error).__name__}: {error}")
 
     def value(self, expression: str) -> object:
-        """The value of an expression."""
-        return eval(expression, self.names)
+        """The value of an expression; LookupError with the first error on the way."""
+        try:
+            return eval(expression, self.names)
+        except Exception as error:
+            own = f"{type(error).__name__}: {error}"
+            raise LookupError(self.errors[0] if self.errors else own) from error
 
 
 METHODS = (types.FunctionType, staticmethod, classmethod, property)
@@ -78,28 +82,27 @@ def judge(task: dict, report: Callable[..., None]) -> None:
     """Run the statements of a task and report a verdict for each check.
 
     task:   "given": statements of the chapter itself, before anything of the student;
-            "program": the student's. A statement is [source of its cell, number of the
-            cell, number of the statement in it], a check has three entries more:
-            exercise, answer, given (expressions as text; given is evaluated before the
-            student's code runs).
+            "facts": exercise → what its check is given, an expression of these;
+            "program": the student's statements and checks. A statement is [source of
+            its cell, number of the cell, number of the statement in it]; a check has
+            two entries more: exercise and answer, an expression.
     report: takes exercise, passed (True, False, None) and the message.
     """
     from fedlab_course.exercises import EXERCISES
 
     chapter, student = Space("chapter"), Space("handed_in")
-    for source, cell, k in task["given"]:
-        chapter.run(source, cell, ast.parse(source).body[k])
+    for statement in task["given"]:
+        chapter.run(*statement)
     given, failed = {}, {}
     for name, text in task["facts"].items():
         try:
             given[name] = chapter.value(text)
-        except Exception as error:
-            own = chapter.errors[:1] or [f"{type(error).__name__}: {error}"]
-            failed[name] = f"the chapter's own cells fail here: {own[0]}"
+        except LookupError as reason:
+            failed[name] = f"the chapter's own cells fail here: {reason}"
     grade, before = type(EXERCISES[min(EXERCISES)]).grade, callables()
-    for source, cell, k, *check in task["program"]:
+    for source, cell, index, *check in task["program"]:
         if not check:
-            student.run(source, cell, ast.parse(source).body[k])
+            student.run(source, cell, index)
             continue
         name, answer = check
         if name in failed:
@@ -107,9 +110,8 @@ def judge(task: dict, report: Callable[..., None]) -> None:
             continue
         try:
             value = student.value(answer)
-        except Exception as error:
-            reason = student.errors[:1] or [f"{type(error).__name__}: {error}"]
-            report(name, False, f"there is no answer: {reason[0]}")
+        except LookupError as reason:
+            report(name, False, f"there is no answer: {reason}")
             continue
         result = grade(EXERCISES[name], value, **given[name])
         after = callables()
