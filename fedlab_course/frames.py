@@ -63,24 +63,22 @@ def draw(explorer: Explorer, folder: Path, most: int = MOST, least: int = 3) -> 
         with Image.open(io.BytesIO(png(figure, DPI))) as image:
             file = folder / f"{'_'.join(map(str, positions))}.webp"
             image.convert("RGB").save(file, quality=QUALITY)
-    controls = [
-        {
-            "label": explorer.controls[name].description,
-            "is_slider": hasattr(explorer.controls[name], "max"),
-            "milliseconds": _milliseconds(explorer.controls[name]),
-            "choices": [label for label, _ in each],
-            "start": [value for _, value in each].index(explorer.controls[name].value),
-        }
-        for name, each in offered.items()
-    ]
+    controls = [_about(explorer.controls[name], offered[name]) for name in offered]
     width = round(figure.get_size_inches()[0] * SCREEN_DPI)
     about = {"width": width, "controls": controls}
     (folder / CONTROLS).write_text(json.dumps(about), encoding="utf-8")
 
 
-def _milliseconds(control: W.Widget) -> int:
-    """Of a step of a control that is played; 0: it is not."""
-    return control.moved_by[1].interval if isinstance(control, Player) else 0
+def _about(control: W.Widget, offered: Choices) -> dict:
+    """What a page has to know of a control; 0 milliseconds a step: it is not played."""
+    is_played = isinstance(control, Player)
+    return {
+        "label": control.description,
+        "is_slider": hasattr(control, "max"),
+        "milliseconds": control.moved_by[1].interval if is_played else 0,
+        "choices": [label for label, _ in offered],
+        "start": [value for _, value in offered].index(control.value),
+    }
 
 
 def choices(control: W.Widget) -> Choices:
