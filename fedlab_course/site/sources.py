@@ -26,7 +26,7 @@ ORPHAN = "---\norphan: true\n---\n"  # front matter of a page outside the menus
 def gather(executed: Path, out: Path, frames: Path | None = None) -> None:
     """Write the sources of the site into the folder ``out``, emptied before.
 
-    executed:  the folder of executed chapters, as `chapters` leaves them.
+    executed:  the folder of executed chapters, as the runner leaves them.
     frames:    the folder of their explorers' frames, by chapter; the site has it at its
                top as ``frames``.
     Raises FileNotFoundError when a chapter was not executed.
