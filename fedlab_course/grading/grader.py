@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,8 @@ def grade(
     grader = _Grader(profile_name, files)
     out.mkdir(parents=True, exist_ok=True)
     versions = {name: grader.version(file) for name, file in named.items()}
-    rows = _kept(out / "grades.csv", versions)
+    table = out / "grades.csv"
+    rows = _kept(table, versions)
     todo = {name: file for name, file in named.items() if name not in rows}
     with (
         tempfile.TemporaryDirectory(prefix="fedlab_grading_") as home,
@@ -70,9 +71,7 @@ def grade(
             for future in as_completed(futures):
                 name = futures[future]
                 rows[name] = [(*row, versions[name]) for row in future.result()]
-                _write(
-                    out / "grades.csv", [row for n in named for row in rows.get(n, [])]
-                )
+                _write(table, named, rows)
         finally:  # an interrupt: nothing begins any more, and what has begun ends
             for future in futures:
                 future.cancel()
@@ -80,7 +79,7 @@ def grade(
                 for place in homes.values():
                     if place.exists():
                         cleanup.end(str(place))
-    return _write(out / "grades.csv", [row for name in named for row in rows[name]])
+    return _write(table, named, rows)
 
 
 class _Grader:
@@ -146,9 +145,12 @@ def _kept(file: Path, versions: Mapping[str, str]) -> dict[str, list[Row]]:
     return rows
 
 
-def _write(file: Path, rows: Sequence[Row]) -> pd.DataFrame:
-    """Write the table, atomically; return it."""
-    table = pd.DataFrame(rows, columns=COLUMNS)
+def _write(
+    file: Path, names: Iterable[str], rows: Mapping[str, list[Row]]
+) -> pd.DataFrame:
+    """Write the rows of the files graded so far, atomically; return the table."""
+    done = [row for name in names for row in rows.get(name, [])]
+    table = pd.DataFrame(done, columns=COLUMNS)
     with replacing(file) as part:
         table.to_csv(part, index=False)
     return table
