@@ -102,8 +102,7 @@ def write_handout(out: Path, chapters: Sequence[Path]) -> None:
     lines = [f"-c {CONSTRAINTS}", f"./{wheel.name}[course]"]
     (out / "requirements.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (out / "runtime.txt").write_text("python-3.11\n", encoding="utf-8")
-    first = chapters[0].relative_to(chapters[0].parents[1]).as_posix()
-    page = README.format(first=first, wheel=wheel.name)
+    page = README.format(first=f"notebooks/{chapters[0].name}", wheel=wheel.name)
     (out / "README.md").write_text(page, encoding="utf-8")
 
 

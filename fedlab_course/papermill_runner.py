@@ -130,9 +130,9 @@ def execute(
         errors = hidden_errors(copy) if copy.exists() else []
         if status and not errors:
             errors = [last_line or "papermill stopped"]
-        if errors and copy.exists():
-            os.replace(copy, failed)
         if errors:
+            if copy.exists():
+                os.replace(copy, failed)
             raise ChapterError("; ".join(errors))
         os.replace(copy, out)
         failed.unlink(missing_ok=True)

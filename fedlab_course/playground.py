@@ -93,7 +93,7 @@ class Playground(LiveTraining):
         for name in ("skew", "clients", "method", "data"):
             self.controls[name].observe(self._enable, names="value")
         self.measure.observe(lambda _: self.redraw(), names="value")
-        self._enable({"name": "all"})
+        self._enable({})
         self._choose(preset.get("own", {}))
 
     def wanted(self) -> dict[str, object]:

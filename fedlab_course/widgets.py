@@ -217,9 +217,8 @@ class LiveTraining(W.VBox):
                 while len(self.results) < self.rounds and not self.halt.is_set():
                     self._one_step()
             done = len(self.results)
-            is_finished = done == self.rounds
-            self.note.value = f"{'finished' if is_finished else 'stopped'} after {done}"
-            self.note.value += " round" if done == 1 else " rounds"
+            how = "finished" if done == self.rounds else "stopped"
+            self.note.value = f"{how} after {done} round{'s' if done != 1 else ''}"
         except Exception as error:
             self.error = error
             self.note.value = _error_text(error)
