@@ -17,8 +17,8 @@ import ipywidgets as W
 import numpy as np
 from PIL import Image
 
-from . import page_widgets
 from .controls import Player
+from .page_widgets import native_select, native_slider
 from .plots.style import SCREEN_DPI, png
 from .widgets import Explorer
 
@@ -154,7 +154,7 @@ def as_html(folder: Path, address: str) -> str:
 
 def _control(about: dict) -> str:
     """One native control, behind a button if it is played."""
-    kind = page_widgets.slider if about["is_slider"] else page_widgets.select
+    kind = native_slider if about["is_slider"] else native_select
     control = kind(about["label"], about["choices"], about["start"])
     if not about["milliseconds"]:
         return control

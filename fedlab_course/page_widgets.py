@@ -47,7 +47,7 @@ def without_widgets(
     return content
 
 
-def select(label: str, names: Sequence[str], start: int = 0) -> str:
+def native_select(label: str, names: Sequence[str], start: int = 0) -> str:
     """A native list with its label, which browsers and screen readers know."""
     options = "".join(
         f'<option{" selected" * (k == start)} value="{k}">{html.escape(name)}</option>'
@@ -56,7 +56,7 @@ def select(label: str, names: Sequence[str], start: int = 0) -> str:
     return f"<label>{html.escape(label)} <select>{options}</select></label>"
 
 
-def slider(label: str, names: Sequence[str], start: int = 0) -> str:
+def native_slider(label: str, names: Sequence[str], start: int = 0) -> str:
     """A native slider over names, with its label and the name that is chosen."""
     known, chosen = html.escape(json.dumps(names)), html.escape(names[start])
     return (
@@ -90,7 +90,7 @@ def _native(state: dict[str, Any]) -> str:
     """A control or a text of a guess; "" for a box around them."""
     kind = state.get("_model_name", "")
     if "_options_labels" in state:
-        control = slider if "Slider" in kind else select
+        control = native_slider if "Slider" in kind else native_select
         return control(state["description"], state["_options_labels"])
     if kind == "HTMLModel":
         return f'<div style="width: 100%">{state["value"]}</div>'
