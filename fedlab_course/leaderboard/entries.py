@@ -52,15 +52,9 @@ def run_of(
 
     held_out: None: the first domain that the protocol holds out.
     """
-    return _run(setting_of(entry), name, seed, held_out, device)
-
-
-def _run(
-    setting: Setting, name: str, seed=0, held_out: str | None = None, device="cpu"
-) -> Run:
     rules = protocol(name)
     held_out = rules.held_out[0] if held_out is None else held_out
-    return settings.run_of(setting, rules, seed, held_out, device)
+    return settings.run_of(setting_of(entry), rules, seed, held_out, device)
 
 
 @cache
@@ -76,7 +70,7 @@ def _refusal(setting: Setting, name: str) -> str:
     rules = protocol(name)
     rules.federation(rules.held_out[0])
     try:
-        _run(setting, name)
+        settings.run_of(setting, rules, held_out=rules.held_out[0])
     except (ValueError, FileNotFoundError) as error:
         return str(error)
     return ""
@@ -172,9 +166,10 @@ def collect(
 
 def _fitted(cell: dict, settings_of: Mapping[str, Setting], keeping: Keeping) -> tuple:
     """The history of one run as a table, and its measures."""
-    parts = cell["name"], cell["seed"], cell["held_out"], keeping.device
-    run = _run(settings_of[cell["entry"]], *parts)
-    rounds = max(1, round(keeping.length * protocol(cell["name"]).rounds))
+    setting, rules = settings_of[cell["entry"]], protocol(cell["name"])
+    how = cell["seed"], cell["held_out"], keeping.device
+    run = settings.run_of(setting, rules, *how)
+    rounds = max(1, round(keeping.length * rules.rounds))
     history = fit_once(run, rounds, keeping.folder, keeping.others)
     who = {"protocol": cell["name"], "method": cell["entry"], "seed": cell["seed"]}
     row = who | measured(history, run.federation, keeping.last_rounds)
