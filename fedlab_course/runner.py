@@ -21,7 +21,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ PACKAGES = (Path(fedlab_support.__file__).parent, COURSE)
 DRAWING = """from fedlab_course.frames import draw_all
 draw_all({folder!r})"""
 """The cell that draws frames, in the chapter's kernel."""
-SHIPPED = ("py", "npz", "safetensors", "csv")
+SHIPPED = (".py", ".npz", ".safetensors", ".csv")
 """Endings of a package's files that enter a chapter's fingerprint."""
 
 
@@ -201,10 +200,10 @@ def fingerprint(
     parts = [cells, declared_figures(notebook), params, data_folders()]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     for package in packages:
-        shipped = (package.rglob(f"*.{end}") for end in SHIPPED)
-        for file in sorted(chain(*shipped)):
-            digest.update(file.relative_to(package.parent).as_posix().encode())
-            digest.update(file.read_bytes())
+        for file in sorted(package.rglob("*")):
+            if file.suffix in SHIPPED:
+                digest.update(file.relative_to(package.parent).as_posix().encode())
+                digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
