@@ -112,7 +112,7 @@ EDITS = (
     ("FedDG.check_setup", "self.num_kept(most)", "10**6", "contract"),
     ("validate", "refuse_nan(message.upload)", "None", "messages contract faults"),
     ("outliers", "refused[client] = error", "pass", "faults contract run bounds"),
-    ("outliers", "sizes[number] < torch.inf", "True", "bounds faults"),
+    ("outliers", "sizes[client] < torch.inf", "True", "bounds faults"),
     ("middle", "len(rows) - cut", "len(rows)", "trimmed_mean"),
     ("TrimmedMean.aggregate", " + 1e-9", "", "trimmed_mean"),
     ("FedMedian.aggregate", "(len(messages) - 1)", "len(messages)", "trimmed_mean"),

@@ -9,10 +9,8 @@ training gives, such as 1e10; it is no defence against small, patient poison.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor
+from torch.linalg import vector_norm
 
 from ..core.messages import AT_ONCE, Message, Tensors, refuse_nan
 
@@ -37,9 +35,9 @@ def outliers(
     messages:    by client, of valid form.
     most:        see ``Run(max_update=…)``; None only refuses impossible values.
     """
-    trees = [message.weights for message in messages.values()]
     floats = [name for name, value in received.items() if value.is_floating_point()]
-    parts = {
+    trees = {client: message.weights for client, message in messages.items()}
+    measured = {
         "update": _lengths(trees, received, [n for n in floats if n in parameters]),
         "update of buffers": _lengths(
             trees, received, [n for n in floats if n not in parameters]
@@ -47,19 +45,17 @@ def outliers(
     }
     refused: dict[int, ValueError] = {}
     variances = [name for name in floats if name.endswith("running_var")]
-    for number, (client, message) in enumerate(messages.items()):
+    for client, weights in trees.items():
         try:
-            if not all(sizes[number] < torch.inf for sizes in parts.values()):
-                refuse_nan(message.weights)
+            if not all(sizes[client] < torch.inf for sizes in measured.values()):
+                refuse_nan(weights)
             for name in variances:
-                if message.weights[name].min() < 0:
+                if weights[name].min() < 0:
                     raise ValueError(f"{name!r} is a variance, found one below 0")
         except ValueError as error:
             refused[client] = error
     uploads = {client: message.upload for client, message in messages.items()}
-    tables = [dict(zip(messages, sizes, strict=True)) for sizes in parts.values()]
-    measured = dict(zip(parts, tables, strict=True)) | _largest(uploads)
-    return _beyond(measured, refused, usual, most)
+    return _beyond(measured | _largest(uploads), refused, usual, most)
 
 
 def upload_outliers(
@@ -104,25 +100,21 @@ def _largest(uploads: dict[int, Tensors]) -> dict[str, dict[int, float]]:
     return found
 
 
-def _lengths(trees: Sequence[Tensors], origin: Tensors, names) -> list[float]:
-    """Euclidean length of each dictionary's difference from ``origin``.
+def _lengths(trees: dict[int, Tensors], origin: Tensors, names) -> dict[int, float]:
+    """Euclidean length of each client's difference from ``origin``, by client.
 
     Small tensors of one name are measured at once. NaN or infinite if a value is, or if
     its square is in single precision.
     """
     squares = torch.zeros(len(trees), dtype=torch.float64)
     for name in names:
-        start, values = origin[name], [tree[name] for tree in trees]
+        start, values = origin[name], [tree[name] for tree in trees.values()]
         if len(values) * start.numel() <= AT_ONCE:
             step = torch.stack(values) - start
-            squares += _length(step.flatten(1), 1).double().cpu() ** 2
+            squares += vector_norm(step.flatten(1), dim=1).double().cpu() ** 2
             continue
         first = start.flatten().split(PIECE)
         for k, value in enumerate(values):
             pieces = zip(value.flatten().split(PIECE), first, strict=True)
-            squares[k] += sum(float(_length(a - b, 0)) ** 2 for a, b in pieces)
-    return squares.sqrt().tolist()
-
-
-def _length(values: Tensor, dim: int) -> Tensor:
-    return torch.linalg.vector_norm(values, dim=dim)
+            squares[k] += sum(float(vector_norm(a - b, dim=0)) ** 2 for a, b in pieces)
+    return dict(zip(trees, squares.sqrt().tolist(), strict=True))

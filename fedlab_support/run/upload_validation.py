@@ -85,8 +85,9 @@ def accepted_messages(
     alike = {i: m for i, m in accepted.items() if i not in refused}
     server, usual = run.server, run.usual
     if alike:
-        limits = server.parameters, alike, usual, run.max_update
-        far, usual = outliers(server.weights, *limits)
+        far, usual = outliers(
+            server.weights, server.parameters, alike, usual, run.max_update
+        )
         refused |= far
     for i, broadcast in broadcasts.items():
         if i in refused:

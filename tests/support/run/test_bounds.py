@@ -94,21 +94,23 @@ def test_where_all_others_stand_still_nobody_is_left_out():
 def test_lengths_are_euclidean(count, size, seed):
     rng = torch.Generator().manual_seed(seed)
     origin = {n: torch.randn(size, 3, generator=rng) for n in "ab"}
-    trees = [
-        {n: torch.randn(size, 3, generator=rng) for n in "ab"} for _ in range(count)
-    ]
-    slowly = [
-        math.sqrt(sum(float((t[n] - origin[n]).square().sum()) for n in "ab"))
-        for t in trees
-    ]
+    trees = {
+        i: {n: torch.randn(size, 3, generator=rng) for n in "ab"} for i in range(count)
+    }
+    slowly = {
+        i: math.sqrt(sum(float((t[n] - origin[n]).square().sum()) for n in "ab"))
+        for i, t in trees.items()
+    }
     assert _lengths(trees, origin, ["a", "b"]) == pytest.approx(slowly, rel=1e-6)
 
 
 def test_lengths_of_large_tensors_are_those_of_their_pieces():
     rng = torch.Generator().manual_seed(0)
     value = torch.randn(PIECE + 7, generator=rng)
-    found = _lengths([{"w": value}] * 2, {"w": torch.ones(PIECE + 7)}, ["w"])
-    assert found == pytest.approx([float((value - 1).double().norm())] * 2, rel=1e-4)
+    trees = {client: {"w": value} for client in (3, 8)}
+    found = _lengths(trees, {"w": torch.ones(PIECE + 7)}, ["w"])
+    length = float((value - 1).double().norm())
+    assert found == pytest.approx({3: length, 8: length}, rel=1e-4)
 
 
 # ---- in a run -----------------------------------------------------------------------
