@@ -152,6 +152,12 @@ def expect(
         _refuse(name, allowed, getattr(settings, name), hint)
 
 
+COUNT = Range(at_least=1)
+"""The limits of a number of things of which at least one is needed."""
+
+SHARE = Range(at_least=0, below=1)
+"""The limits of a share that is set aside: the rest is not empty."""
+
 SEED = Range(
     holds=lambda rng: (
         isinstance(rng, np.random.Generator) or Range(at_least=0).contains(rng, "int")

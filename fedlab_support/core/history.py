@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     # pandas is slow to import and only needed to read tables, after training
     import pandas as pd
 
-from .checks import Range, checked
+from .checks import COUNT, checked
 from .files import replacing
 
-COUNT = Range(at_least=1)
 ALL_DOMAINS, ALL_CLIENTS = "", -1
 PERSONAL = "personal_"
 """Prefix of metrics for which clients predict with their own personal weights."""

@@ -10,13 +10,12 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from ..core.checks import Range, checked
+from ..core.checks import SHARE, Range, checked
 from .domain_data import DomainData
 from .images import Images
 
 SEED, TEST_SHARE = 20240, 0.2
 
-SHARE = Range(at_least=0, below=1)
 TEST = Range(
     holds=lambda test: np.ndim(test) > 0 or SHARE.contains(test, "float"),
     allowed="a share in [0, 1), or True or False for each sample",

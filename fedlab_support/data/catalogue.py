@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from ..core.checks import Range, checked
+from ..core.checks import COUNT, checked
 from . import folders, iwildcam, layouts, prepared, prostate, tiny_imagenet
 from .builtin import BUILT_IN, built_in
 from .domain_data import DomainData
@@ -193,7 +193,7 @@ STORED: dict[str, Stored] = {
 """Every data set that needs files; a name always refers to the same files."""
 
 
-@checked(size=Range(at_least=1))
+@checked(size=COUNT)
 def load(
     name: str, root: str | os.PathLike[str] | None = None, size: int | None = None
 ) -> DomainData:

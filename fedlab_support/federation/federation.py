@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..core.checks import SEED, Range, checked
+from ..core.checks import SEED, SHARE, Range, checked
 from ..data import DomainData
 from .partition import domain_ids
 from .partition.dealing import row_positions
@@ -20,8 +20,6 @@ from .samples import Samples, Store
 if TYPE_CHECKING:
     import pandas as pd
 
-
-SHARE = Range(at_least=0, below=1)
 DATA = Range(
     holds=lambda data: isinstance(data, DomainData),
     allowed="DomainData",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ..core.checks import Range, checked
+from ..core.checks import SHARE, Range, checked
 from ..core.history import ALL_CLIENTS, ALL_DOMAINS, GROUPS, MEASURED, PERSONAL
 from ..data import DomainData
 from .federation import Federation
@@ -25,10 +25,8 @@ World. Source: Bai et al., ICLR 2024, and Table 1 of FISC.
 RULES = ("last", "best_val", "best_held_out_val")
 """The rules for choosing the reported round."""
 
-VAL = Range(at_least=0, below=1)
 
-
-@checked(val=VAL)
+@checked(val=SHARE)
 def leave_one_domain_out(
     data: DomainData,
     deal: Callable[..., Parts] = by_owner,
@@ -51,7 +49,7 @@ def leave_one_domain_out(
     }
 
 
-@checked(val=VAL)
+@checked(val=SHARE)
 def leave_two_domains_out(
     data: DomainData,
     deal: Callable[..., Parts] = by_owner,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-from ..core.checks import Range, checked
+from ..core.checks import COUNT, Range, checked
 
 NORMS = ("none", "batch", "group", "layer")
 LARGEST_SMALL = 64
@@ -15,14 +15,14 @@ LARGEST_SMALL = 64
 
 def _is_shape(shape: object) -> bool:
     is_row = isinstance(shape, tuple | list) and len(shape) == 3
-    return is_row and all(Range(at_least=1).contains(side, "int") for side in shape)
+    return is_row and all(COUNT.contains(side, "int") for side in shape)
 
 
 for_images = checked(
     image_shape=Range(
         holds=_is_shape, allowed="(channels, height, width), whole numbers ≥ 1"
     ),
-    num_classes=Range(at_least=1),
+    num_classes=COUNT,
 )
 """Decorator of functions that make a network for images (C, H, W) and M classes."""
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from ..core.checks import Range, checked
+from ..core.checks import COUNT, Range, checked
 from ..core.history import History
 from ..core.messages import Message, Tensors
 from ..core.metrics import Scores
@@ -37,7 +37,7 @@ from .traffic import record_node_evaluation
 if TYPE_CHECKING:
     import pandas as pd
 
-COUNT, WHOLE = Range(at_least=1), Range(at_least=0)
+WHOLE = Range(at_least=0)
 FEDERATION = Range(
     holds=lambda given: isinstance(given, Federation),
     allowed="a Federation",

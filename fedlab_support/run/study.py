@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..core.checks import Range, checked
+from ..core.checks import COUNT, checked
 from ..core.history import TABLE, History, concat
 from ..core.naming import is_nameless, name_of, plain
 from .archive import find, folder_of, keep, kept, matching, name_for, settings_in
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@checked(rounds=Range(at_least=1), jobs=Range(at_least=1))
+@checked(rounds=COUNT, jobs=COUNT)
 def study(
     build: Callable[..., Run],
     grid: Mapping[str, Sequence],
@@ -145,7 +145,7 @@ def each(
     return results
 
 
-@checked(rounds=Range(at_least=1))
+@checked(rounds=COUNT)
 def fit_once(
     run: Run,
     rounds: int,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..core.checks import Range, checked
+from ..core.checks import COUNT, checked
 from ..core.history import ALL_CLIENTS, PERSONAL
 from ..core.rng import numpy_stream
 from .run import Run
@@ -34,7 +34,7 @@ class Tuned(NamedTuple):
     choice: dict[str, dict]
 
 
-@checked(rounds=Range(at_least=1), budget=Range(at_least=1), jobs=Range(at_least=1))
+@checked(rounds=COUNT, budget=COUNT, jobs=COUNT)
 def tune(
     build: Callable[..., Run],
     spaces: Mapping[str, Mapping[str, Sequence]],

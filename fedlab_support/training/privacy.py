@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..core.checks import Range, Settings, checked, setting
+from ..core.checks import COUNT, Range, Settings, checked, setting
 from ..core.messages import Message, Server, Tensors
 from ..core.rng import secret_stream
 
 REVEALING = ("client_setup", "before_training", "after_training", "aggregation_weights")
 """Hooks with which a method uploads, or weights clients by, more than their weights."""
 
-COUNT = Range(at_least=1)
 DELTA = Range(above=0, below=1, hint="it should be well below 1 / clients")
 
 

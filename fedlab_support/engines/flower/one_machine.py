@@ -18,7 +18,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from ...core.checks import Range, checked
+from ...core.checks import COUNT, checked
 from ...core.history import History
 from ...core.messages import Tensors
 from . import APP, cleanup
@@ -57,7 +57,7 @@ class LocalFlower:
     process is left running in any case.
     """
 
-    @checked(nodes=Range(at_least=1))
+    @checked(nodes=COUNT)
     def __init__(self, nodes: int = 3):
         if find_spec("flwr") is None:
             raise ImportError("expected Flower, found none; pip install flwr")

@@ -6,13 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...core.checks import SEED, Range, checked
+from ...core.checks import COUNT, SEED, Range, checked
 from ...data import DomainData
 
 Parts = list[np.ndarray]
 """One array of positions in a DomainData per client."""
-
-COUNT = Range(at_least=1)
 
 
 @checked()

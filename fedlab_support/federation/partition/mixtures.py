@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.checks import SEED, Range, checked
+from ...core.checks import COUNT, SEED, Range, checked
 from ...data import DomainData
-from .dealing import COUNT, Parts, dealt, grouped
+from .dealing import Parts, dealt, grouped
 
 LAMBDA = Range(at_least=0, at_most=1, hint="0 separates the domains, 1 mixes them")
 
