@@ -125,8 +125,8 @@ EDITS = (
     ("refuse_nan", "value.isfinite().all()", "value.isnan().any()", "messages contract faults"),
     ("_kind", "value.dtype", "None", "messages contract faults"),
     ("nbytes", "v.numel() * v.element_size()", "v.numel() * 4", "messages"),
-    ("expect_classes", "found < num", "found <= num", "messages"),
-    ("expect_classes", "not once or", "once or", "messages fpl"),
+    ("expect_classes", "classes < num", "classes <= num", "messages"),
+    ("FPL.check_upload", "< len(classes)", "< 0", "fpl"),
     ("record_broadcasts", "client in queried else {}", "not queried else {}", "traffic"),
     ("record_loss_query", "0 if client in queried", "1 if client in queried", "traffic selection"),
     # ---- a run ----------------------------------------------------------------------

@@ -265,37 +265,13 @@ def expect_names(tensors: Tensors, *names: str) -> None:
         raise ValueError(f"expected tensors named {[*names]}, found {sorted(tensors)}")
 
 
-def expect_classes(
-    tensors: Tensors,
-    entries: str,
-    classes: str | None,
-    num: int,
-    once: bool = False,
-    width: int | None = None,
-    beside: tuple[str, ...] = (),
-) -> None:
-    """Raise ValueError unless ``classes`` has one of 0…num - 1 for each of ``entries``.
-
-    classes: name of the classes; None: entries have none.
-    once:    whether each class may occur only once.
-    width:   of an entry, if it is known.
-    beside:  names of all other tensors.
-    """
-    expect_names(tensors, entries, *beside, *([classes] if classes else []))
-    if classes is None:
-        return
-    found, shape = tensors[classes], tensors[entries].shape[:1]
-    if width is not None and tensors[entries].shape[1:] != (width,):
+def expect_classes(what: str, classes: Tensor, entries: Tensor, num: int) -> None:
+    """Raise ValueError unless each of ``entries`` has one of the classes 0…num - 1."""
+    is_class, shape = (classes >= 0) & (classes < num), entries.shape[:1]
+    if classes.shape != shape or not is_class.all():
         raise ValueError(
-            f"{entries!r} must have {width} columns, found shape "
-            f"{tuple(tensors[entries].shape)}"
-        )
-    is_class = (found >= 0) & (found < num)
-    is_distinct = not once or len(found.unique()) == len(found)
-    if found.shape != shape or not is_class.all() or not is_distinct:
-        raise ValueError(
-            f"expected a {'different ' if once else ''}class in 0…{num - 1} for each "
-            f"of {tuple(shape)} {entries}, found {found.tolist()}"
+            f"expected a class in 0…{num - 1} for each of {tuple(shape)} {what}, found "
+            f"{classes.tolist()}"
         )
 
 

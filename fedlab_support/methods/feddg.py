@@ -11,7 +11,7 @@ from torch import Tensor, fft, nn
 from torch.func import functional_call
 
 from ..core.checks import setting
-from ..core.messages import Tensors, expect_classes, expect_count
+from ..core.messages import Tensors, expect_classes, expect_count, expect_names
 from ..federation.samples import Batch
 from ..training.context import ClientContext
 from .fedavg import FedAvg
@@ -101,8 +101,11 @@ class FedDG(FedAvg):
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """Raise ValueError for images of another shape, or amplitudes without class."""
-        names = "amplitudes", "labels" if self.match_label else None
-        expect_classes(tensors, *names, model.num_classes, beside=("image_shape",))
+        names = ["amplitudes", "image_shape"] + ["labels"] * self.match_label
+        expect_names(tensors, *names)
+        if self.match_label:
+            entries, classes = tensors["amplitudes"], tensors["labels"]
+            expect_classes("amplitudes", classes, entries, model.num_classes)
         if (shape := tensors["image_shape"].tolist()) != [*model.image_shape]:
             raise ValueError(
                 f"expected images of shape {model.image_shape}, found {shape}; load "

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.checks import setting
-from ..core.messages import Message, Server, Tensors, expect_classes
+from ..core.messages import Message, Server, Tensors, expect_classes, expect_names
 from ..core.metrics import per_class
 from ..federation.federation import Federation
 from ..federation.samples import Batch
@@ -107,9 +107,18 @@ class FPL(FedAvg):
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """Raise ValueError unless each class has at most one prototype, (D,)."""
-        num, head = model.num_classes, model.head.parameters()
+        expect_names(tensors, "prototypes", "classes")
+        prototypes, classes = tensors["prototypes"], tensors["classes"]
+        head = model.head.parameters()
         width = next((p.shape[1] for p in head if p.ndim > 1), None)
-        expect_classes(tensors, "prototypes", "classes", num, True, width)
+        if width is not None and prototypes.shape[1:] != (width,):
+            raise ValueError(
+                f"prototypes must have {width} columns, found shape "
+                f"{tuple(prototypes.shape)}"
+            )
+        expect_classes("prototypes", classes, prototypes, model.num_classes)
+        if len(classes.unique()) < len(classes):
+            raise ValueError(f"a class has one prototype, found {classes.tolist()}")
 
     def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """FedAvg; also share the means of the clusters of prototypes of each class."""

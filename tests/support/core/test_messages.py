@@ -230,11 +230,11 @@ def test_as_many_examples_as_a_client_holds_pass_and_one_more_does_not():
 
 @pytest.mark.parametrize("wrong", [-1, 4])
 def test_a_class_next_to_those_that_exist_is_refused(wrong):
-    rows = {"rows": torch.zeros(3, 2), "classes": torch.tensor([0, 3, 1])}
-    expect_classes(rows, "rows", "classes", 4)
-    rows["classes"][1] = wrong
+    rows, classes = torch.zeros(3, 2), torch.tensor([0, 3, 1])
+    expect_classes("rows", classes, rows, 4)
+    classes[1] = wrong
     with pytest.raises(ValueError, match=r"a class in 0…3 for each of \(3,\) rows"):
-        expect_classes(rows, "rows", "classes", 4)
+        expect_classes("rows", classes, rows, 4)
 
 
 # ---- counting and showing -----------------------------------------------------------

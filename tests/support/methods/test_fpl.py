@@ -491,7 +491,7 @@ def test_a_report_that_is_no_prototypes_leaves_that_client_out(federation, wrong
             return report
 
     with pytest.warns(
-        UserWarning, match=r"a different class in 0…3 for each of \(4,\) prototypes"
+        UserWarning, match=r"a class in 0…3 for each of \(4,\) prototypes"
     ):
         run = a_run(federation, Garbled()).step(evaluate=False)
     assert [m.client for m in run.messages] == [0]
