@@ -8,6 +8,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -212,24 +213,18 @@ def _joined(parts: Sequence[_Part], name: str, channels: int, size: int) -> np.n
                 images = resize(images, size)
                 yield np.broadcast_to(images, (len(images), channels, size, size))
 
-    left, at, waiting = blocks(), 0, []
+    images, at = chain.from_iterable(blocks()), 0
 
     def read(start: int, stop: int) -> Block:
-        """Read the files in order; keep what is left of one block for the next."""
+        """Read the files in order, past what was decoded before an interrupt."""
         nonlocal at
-        while at < stop:
-            waiting.append(next(left))
-            at += len(waiting[-1])
-            while waiting and at - sum(map(len, waiting[1:])) <= start:
-                waiting.pop(0)  # decoded before an interrupt
-        first = at - sum(map(len, waiting))
-        images = np.concatenate(waiting)[start - first : stop - first]
-        return images, np.zeros(len(images), np.uint64)
+        found = np.stack([*islice(images, start - at, stop - at)])
+        at = stop
+        return found, np.zeros(len(found), np.uint64)
 
     num = sum(len(part.labels) for part in parts)
     files = "\n".join(f"{m.state}" for part in parts for m in part.members)
-    images, _ = mapped(Source(name, files, (num, channels, size, size), read))
-    return images
+    return mapped(Source(name, files, (num, channels, size, size), read))[0]
 
 
 def border_brightness(images: np.ndarray) -> float:
