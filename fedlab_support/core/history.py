@@ -25,32 +25,25 @@ ALL_DOMAINS, ALL_CLIENTS = "", -1
 PERSONAL = "personal_"
 """Prefix of metrics for which clients predict with their own personal weights."""
 GROUPS = {"sort": False, "dropna": False}  # keep the table's order and empty cells
-CONSTANTS = {"run": "str", "method": "str", "seed": "int64", "held_out": "str"}
+CONSTANTS = {"run": str, "method": str, "seed": int, "held_out": str}
 MEASURED = {
-    "round": "int64",
-    "split": "str",
-    "domain": "str",
-    "client": "int64",
-    "metric": "str",
-    "value": "float64",
+    "round": int,
+    "split": str,
+    "domain": str,
+    "client": int,
+    "metric": str,
+    "value": float,
 }
 TABLE = CONSTANTS | MEASURED
-KINDS = {"str": str, "int64": int, "float64": float}
 WIRE = {
-    "run": "str",
-    "round": "int64",
-    "client": "int64",
-    "direction": "str",
-    "part": "str",
-    "bytes": "int64",
+    "run": str,
+    "round": int,
+    "client": int,
+    "direction": str,
+    "part": str,
+    "bytes": int,
 }
-EVENTS = {
-    "run": "str",
-    "round": "int64",
-    "client": "int64",
-    "event": "str",
-    "reason": "str",
-}
+EVENTS = {"run": str, "round": int, "client": int, "event": str, "reason": str}
 
 
 @dataclass
@@ -254,7 +247,7 @@ def _refuse_mixture(
         )
 
 
-def _frame(rows: list[tuple], columns: dict[str, str]) -> pd.DataFrame:
+def _frame(rows: list[tuple], columns: dict[str, type]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame(rows, columns=list(columns)).astype(columns)
@@ -266,7 +259,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _read(
-    path: Path | Traversable, columns: dict[str, str], num_constants: int
+    path: Path | Traversable, columns: dict[str, type], num_constants: int
 ) -> list[tuple]:
     """The rows of a table without its first columns, which are of the whole run."""
     with path.open("r", encoding="utf-8", newline="") as file:
@@ -277,5 +270,5 @@ def _read(
     if head != list(columns):
         raise ValueError(f"{path.name}: expected {list(columns)}, found {head}")
     named = list(zip(head, *lines, strict=True))[num_constants:]
-    values = [map(KINDS[columns[name]], texts) for name, *texts in named]
+    values = [map(columns[name], texts) for name, *texts in named]
     return list(zip(*values, strict=True))
