@@ -64,19 +64,15 @@ class DomainData:
                 )
         self._check_inputs()
         self._check_texts()
-        num_examples, size = len(self.images), self.images.shape[2:]
-        if self.has_masks:
-            self._check_masks()
         if self.task == "regression":
             self._check_targets()
-        for field, names, each in (
-            ("labels", self.class_names, size if self.has_masks else ()),
-            ("domain", self.domain_names, ()),
-            ("owner", self.owner_names, ()),
-            ("is_test", (False, True), ()),
-        ):
-            if field != "labels" or self.task != "regression":
-                self._check_column(field, (num_examples, *each), len(names))
+        else:
+            if self.has_masks:
+                self._check_masks()
+            self._check_column("labels", len(self.class_names))
+        self._check_column("domain", len(self.domain_names))
+        self._check_column("owner", len(self.owner_names))
+        self._check_column("is_test", 2)
         self._check_normalisation()
 
     def _check_inputs(self) -> None:
@@ -176,12 +172,13 @@ class DomainData:
         if len(self) and not self.labels.std(0).all():
             raise ValueError(f"{self.name}: targets must vary, found a constant one")
 
-    def _check_column(self, field: str, shape: tuple, num_names: int) -> None:
-        values = getattr(self, field)
-        if values.shape != shape:
+    def _check_column(self, field: str, num_names: int) -> None:
+        values, num = getattr(self, field), len(self.images)
+        is_masks = field == "labels" and self.has_masks  # their shape was checked
+        if values.shape != (num,) and not is_masks:
             raise ValueError(
-                f"{self.name}: {field} must have one entry per sample ({shape[0]}), "
-                f"found shape {values.shape}"
+                f"{self.name}: {field} must have one entry per sample ({num}), found "
+                f"shape {values.shape}"
             )
         kind = np.bool_ if field == "is_test" else np.integer
         if not np.issubdtype(values.dtype, kind):
