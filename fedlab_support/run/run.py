@@ -128,8 +128,8 @@ class Run:
         self.evaluate_every = int(evaluate_every)
         check_selection(self.select, len(federation))
         self.model_name = name_of(model)
-        parts = method, self.federation, training, self.seed
-        self.model = built(model, *parts).to(device)
+        self.model = built(model, method, self.federation, training, self.seed)
+        self.model.to(device)
         self._shown = Learner(self.model)
         if training.batch_size < self._shown.smallest_batch:
             raise ValueError(
@@ -200,11 +200,14 @@ class Run:
     def _call(self, callbacks: Sequence[Callable[[Run], object]]) -> bool:
         """Call all; whether one returns True. The round is then evaluated."""
         answers = [call(self) for call in callbacks]
-        stops = any(_kind_of(each) in FLAGS and each for each in answers)
-        past = {(round, split) for round, split, *_ in self.history.measured}
-        if stops and not past & {(self.server.round, split) for split in SPLITS}:
+        if not any(_kind_of(each) in FLAGS and each for each in answers):
+            return False
+        if not any(
+            round == self.server.round and split in SPLITS
+            for round, split, *_ in self.history.measured
+        ):
             self.evaluate()
-        return stops
+        return True
 
     @checked()
     def step(self, evaluate: bool | None = None) -> Run:
