@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from ..core.checks import COUNT, checked
 from .arrays import drawn_split, from_arrays
 from .domain_data import DomainData
 from .images import Images
@@ -54,6 +55,7 @@ class Layout:
     surplus: float = 0.0
 
 
+@checked(size=COUNT)
 def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
     """Any tree ``<domain>/<class>/<image>``, a folder or a zip, as square RGB images.
 

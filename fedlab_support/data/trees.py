@@ -150,10 +150,6 @@ def decode(
     Large JPEG files are decoded at a half, a quarter or an eighth of their size, never
     below twice ``size``, which is much faster.
     """
-    if size < 1:
-        raise ValueError(
-            f"size must be at least 1 pixel, found {size}; omit it for the default size"
-        )
     shape = (len(names), 3, size, size)
     with ThreadPoolExecutor() as pool:
 

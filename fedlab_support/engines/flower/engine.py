@@ -124,10 +124,7 @@ class FlowerEngine:
         Of the samples of a client, only means leave its node: its ``Scores`` hold one
         value each, NaN for the score of training samples. For a client that does not
         reply both are NaN, and a warning gives the reason.
-        Raises ValueError when there is no sample to evaluate.
         """
-        if not all(len(each.samples) for each in requests):
-            raise ValueError("expected samples to evaluate, found an empty part")
         here = [each for each in requests if each.client is None]
         scores = iter(self.local.evaluate(here, round) if here else [])
         asked = {each.client: each for each in requests if each.client is not None}

@@ -485,16 +485,6 @@ def test_a_node_with_another_frozen_backbone_is_refused():
     assert [name for name in one if one[name] != other[name]] == ["frozen"]
 
 
-def test_an_empty_part_is_refused_before_anyone_is_asked():
-    nodes = Nodes(method="fedavg")
-    run = nodes.run()
-    asked = len(nodes.sent)
-    empty = flower.Evaluation(run.server.weights, run.federation.held_out, 1, "val")
-    with pytest.raises(ValueError, match="an empty part"):
-        run.engine.evaluate([empty], 0)
-    assert len(nodes.sent) == asked
-
-
 # ---- before round 1 -----------------------------------------------------------------
 @pytest.mark.slow
 def test_clients_without_a_node_are_named():
