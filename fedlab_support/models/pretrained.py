@@ -124,19 +124,15 @@ def _trained(timm, name: str, settings: dict) -> nn.Module:
     try:
         return timm.create_model(name, pretrained=True, **settings)
     except _UNFIT as error:
-        raise _unfit(name, error) from error
+        raise ValueError(
+            f"expected weights of {name} with the head that they were trained with, "
+            f"found: {_short(error)}"
+        ) from error
     except OSError as error:
         raise FileNotFoundError(
             f"expected the weights {name} on the hub, found: {_short(error)}; "
             "download the file on a machine with a network and pass its path"
         ) from error
-
-
-def _unfit(name: str, error: Exception) -> ValueError:
-    return ValueError(
-        f"expected weights of {name} with the head that they were trained with, "
-        f"found: {_short(error)}"
-    )
 
 
 def _short(error: Exception) -> str:

@@ -16,10 +16,6 @@ def _widths(net: nn.Module) -> list[int]:
     return [place["num_chs"] for place in net.feature_info]
 
 
-def _pooled() -> nn.Sequential:
-    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-
-
 @for_images
 def resnet18(
     image_shape,
@@ -121,7 +117,8 @@ def densenet100(image_shape, num_classes: int, norm: str = "batch") -> Staged:
     )
     _, one, two, last = _widths(net)
     widths = (one, one // 2, two, two // 2, last)
-    return Staged(stages, widths, _pooled(), net.classifier)
+    neck = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return Staged(stages, widths, neck, net.classifier)
 
 
 class MobileNet(Staged):

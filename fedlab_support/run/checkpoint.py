@@ -188,7 +188,7 @@ def load(folder: Path, made_by: dict, device="cpu") -> tuple[Snapshot, Journal] 
     memory layout, those of an accelerator on ``device``. Raises ValueError when all are
     damaged or when ``made_by`` differs; the message lists the differences.
     """
-    saved = _saved(folder)
+    here, saved = json.loads(json.dumps(made_by, default=plain)), _saved(folder)
     for path in saved:
         try:
             tensors = tensors_from(_read(path))
@@ -197,7 +197,7 @@ def load(folder: Path, made_by: dict, device="cpu") -> tuple[Snapshot, Journal] 
         except DAMAGED as error:
             _warn_of_damage(path, error)
             continue
-        _refuse_another(path, there, _as_json(made_by))
+        _refuse_another(path, there, here)
         try:
             journal, rows = Journal.read(folder, state["journal"])
             return restored(state, tensors, rows, device), journal
@@ -272,7 +272,3 @@ def _refuse_another(path: Path, there: dict, here: dict) -> None:
             "last bits may differ from those of an uninterrupted run",
             stacklevel=3,
         )
-
-
-def _as_json(values: dict) -> dict:
-    return json.loads(json.dumps(values, default=plain))
