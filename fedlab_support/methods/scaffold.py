@@ -55,11 +55,8 @@ class SCAFFOLD(FedAvg):
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The change of c_k, to c_k - c + (w_t - w) / (K lr) after K steps."""
-        start, c, c_k = (
-            context.received.weights,
-            context.received.shared,
-            context.memory,
-        )
+        start, c = context.received.weights, context.received.shared
+        c_k = context.memory
         path = len(context.logged["loss"]) * (context.training.lr or 1.0)
         changes = {
             name: (start[name] - w.detach()) / path - c.get(name, 0.0)

@@ -17,10 +17,8 @@ def made_certificate(folder: Path) -> tuple[Path, Path]:
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    key, now = (
-        ec.generate_private_key(ec.SECP384R1()),
-        datetime.datetime.now(datetime.timezone.utc),
-    )
+    key = ec.generate_private_key(ec.SECP384R1())
+    now = datetime.datetime.now(datetime.timezone.utc)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, LOOPBACK)])
     address = x509.IPAddress(ipaddress.ip_address(LOOPBACK))
     certificate = (
@@ -45,10 +43,8 @@ def made_certificate(folder: Path) -> tuple[Path, Path]:
 
 def write_private(file: Path, content: bytes) -> None:
     """Write a new file that only its owner can read; FileExistsError if it is there."""
-    with os.fdopen(
-        os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
-    ) as f:
-        f.write(content)
+    file.touch(mode=0o600, exist_ok=False)
+    file.write_bytes(content)
 
 
 def secret_of(file: Path) -> str:

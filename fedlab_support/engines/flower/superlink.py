@@ -29,10 +29,8 @@ from .access import login, secret_of
 
 def serve(file: Path) -> None:
     """Run ``flower-superlink`` (options in ``sys.argv``) that asks for the secret."""
-    program, secret = (
-        import_module("flwr.superlink.cli.flower_superlink"),
-        secret_of(file),
-    )
+    program = import_module("flwr.superlink.cli.flower_superlink")
+    secret = secret_of(file)
     settings = program._parse_superlink_lifespan_config
     helper = program._get_superexec_command
 

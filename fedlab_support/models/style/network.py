@@ -107,6 +107,5 @@ def mirrored(
         else:
             pair = next(back)
             decoder += [nn.ReflectionPad2d(1), nn.Conv2d(*pair[::-1], 3), nn.ReLU()]
-    return nn.Sequential(*encoder), nn.Sequential(
-        *decoder[:-1]
-    )  # no ReLU after the colours
+    decoder.pop()  # no ReLU after the colours
+    return nn.Sequential(*encoder), nn.Sequential(*decoder)
