@@ -149,7 +149,7 @@ EDITS = (
     ("_by_only_client", "test.domain == domain", "test.domain >= domain", "fedbn"),
     ("keeping", "round % every == 0", "round % every == 1", "checkpoint"),
     ("Snapshot.restore", "= True, False", "= False, False", "checkpoint"),
-    ("_hash", "sha256(content)", "sha256(content[:9])", "checkpoint"),
+    ("short_hash", "sha256(content)", "sha256(content[:9])", "checkpoint"),
     ("serialised", '"times_chosen": snapshot.times_chosen', '"times_chosen": snapshot.clients', "checkpoint"),
     ("sequence", "PURPOSES.index(purpose), round", "PURPOSES.index(purpose), 0", "rng run"),
     ("sequence", "PURPOSES.index(purpose),", "0,", "rng"),

@@ -11,10 +11,15 @@ import numpy as np
 from torch import nn
 
 
+def short_hash(content: bytes) -> str:
+    """Sixteen hexadecimal digits that stand for the content."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
 def architecture(model: nn.Module) -> str:
     """A short hash of a network's layers and the shapes of its state."""
     shapes = [(name, tuple(value.shape)) for name, value in model.state_dict().items()]
-    return hashlib.sha256(f"{model} {shapes}".encode()).hexdigest()[:16]
+    return short_hash(f"{model} {shapes}".encode())
 
 
 def name_of(thing) -> str:
@@ -44,7 +49,7 @@ def code_of(kind: type) -> str:
         for name, thing in sorted(vars(base).items())
         if hasattr(_function(thing), "__code__") or not name.startswith("__")
     ]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16] if own else ""
+    return short_hash("\n".join(parts).encode()) if own else ""
 
 
 PACKAGE = __name__.partition(".")[0]

@@ -20,6 +20,8 @@ import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
+from ..core.naming import short_hash
+
 BLOCK_BYTES = 32_000_000
 """Pixels that are decoded, written and hashed in one go."""
 
@@ -58,7 +60,7 @@ def mapped(source: Source) -> Block:
     Raises OSError, before anything is decoded, when the folder cannot be written or the
     disk has too little room; and what ``read`` raises.
     """
-    mark = hashlib.sha256(f"{source.shape} {source.files}".encode()).hexdigest()[:16]
+    mark = short_hash(f"{source.shape} {source.files}".encode())
     path = cache_folder() / f"{source.name}-{mark}.npy"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

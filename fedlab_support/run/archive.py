@@ -7,7 +7,6 @@ folder; `pack` moves them into the archive.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import shutil
 import tempfile
@@ -21,6 +20,7 @@ from zipfile import Path as ZipPath
 
 from ..core.files import replacing
 from ..core.history import History
+from ..core.naming import short_hash
 from .checkpoint import claimed
 
 DAMAGED = (BadZipFile, LZMAError, EOFError, OSError, ValueError, KeyError, TypeError)
@@ -30,7 +30,7 @@ DAMAGED += (zlib.error, RuntimeError, MemoryError, AttributeError)
 
 def name_for(made_by: str) -> str:
     """The file name of the run with these settings, given as JSON text."""
-    return f"{hashlib.sha256(made_by.encode()).hexdigest()[:16]}.zip"
+    return f"{short_hash(made_by.encode())}.zip"
 
 
 def folder_of(place: str | Path) -> Path:

@@ -10,7 +10,6 @@ is not compared: delete the folder after changing a method or a model.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import warnings
@@ -24,7 +23,7 @@ from safetensors.torch import load as tensors_from
 
 from ..core.files import replacing
 from ..core.history import History
-from ..core.naming import is_nameless, plain
+from ..core.naming import is_nameless, plain, short_hash
 from .journal import TABLES, Journal
 from .snapshot import Snapshot, restored, serialised
 
@@ -159,7 +158,7 @@ def save(folder: Path, made_by: dict, snapshot: Snapshot, journal: Journal) -> P
     round, path = snapshot.server.round, journal.path
     try:
         content = serialised(made_by, snapshot, journal.append(snapshot.history))
-        path = folder / f"round_{round:08d}_{_hash(content)}.safetensors"
+        path = folder / f"round_{round:08d}_{short_hash(content)}.safetensors"
         with replacing(path) as part, part.open("wb") as file:
             file.write(content)
             file.flush()
@@ -221,14 +220,10 @@ def _saved(folder: Path) -> list[Path]:
     return sorted(folder.glob("round_*.safetensors"), reverse=True)
 
 
-def _hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
 def _read(path: Path) -> bytes:
     """The content of a file; ValueError when its hash differs."""
     content = path.read_bytes()
-    if not path.stem.endswith(found := _hash(content)):
+    if not path.stem.endswith(found := short_hash(content)):
         raise ValueError(
             f"expected content with the hash in its name, found {len(content):,} bytes "
             f"with hash {found}; the file was cut short or changed"

@@ -207,7 +207,7 @@ def crafted(written, folder, change) -> None:
     change(tensors, state)
     text = bytearray(json.dumps(state), "utf-8")
     content = bytes_of({**tensors, "state": torch.frombuffer(text, dtype=torch.uint8)})
-    name = f"round_00000001_{checkpoint._hash(content)}.safetensors"
+    name = f"round_00000001_{checkpoint.short_hash(content)}.safetensors"
     folder.mkdir()
     (folder / name).write_bytes(content)
     (folder / JOURNAL).write_bytes(written.journal)
