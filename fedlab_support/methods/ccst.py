@@ -14,7 +14,6 @@ from ..federation.samples import Batch, Samples
 from ..models.style import adain
 from ..training.context import ClientContext
 from .fedavg import FedAvg
-from .shared.samples import gather
 from .shared.styles import FeatureMaps, attach, check_styles, restyled
 
 
@@ -75,8 +74,8 @@ class CCST(FedAvg):
         check_styles(tensors, max(1, self.num_single))
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
-        """The styles of all, (S, 2, C), by client; ValueError for unlike networks."""
-        return {"styles": gather(uploads, "styles")["entries"]}
+        """The styles of all, (S, 2, C), by client."""
+        return {"styles": torch.cat([upload["styles"] for upload in uploads.values()])}
 
     def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:
         """The styles of all."""

@@ -119,7 +119,7 @@ class FedDG(FedAvg):
         expect_count("the number of amplitudes", num, self.num_kept(most))
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
-        """All amplitudes; ValueError if images differ in shape."""
+        """All amplitudes."""
         return gather(uploads, "amplitudes", "labels")
 
     def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:

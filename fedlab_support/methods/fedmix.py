@@ -112,7 +112,7 @@ class FedMix(FedAvg):
         expect_count("the number of mean images", num, limit, least=0)
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
-        """All means; ValueError if images differ in shape."""
+        """All means."""
         return gather(uploads, "images", beside=("labels",))
 
     def setup_reply(self, pooled: Tensors, client_id: int) -> Tensors:

@@ -16,7 +16,6 @@ from ..federation.samples import Batch
 from ..training.context import ClientContext
 from .fedavg import FedAvg
 from .shared import styles
-from .shared.samples import gather
 
 PARTS = ("nothing", "client clusters", "server clusters", "contrast", "transfer")
 """What the paper's ablations leave out: v5, then v1 to v4."""
@@ -86,7 +85,7 @@ class FISC(FedAvg):
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """The interpolation style, (1, 2, C), and those of the K clients, (K, 2, C)."""
-        uploaded = gather(uploads, "styles")["entries"]
+        uploaded = torch.cat([upload["styles"] for upload in uploads.values()])
         style = uploaded.mean(0)
         if self.without != "server clusters":
             style = styles.interpolation_style(uploaded, self.coarsest)

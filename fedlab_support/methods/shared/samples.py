@@ -1,6 +1,6 @@
 """Pool one-time uploads and return to each client everyone else's entries.
 
-Amplitudes, styles and averaged batches are shared this way. Entries are ordered by
+Amplitudes and averaged batches are shared this way. Entries are ordered by
 group (client or class), so that drawing one only needs the sizes of the groups.
 """
 
@@ -18,7 +18,7 @@ def gather(
     groups: str | None = None,
     beside: tuple[str, ...] = (),
 ) -> Tensors:
-    """Pool the set-up uploads of all clients.
+    """Pool the set-up uploads of all clients, which are alike (``upload_validation``).
 
     uploads: set-up uploads by client.
     entries: name of the tensors to pool, (n_k, …) each.
@@ -26,28 +26,18 @@ def gather(
              group.
     beside:  names of tensors that belong to each entry, (n_k, …) each.
 
-    All other tensors describe the entries and must be equal for all clients. Returns
-    ``entries`` (N, …), ``owner`` and ``group`` (N,), and the tensors of ``beside``.
-    Raises ValueError if entries differ in shape or description.
+    Returns ``entries`` (N, …), ``owner`` and ``group`` (N,), and the tensors of
+    ``beside``.
     """
-    each, rows = list(uploads.values()), (entries, *beside)
-    for name in sorted(each[0].keys() - {groups}):
-        if name in rows:
-            kinds = {tuple(upload[name].shape[1:]) for upload in each}
-        else:
-            kinds = {tuple(upload[name].tolist()) for upload in each}
-        if len(kinds) > 1:
-            raise ValueError(
-                f"expected entries of one {name}, found {sorted(kinds)}; "
-                "load the data with size="
-            )
+    each = list(uploads.values())
     sizes = torch.tensor([len(upload[entries]) for upload in each])
     owner = torch.tensor(list(uploads)).repeat_interleave(sizes)
     group = owner
     if groups in each[0]:
         group = torch.cat([upload[groups] for upload in each]).to(owner)
-    pooled = {name: torch.cat([upload[name] for upload in each]) for name in rows}
-    return {"entries": pooled.pop(entries), **pooled, "owner": owner, "group": group}
+    rows = {name: torch.cat([upload[name] for upload in each]) for name in beside}
+    pooled = torch.cat([upload[entries] for upload in each])
+    return {"entries": pooled, **rows, "owner": owner, "group": group}
 
 
 def others(pooled: Tensors, client_id: int) -> Tensors:

@@ -371,12 +371,6 @@ def test_a_client_says_as_many_styles_as_it_was_asked_for():
             method.check_upload(many, None)
 
 
-def test_styles_of_unlike_networks_are_no_bank():
-    said = {k: {"styles": torch.ones(1, 2, 3 + k)} for k in range(2)}
-    with pytest.raises(ValueError, match="one styles"):
-        CCST().server_setup(said)
-
-
 def test_who_fails_in_a_round_does_not_spoil_it(federation):
     faulty = Faults(drop=0.2, nan=0.2, malformed=0.2)
     run = fitted(CCST(), federation, 4, faults=faulty)

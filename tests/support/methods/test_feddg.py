@@ -618,21 +618,6 @@ def test_impossible_settings_are_refused_at_once(settings):
         FedDG(**settings)
 
 
-def test_pictures_of_unequal_sizes_cannot_share_a_bank():
-    method = FedDG(alpha=WIDE)
-    said = {
-        k: {
-            "amplitudes": method.amplitudes(pictures(shape)),
-            "image_shape": torch.tensor(shape),
-        }
-        for k, shape in enumerate([(1, 8, 8), (1, 8, 9)])
-    }
-    assert len({len(s["amplitudes"][0].flatten()) for s in said.values()}) == 1
-    with pytest.raises(ValueError, match=r"one image_shape.*1, 8, 8.*1, 8, 9.*size="):
-        method.server_setup(said)
-    assert len(method.server_setup({0: said[0], 1: said[0]})["entries"]) == 8
-
-
 def test_a_client_with_images_of_another_shape_is_left_out(federation):
     method = FedDG(alpha=WIDE)
 

@@ -9,11 +9,11 @@ from fedlab_support.methods.shared.samples import draw, gather, others
 SHAPE = torch.tensor([3, 8, 8])
 
 
-def said(values, labels=None, shape=SHAPE) -> dict[str, torch.Tensor]:
+def said(values, labels=None) -> dict[str, torch.Tensor]:
     """One client's introduction: entries (n, 2) that can be told apart."""
     entries = torch.tensor(values, dtype=torch.float32)[:, None].expand(-1, 2)
     groups = {} if labels is None else {"labels": torch.tensor(labels)}
-    return {"styles": entries, "image_shape": shape, **groups}
+    return {"styles": entries, "image_shape": SHAPE, **groups}
 
 
 PLAIN = {2: said([20, 21, 22]), 5: said([50]), 7: said([70, 71])}
@@ -41,20 +41,6 @@ def test_a_bank_may_be_grouped_by_what_clients_said():
     bank = gather(LABELLED, "styles", "labels")
     assert bank["owner"].tolist() == [2, 2, 2, 5, 7, 7]
     assert bank["group"].tolist() == [3, 0, 3, 0, 1, 0]
-
-
-def test_unlike_pictures_are_refused_with_what_came_and_a_cure():
-    unlike = {**PLAIN, 9: said([90], shape=torch.tensor([3, 8, 9]))}
-    with pytest.raises(ValueError, match=r"one image_shape.*3, 8, 8.*3, 8, 9.*size="):
-        gather(unlike, "styles")
-
-
-def test_entries_of_unlike_shapes_are_refused_though_nothing_describes_them():
-    unlike = {k: {"styles": torch.zeros(2, 3 + k)} for k in range(2)}
-    with pytest.raises(
-        ValueError, match=r"one styles, found \[\(3,\), \(4,\)\].*size="
-    ):
-        gather(unlike, "styles")
 
 
 def test_what_lies_beside_entries_stays_beside_them():
