@@ -135,7 +135,7 @@ EDITS = (
     ("Run._step", "self.times_chosen[done.cohort] += 1", "self.times_chosen[done.cohort] += 2", "run selection"),
     ("_aggregate", "len(messages) < run.min_clients", "len(messages) <= run.min_clients", "run faults contract"),
     ("play", "run.server.round + 1", "run.server.round + 2", "run run_streams traffic"),
-    ("cohort_of", "len(cohort) == len(found) and ", "", "run selection"),
+    ("cohort_of", "len(np.unique(found)) == len(found)", "True", "run selection"),
     ("built", 'seed, "init"', '0, "init"', "run_streams"),
     ("Run.fit", "min(rounds, self.rounds_restored)", "0", "checkpoint"),
     ("Journal.append", "rows[self.counts[t] :]", "rows", "checkpoint"),

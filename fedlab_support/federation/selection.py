@@ -241,19 +241,17 @@ def cohort_of(chosen: Sequence[int], clients: np.ndarray) -> list[int]:
 
     Raises ValueError unless all are different ones of ``clients`` (K,).
     """
-    try:
-        found = np.asarray(chosen)
-    except ValueError:
-        found = np.array(chosen, dtype=object)
+    found = np.asarray(chosen)
+    if found.size == 0:
+        return []
     is_row = found.ndim == 1 and np.issubdtype(found.dtype, np.integer)
-    cohort = np.unique(found) if is_row else found
-    if found.size and not (
-        is_row and len(cohort) == len(found) and np.isin(cohort, clients).all()
+    if not (
+        is_row and len(np.unique(found)) == len(found) and np.isin(found, clients).all()
     ):
         raise ValueError(
             f"a selection must return distinct clients of the roster, found {chosen}"
         )
-    return cohort.tolist()
+    return np.sort(found).tolist()
 
 
 def _expect_enough(num_clients: int, roster: Roster) -> None:
