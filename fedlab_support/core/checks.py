@@ -81,11 +81,11 @@ class Range:
         low = self.at_least if self.above is None else self.above
         high = self.at_most if self.below is None else self.below
         if low is not None and high not in (None, math.inf):
-            opened, closed = "(["[self.above is None], ")]"[self.below is None]
-            is_closed = (opened, closed) == ("[", "]")
-            bounds = (
-                f"in {low}…{high}" if is_closed else f"in {opened}{low}, {high}{closed}"
-            )
+            opened = "[" if self.above is None else "("
+            closed = "]" if self.below is None else ")"
+            bounds = f"in {opened}{low}, {high}{closed}"
+            if opened + closed == "[]":
+                bounds = f"in {low}…{high}"
         else:
             ends = {"≥": self.at_least, ">": self.above, "<": self.below}
             ends["≤"] = None if self.at_most == math.inf else self.at_most
