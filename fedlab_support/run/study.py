@@ -64,19 +64,7 @@ def study(
             f"{grid!r} and {folder!r}"
         )
     for name, values in grid.items():
-        is_list = isinstance(values, Iterable) and not isinstance(values, str)
-        if not is_list or len(values) == 0:
-            raise ValueError(
-                f"axis {name!r} needs a list of at least one value, found {values!r}"
-            )
-        if not isinstance(name, str):
-            raise ValueError(f"an axis of grid is an argument's name, found {name!r}")
-        if len({repr(value) for value in values}) < len(values):
-            raise ValueError(f"axis {name!r} has a value twice, found {values!r}")
-        if name in TABLE and name not in ("seed", "method"):
-            raise ValueError(
-                f"axis {name!r} would overwrite that column of the history; rename it"
-            )
+        _check_axis(name, values)
     cells = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     refuse_ignored_axes(build, grid)
 
@@ -87,6 +75,23 @@ def study(
 
     made = each(fit, cells, jobs, progress, lambda made: not made[1])
     return concat(table for table, _ in made)
+
+
+def _check_axis(name: str, values: Sequence) -> None:
+    """Raise ValueError unless there are values, all different, and a free column."""
+    if not isinstance(name, str):
+        raise ValueError(f"an axis of grid is an argument's name, found {name!r}")
+    is_list = isinstance(values, Iterable) and not isinstance(values, str)
+    if not is_list or len(values) == 0:
+        raise ValueError(
+            f"axis {name!r} needs a list of at least one value, found {values!r}"
+        )
+    if len({repr(value) for value in values}) < len(values):
+        raise ValueError(f"axis {name!r} has a value twice, found {values!r}")
+    if name in TABLE and name not in ("seed", "method"):
+        raise ValueError(
+            f"axis {name!r} would overwrite that column of the history; rename it"
+        )
 
 
 def refuse_ignored_axes(build: Callable[..., Run], grid: Mapping) -> None:
