@@ -24,7 +24,7 @@ from ..core.metrics import Scores
 from ..core.rng import Stream, layer_noise, numpy_stream
 from ..federation.federation import Federation
 from ..federation.samples import Samples
-from ..training.context import PrivateState
+from ..training.context import ClientContext, PrivateState
 from ..training.learner import Learner
 from ..training.loop import train_client
 from .contract import Evaluation, Failure, Job, SetupResult, TrainingResult
@@ -119,9 +119,7 @@ class LocalEngine:
 
         def client_setup(learner: Learner, client_id: int):
             """The setup upload and private state of one client."""
-            self.job.load(learner, broadcast.weights)
-            cache = self.caches.of(client_id)
-            context = self.job.context(broadcast, client_id, {}, cache)
+            context = self._context(learner, broadcast, client_id, PrivateState())
             upload = copies(self.job.method.client_setup(learner.eval(), context))
             weights = learner.copies(self.job.initial_private)
             kept = PrivateState(weights, copies(context.memory))
@@ -140,9 +138,7 @@ class LocalEngine:
             """The message and private state of one client."""
             job, broadcast = self.job, broadcasts[client_id]
             state = private.get(client_id, PrivateState())
-            job.load(learner, broadcast.weights, state.weights)
-            cache = self.caches.of(client_id)
-            context = job.context(broadcast, client_id, state.memory, cache)
+            context = self._context(learner, broadcast, client_id, state)
             message, kept = train_client(
                 job.method, learner, context, job.seed, job.initial_private
             )
@@ -186,6 +182,14 @@ class LocalEngine:
             )
             for part in parts
         ]
+
+    def _context(
+        self, learner: Learner, broadcast: Broadcast, client_id: int, own: PrivateState
+    ) -> ClientContext:
+        """The context of a client, whose weights are loaded into the learner."""
+        self.job.load(learner, broadcast.weights, own.weights)
+        cache = self.caches.of(client_id)
+        return self.job.context(broadcast, client_id, own.memory, cache)
 
     @torch.inference_mode()
     def _scores(self, model, samples: Samples, size, round, first_batch) -> Scores:

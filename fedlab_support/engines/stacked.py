@@ -92,8 +92,7 @@ class StackedEngine(LocalEngine):
 
         def before_training(learner: Learner, i: int) -> tuple[ClientContext, Tensors]:
             """The context of one client, and what its hook uploads."""
-            job.load(learner, broadcast.weights, private[i].weights)
-            context = job.context(broadcast, i, private[i].memory, self.caches.of(i))
+            context = self._context(learner, broadcast, i, private[i])
             return context, copies(method.before_training(learner.eval(), context))
 
         def after_training(learner: Learner, i: int) -> tuple[ClientContext, Tensors]:
