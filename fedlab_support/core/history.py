@@ -138,15 +138,12 @@ class History:
                 "was the run started with another folder?"
             )
         constants = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        measured, traffic, absences = (
-            _read(folder / f"{name}.csv", columns, num_constants)
-            for name, columns, num_constants in (
-                ("table", TABLE, len(CONSTANTS)),
-                ("wire", WIRE, 1),
-                ("events", EVENTS, 1),
-            )
+        return cls(
+            **constants,
+            measured=_read(folder / "table.csv", TABLE, len(CONSTANTS)),
+            traffic=_read(folder / "wire.csv", WIRE, 1),
+            absences=_read(folder / "events.csv", EVENTS, 1),
         )
-        return cls(**constants, measured=measured, traffic=traffic, absences=absences)
 
 
 @checked()
