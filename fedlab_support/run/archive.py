@@ -13,6 +13,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from glob import glob
 from lzma import LZMAError
 from pathlib import Path
 from zipfile import ZIP_LZMA, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -46,11 +47,11 @@ def archive_of(place: str | Path) -> Path:
 
 def matching(patterns: Iterable[str | Path]) -> list[Path]:
     """The folders and archives that patterns match, such as `figures/*/runs.zip`."""
-    found = []
-    for pattern in map(Path, patterns):
-        below = pattern.relative_to(pattern.anchor)
-        if below.parts:
-            found += sorted(Path(pattern.anchor).glob(str(below)))
+    found = [
+        place
+        for pattern in patterns
+        for place in sorted(map(Path, glob(str(pattern), recursive=True)))
+    ]
     return [place for place in found if place.is_dir() or place.suffix == ".zip"]
 
 
