@@ -161,7 +161,7 @@ EDITS = (
     ("train_locally", '"order", *where', '"order"', "run_streams"),
     ("train_locally", "(size, epochs, order, smallest)", "(size, epochs, None, smallest)", "run_streams"),
     ("train_locally", '"layers", *where', '"layers"', "run_streams"),
-    ("Learner", "2 if any", "1 if any", "training_settings"),
+    ("Learner", "2 if batch_norms", "1 if batch_norms", "training_settings"),
     ("Learner.load", "table[key].copy_(initial)", "None", "methods contract"),
     ("Learner._flags", "module.train(False)", "module.train(is_training)", "contract methods vpt"),
     ("positions", "len(index) >= smallest", "len(index) > smallest", "federation"),

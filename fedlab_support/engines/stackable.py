@@ -11,13 +11,12 @@ import copy
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..core.messages import Broadcast, Tensors
 from ..core.rng import Stream
 from ..models import Dropout
 from ..training.context import ClientContext
-from ..training.learner import Learner, frozen_modules
+from ..training.learner import Learner, batch_norms
 from .batch_plan import batch_of_rows
 from .contract import Job
 from .vectorised import StackedLoss, WeightedTask, set_parameters, training_copy
@@ -74,10 +73,9 @@ def _obstacle(job: Job) -> str:
     parameters = job.model.named_parameters
     if len([*parameters()]) < len([*parameters(remove_duplicate=False)]):
         return "two layers of the network share a parameter"
-    frozen = frozen_modules(job.model)
+    if norms := [*batch_norms(job.model)]:
+        return f"{norms[0]!r} is a BatchNorm, which would normalise over all clients"
     for name, module in job.model.named_modules():
-        if isinstance(module, _BatchNorm) and module not in frozen:
-            return f"{name!r} is a BatchNorm, which would normalise over all clients"
         if isinstance(module, Dropout) and module.p > 0:
             return f"{name!r} draws noise, and every client has its own random stream"
     return ""

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors, weighted_mean
 from ..training.context import ClientContext
-from ..training.learner import frozen_modules, trained_names
+from ..training.learner import batch_norms, trained_names
 from .fedavg import FedAvg
 
 
@@ -98,13 +97,3 @@ class FedBN(FedAvg):
     ) -> Tensors:
         """Shared weights with the client's own layers, or the mean ones."""
         return {**server.weights, **server.memory, **private}
-
-
-def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
-    """Every trained BatchNorm under each of its names."""
-    frozen = frozen_modules(model)
-    return {
-        name: module
-        for name, module in model.named_modules(remove_duplicate=False)
-        if isinstance(module, _BatchNorm) and module not in frozen
-    }

@@ -25,6 +25,16 @@ def frozen_modules(model: nn.Module) -> list[nn.Module]:
     return list(chain.from_iterable(map(frozen_modules, model.children())))
 
 
+def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
+    """Every trained BatchNorm under each of its names."""
+    frozen = frozen_modules(model)
+    return {
+        name: module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, _BatchNorm) and module not in frozen
+    }
+
+
 def trained_names(model: nn.Module) -> list[str]:
     """Names of the state that training changes: everything that is not frozen."""
     frozen = {id(p) for p in model.parameters() if not p.requires_grad}
@@ -92,8 +102,7 @@ class Learner:
             model.compile()
         self.model, self.frozen = model, frozen_modules(model)
         self.trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-        norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
-        self.smallest_batch = 2 if any(m not in self.frozen for m in norms) else 1
+        self.smallest_batch = 2 if batch_norms(model) else 1
         self._modes = {mode: self._flags(mode) for mode in (True, False)}
         self._held, self._unsaved = {}, []  # tables of the modules, not tensors
         for prefix, module in model.named_modules(remove_duplicate=False):
