@@ -47,12 +47,12 @@ FUNCTIONS = Range(
     holds=lambda given: isinstance(given, list | tuple) and all(map(callable, given)),
     allowed="a list of functions of the run",
 )
-FLAGS = (bool, torch.bool)
 
 
-def _kind_of(answer: object) -> object:
-    """The type of a callback's answer, of an array or a tensor that of its entries."""
-    return getattr(answer, "dtype", type(answer))
+def _is_true(answer: object) -> bool:
+    """Whether a callback answers True, a flag of Python, NumPy or PyTorch."""
+    is_flag = getattr(answer, "dtype", type(answer)) in (bool, torch.bool)
+    return is_flag and bool(answer)
 
 
 class Run:
@@ -200,7 +200,7 @@ class Run:
     def _call(self, callbacks: Sequence[Callable[[Run], object]]) -> bool:
         """Call all; whether one returns True. The round is then evaluated."""
         answers = [call(self) for call in callbacks]
-        if not any(_kind_of(each) in FLAGS and each for each in answers):
+        if not any(map(_is_true, answers)):
             return False
         if not any(
             round == self.server.round and split in SPLITS
