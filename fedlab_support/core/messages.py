@@ -128,8 +128,7 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
     try:
-        is_tensor = isinstance(weights, Tensor)
-        shares = weights.tolist() if is_tensor else [float(w) for w in weights]
+        shares = [float(weight) for weight in weights]
     except (TypeError, ValueError):
         raise ValueError(f"weights must be numbers, found {weights!r}") from None
     if len(shares) != len(trees) or len(trees) == 0:
