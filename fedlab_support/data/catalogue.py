@@ -46,16 +46,16 @@ class Stored:
         Folders are searched in the order of ``reading.search_path``; the first folder
         that has a file is used.
         """
-        folders = search_path(root)
+        places = search_path(root)
         if self.joint:
-            hits = (_first(folders, (file,)) for file in self.files)
+            hits = (_first(places, (file,)) for file in self.files)
             return tuple(hit for hit in hits if hit)
-        hit = _first(folders, self.files)
+        hit = _first(places, self.files)
         return (hit,) if hit else ()
 
 
-def _first(folders: tuple[Path, ...], files: tuple[str, ...]) -> Path | None:
-    paths = (folder / file for folder in folders for file in files)
+def _first(places: tuple[Path, ...], files: tuple[str, ...]) -> Path | None:
+    paths = (place / file for place in places for file in files)
     return next((path for path in paths if path.exists()), None)
 
 
@@ -230,9 +230,9 @@ def load(
     paths = stored.find(root)
     if not paths:
         files = " or ".join(stored.files)
-        folders = ", ".join(str(folder) for folder in search_path(root))
+        places = ", ".join(map(str, search_path(root)))
         raise FileNotFoundError(
-            f"{name}: expected {files} under {folders}; found none.\n"
+            f"{name}: expected {files} under {places}; found none.\n"
             f"To get it, {stored.obtain}; or pass its folder as root= or $FEDLAB_DATA."
         )
     return replace(stored.read(paths, size), name=name)

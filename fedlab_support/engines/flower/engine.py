@@ -239,7 +239,9 @@ def _serve(grid: Grid, context: Context) -> None:
     rounds, folder = int(config["rounds"]), Path(str(config["output"]))
 
     def report(run) -> None:
-        line = [f"round {(now := run.server.round)} of {rounds}"]
+        """Print the round's values of all domains and clients."""
+        now = run.server.round
+        line = [f"round {now} of {rounds}"]
         for round, split, domain, client, metric, value in run.history.measured[-999:]:
             if (round, domain, client) == (now, "", -1):
                 line.append(f"{split} {metric} {value:.3g}")
