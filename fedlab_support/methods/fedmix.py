@@ -16,6 +16,7 @@ from ..federation.federation import Federation
 from ..federation.samples import Batch
 from ..models.pretrained import plain_attention
 from ..training.context import ClientContext
+from ..training.settings import LocalTraining
 from .fedavg import FedAvg
 from .shared.samples import gather, others
 
@@ -59,6 +60,14 @@ class FedMix(FedAvg):
         super().check_federation(federation)
         federation.data.classes_for(repr(self), masks=True)
 
+    def check_training(self, training: LocalTraining) -> None:
+        """Raise ValueError for compiled networks if the loss is expanded."""
+        if training.compile and not self.naive:
+            raise ValueError(
+                "FedMix needs second derivatives, which compiled networks lack; take "
+                "LocalTraining(compile=False), or FedMix(naive=True)"
+            )
+
     def adapt(self, model: nn.Module) -> nn.Module:
         """The network, with second derivatives where the expansion needs them."""
         return model if self.naive else plain_attention(model)
@@ -77,11 +86,6 @@ class FedMix(FedAvg):
         For G see ``num_groups``.
         """
         mine, n = context.client.train, len(context.client.train)
-        if context.training.compile and not self.naive:
-            raise ValueError(
-                "FedMix needs second derivatives, which compiled networks lack; take "
-                "LocalTraining(compile=False), or FedMix(naive=True)"
-            )
         num = self.num_groups(n)
         group = torch.randperm(n, generator=context.rng) * max(1, num) // n
         share = F.normalize(F.one_hot(group).to(torch.float32), p=1, dim=0)

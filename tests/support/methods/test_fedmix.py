@@ -485,10 +485,9 @@ def test_a_mean_of_one_picture_is_refused_with_the_reason():
 
 def test_compiled_networks_are_refused_with_a_cure(federation):
     training = replace(TRAINING, compile=True)
-    context = replace(a_visit(), client=federation.client(1), training=training)
     with pytest.raises(ValueError, match=r"second derivatives.*naive=True"):
-        FedMix().client_setup(None, context)
-    assert len(FedMix(naive=True).client_setup(None, context)["images"]) == 1
+        Run(FedMix(), federation, small_cnn, training)
+    FedMix(naive=True).check_training(training)
 
 
 def test_a_transformer_has_the_second_derivatives_that_it_needs(federation):
