@@ -61,11 +61,6 @@ def keeping(run, folder: str | Path | None, every: int) -> Iterator[Callable]:
     if folder is None:
         yield lambda is_last: None
         return
-    if str(folder) == "" or Path(folder).is_file():
-        raise ValueError(
-            "checkpoint must be a folder, or None to save nothing, found "
-            f"{str(folder)!r}"
-        )
     folder, made_by = Path(folder), _made_by(run)
     device = run.federation.store.device
 

@@ -47,6 +47,12 @@ FUNCTIONS = Range(
     holds=lambda given: isinstance(given, list | tuple) and all(map(callable, given)),
     allowed="a list of functions of the run",
 )
+FOLDER = Range(
+    holds=lambda given: (
+        isinstance(given, str | Path) and given != "" and not Path(given).is_file()
+    ),
+    allowed="the name of a folder",
+)
 
 
 def _is_true(answer: object) -> bool:
@@ -158,7 +164,7 @@ class Run:
         self.rounds_restored = 0  # from a checkpoint, not yet counted by a fit
 
     # ---- rounds ---------------------------------------------------------------------
-    @checked(rounds=COUNT, every=COUNT, callbacks=FUNCTIONS)
+    @checked(rounds=COUNT, checkpoint=FOLDER, every=COUNT, callbacks=FUNCTIONS)
     def fit(
         self,
         rounds: int,
@@ -321,7 +327,7 @@ class Run:
         """
         return spent(self, delta, observer)
 
-    @checked()
+    @checked(folder=FOLDER)
     def save(self, folder: str | Path) -> None:
         """Write the network, to be used with torch and safetensors alone.
 

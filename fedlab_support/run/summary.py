@@ -101,8 +101,6 @@ def spent(run, delta: float, observer: str) -> float:
 
 def save_network(run, folder: str | Path) -> None:
     """Write model.safetensors and model.json; see ``Run.save``."""
-    if str(folder) == "" or Path(folder).is_file():
-        raise ValueError(f"folder must be the name of a folder, found {str(folder)!r}")
     folder, data = Path(folder), run.federation.data
     folder.mkdir(parents=True, exist_ok=True)
     state = {n: v.cpu().contiguous().clone() for n, v in run.model.state_dict().items()}
