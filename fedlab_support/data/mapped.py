@@ -91,11 +91,10 @@ class _Blocks:
     def complete(self) -> np.ndarray:
         """Decode what is missing; returns the digests, uint64 (N,)."""
         done, written = self._known()
-        missing = [start for start in self.starts if start not in done]
-        if missing or written != self._stamp():
+        if not done.keys() >= {*self.starts} or written != self._stamp():
             if not self._is_whole():
                 self._create()
-                done, missing = {}, [*self.starts]
+                done = {}
             done = {start: line for start, line in done.items() if self._holds(line)}
             missing = [start for start in self.starts if start not in done]
             with tqdm(
