@@ -127,9 +127,9 @@ class Job:
         """The message that the client uploads: clipped and noisy if privacy is set."""
         if self.privacy is None:
             return message
-        where = (received.round, message.client)
-        is_seeded = self.privacy.seeded
-        rng = torch_stream(self.seed, "privacy", *where) if is_seeded else None
+        rng = None
+        if self.privacy.seeded:
+            rng = torch_stream(self.seed, "privacy", received.round, message.client)
         return self.privacy.protect(message, received.weights, rng)
 
 

@@ -52,8 +52,9 @@ class FedFA(FedAvg):
     def adapt(self, model: nn.Module) -> nn.Module:
         """Insert a layer after each of the chosen stages."""
         for n in stage_numbers(model, self.stages):
-            settings = (model.widths[n - 1], self.p, self.alpha, self.fusion)
-            insert(model, n, "ffa", FeatureAugmentation(*settings))
+            channels = model.widths[n - 1]
+            layer = FeatureAugmentation(channels, self.p, self.alpha, self.fusion)
+            insert(model, n, "ffa", layer)
         return model
 
     def private_names(self, model: nn.Module) -> set[str]:

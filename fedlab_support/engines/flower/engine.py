@@ -231,11 +231,11 @@ def _serve(grid: Grid, context: Context) -> None:
     A run that was killed continues from its checkpoint when it is started again.
     """
     config = context.run_config
-    times = float(config["timeout"]), float(config["patience"])
     owners = json.loads(str(config.get("owners", "null")))
     if owners is not None:
         owners = {int(node): clients for node, clients in owners.items()}
-    run = build(config, FlowerEngine(grid, *times, owners))
+    timeout, patience = float(config["timeout"]), float(config["patience"])
+    run = build(config, FlowerEngine(grid, timeout, patience, owners))
     rounds, folder = int(config["rounds"]), Path(str(config["output"]))
 
     def report(run) -> None:

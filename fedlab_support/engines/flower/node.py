@@ -143,8 +143,8 @@ class Node:
         for i in self.request["clients"]:
             if (state := self._private(reply, i)) is not None:
                 private[i] = state
-                parts = (self._tensors(i, part) for part in ("weights", "shared"))
-                broadcasts[i] = Broadcast(round, *parts)
+                weights = self._tensors(i, "weights")
+                broadcasts[i] = Broadcast(round, weights, self._tensors(i, "shared"))
         for i, result in self.engine.train(broadcasts, private).items():
             if self._store(reply, i, round, result):
                 message = result[0]

@@ -203,8 +203,8 @@ class GroupReweighting(ReceivedLoss):
         """Group the clients by their latest representations, then average."""
         if self.groups_clients:
             latest = {m.client: m.upload["representation"] for m in messages}
-            how = (self.num_groups, self.clustering)
-            server = replace(server, memory=regrouped(server.memory, latest, *how))
+            memory = regrouped(server.memory, latest, self.num_groups, self.clustering)
+            server = replace(server, memory=memory)
         return super().aggregate(server, messages)
 
     def server_metrics(self, server: Server, messages: list[Message]) -> Tensors:

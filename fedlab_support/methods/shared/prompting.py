@@ -34,8 +34,7 @@ class Prompted:
                 f"{self.label} trains prompts of a frozen vision transformer, found "
                 f"{type(model).__name__}; use models.tiny_vit or models.deit_tiny"
             )
-        settings = self.num_prompts, self.deep, self.init
-        return model.add_prompts(*settings, self.kind)
+        return model.add_prompts(self.num_prompts, self.deep, self.init, self.kind)
 
     def optimiser(self, named_params, training: LocalTraining) -> Fused:
         """The training's optimiser; prompts may have their own learning rate."""
