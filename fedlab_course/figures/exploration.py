@@ -16,7 +16,7 @@ from fedlab_support.core.history import last, summarise
 from ..plots.curves import LINE_HEIGHT, seeds_note
 from ..plots.curves import spread as moved_apart
 from ..plots.drawing import drawing
-from ..plots.panels import panel_axes, panels_across, parts_of
+from ..plots.panels import name_axes, panelled, parts_of
 from ..plots.style import (
     COLOURS,
     DOUBLE,
@@ -116,19 +116,16 @@ def explored_picture(
     score:  what is measured.
     """
     parts = parts_of(ends, "axis")
-    rows = -(-len(parts) // panels_across(len(parts), inches(size)[0]))
-    columns = -(-len(parts) // rows)
     note = seeds_note(ends, "Mean of the last two evaluations, bar: ± s.d.")
-    figure = new_picture(inches(size, (DOUBLE[0], 0.7 + 1.7 * rows)), title, note)
-    axes = panel_axes(figure, len(parts), columns, sharey=True)
+    look = {"head": 0.7, "row": 1.7, "sharey": True}
+    figure, axes = panelled(len(parts), size, title, note, **look)
     for axis, (name, part) in zip(axes, parts.items(), strict=True):
         is_paper = part["paper"].tolist()
         paper = part["name"].iloc[is_paper.index(True)] if any(is_paper) else ""
         values = part["name"].tolist()
         _draw_points(axis, part, values, looks_of(values), paper)
         axis.set_xlabel(name)
-    for axis in axes[::columns]:
-        axis.set_ylabel(score)
+    name_axes(axes, score)
     return figure
 
 

@@ -10,14 +10,13 @@ from matplotlib.ticker import MaxNLocator
 from fedlab_support.core.history import columns_of
 
 from ..plots.drawing import drawing
-from ..plots.panels import panel_axes, panels_across, parts_of
+from ..plots.panels import name_axes, panelled, parts_of
 from ..plots.style import (
     COLOURS,
     DOUBLE,
     SMALL,
     Picture,
     Size,
-    inches,
     label_of,
     legend_columns,
     looks_for,
@@ -51,11 +50,7 @@ def scatter_panels(
     columns_of(table, [x, y, by, *([panels] if panels else [])])
     shown = parts_of(table, panels, MOST_PANELS)
     looks = looks_for(table[by].unique(), are_points=True)
-    columns = panels_across(len(shown), inches(size)[0])
-    rows = -(-len(shown) // columns)
-    usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.7 + 1.9 * rows)
-    figure = new_picture(inches(size, usual), title)
-    axes = panel_axes(figure, len(shown), columns)
+    figure, axes = panelled(len(shown), size, title)
     for axis, (panel, part) in zip(axes, shown.items(), strict=True):
         if cloud is not None:
             grey = {"color": "#B8BEC4", "s": 5, "linewidths": 0, "zorder": 1}
@@ -65,8 +60,7 @@ def scatter_panels(
             _points(axis, mine[x], mine[y], mine[text] if text else None, look)
         axis.set_xlabel(label_of(x))
         axis.set_title("" if panel is None else str(panel), loc="left")
-    for axis in axes[::columns]:
-        axis.set_ylabel(label_of(y))
+    name_axes(axes, label_of(y))
     _legend(figure, looks, with_markers=text is None)
     return figure
 

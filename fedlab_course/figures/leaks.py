@@ -10,18 +10,8 @@ from matplotlib.axes import Axes
 
 from ..plots.curves import draw_points, label_ends, seeds_note
 from ..plots.drawing import drawing
-from ..plots.panels import panel_axes, panels_across, parts_of
-from ..plots.style import (
-    COLOURS,
-    DOUBLE,
-    Picture,
-    Size,
-    expect_rows,
-    inches,
-    label_of,
-    looks_for,
-    new_picture,
-)
+from ..plots.panels import panelled, parts_of
+from ..plots.style import COLOURS, Picture, Size, expect_rows, label_of, looks_for
 
 MOST_PANELS = 4
 
@@ -31,7 +21,6 @@ def leak_curves(
     table: pd.DataFrame,
     x: str,
     title: str = "",
-    columns: int = 2,
     size: Size = None,
 ) -> Picture:
     """Draw mean ± s.d. over a setting: one line per name, one axis per measure.
@@ -39,7 +28,6 @@ def leak_curves(
     table:   columns `x` (numbers, drawn at equal distances), name, measure (with its
              unit; at most four), mean, sd, num_seeds and chance: the value that
              guessing reaches at this step, NaN if unknown.
-    columns: axes side by side, where there is room.
     size:    "single", "double", "slide" or inches.
     Raises ValueError for repeated rows, more panels, or more than five lines.
     """
@@ -47,18 +35,15 @@ def leak_curves(
     expect_rows(table, [x, "name", "measure"], values)
     shown, steps = parts_of(table, "measure", MOST_PANELS), sorted(table[x].unique())
     looks = looks_for(table["name"].unique())
-    columns = panels_across(columns, inches(size)[0])
-    rows = -(-len(shown) // columns)
     note = seeds_note(table, "Points: mean, bars: ± s.d.") + " Dotted: guessing."
-    size = inches(size, (DOUBLE[0], 0.8 + 1.9 * rows))
-    figure = new_picture(size, title, note)
-    axes = panel_axes(figure, len(shown), columns, sharex=True)
+    look = {"head": 0.8, "row": 1.9, "sharex": True}
+    figure, axes = panelled(len(shown), size, title, note, **look)
     for axis, (panel, part) in zip(axes, shown.items(), strict=True):
         _lines(axis, part, x, steps, looks)
         axis.set_title(str(panel), loc="left")
         axis.set_xlabel(label_of(x))
         axis.tick_params(labelbottom=True)
-    label_ends(figure, axes[min(columns, len(axes)) - 1], "")
+    label_ends(figure, axes[axes[0].get_gridspec().ncols - 1], "")
     return figure
 
 

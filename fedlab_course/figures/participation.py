@@ -16,10 +16,9 @@ from fedlab_support.core.history import columns_of
 
 from ..plots.curves import label_ends, seeds_note
 from ..plots.drawing import drawing
-from ..plots.panels import name_axes, panel_axes, panel_title, panels_across
+from ..plots.panels import name_axes, panel_title, panelled
 from ..plots.style import (
     COLOURS,
-    DOUBLE,
     SMALL,
     Picture,
     Size,
@@ -84,15 +83,12 @@ def draw_participation(
             f"expected at most {MOST_PANELS} panels and {len(GROUPS)} groups, found "
             f"{len(panels)} and {len(groups)}; leave some out"
         )
-    columns = panels_across(len(panels), inches(size)[0])
-    columns = 2 if columns == 3 and len(panels) == 4 else columns
-    rows = -(-len(panels) // columns)
-    size = inches(size, (DOUBLE[0], 1.0 + 1.65 * rows))
-    room = int((size[0] - 1.0) / columns * 12)  # characters above a panel
-    names = {panel: textwrap.fill(panel_title(by, panel), room) for panel in panels}
     note = seeds_note(places, "Mean after sorting within each seed")
-    figure = new_picture(size, title, note)
-    axes = panel_axes(figure, len(panels), columns, sharex=True, sharey=True)
+    look = {"row": 1.65, "sharex": True, "sharey": True}
+    figure, axes = panelled(len(panels), size, title, note, **look)
+    columns = axes[0].get_gridspec().ncols
+    room = int((figure.get_figwidth() - 1.0) / columns * 12)  # letters above a panel
+    names = {panel: textwrap.fill(panel_title(by, panel), room) for panel in panels}
     for axis, panel in zip(axes, panels, strict=True):
         part = places[places[by] == panel]
         for one, look in zip(groups, GROUPS, strict=False):

@@ -10,10 +10,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..plots.curves import label_ends, seeds_note
 from ..plots.drawing import drawing
-from ..plots.panels import panel_axes, panels_across, parts_of
+from ..plots.panels import name_axes, panelled, parts_of
 from ..plots.style import (
     COLOURS,
-    DOUBLE,
     MARKERS,
     SMALL,
     Picture,
@@ -44,12 +43,9 @@ def seconds_by_engine(
     expect_rows(table, ["job", "engine"], TIMES, "take the median first")
     jobs, engines = parts_of(table, "job"), list(table["engine"].unique())
     colours = colours_for(engines, baseline=engines[0])
-    columns = panels_across(len(jobs), inches(size)[0])
-    rows = -(-len(jobs) // columns)
-    usual = (DOUBLE[0], 0.8 + (0.4 + 0.3 * len(engines)) * rows)
     note = f"Seconds per round: {QUARTILES}"
-    figure = new_picture(inches(size, usual), title, note)
-    axes = panel_axes(figure, len(jobs), columns, sharey=True)
+    look = {"head": 0.8, "row": 0.4 + 0.3 * len(engines), "sharey": True}
+    figure, axes = panelled(len(jobs), size, title, note, **look)
     for axis, (job, part) in zip(axes, jobs.items(), strict=True):
         part = part.set_index("engine").reindex(engines)
         _draw_bars(axis, part, [colours[engine] for engine in engines])
@@ -89,11 +85,7 @@ def cost_curves(table: pd.DataFrame, title: str = "", size: Size = None) -> Pict
     panels, engines = parts_of(table, "what"), list(table["engine"].unique())
     looks = looks_for(engines, baseline=engines[0])
     note = f"Points: {QUARTILES} Dotted: in proportion to the size."
-    columns = panels_across(len(panels), inches(size)[0])
-    rows = -(-len(panels) // columns)
-    usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.7 + 2.0 * rows)
-    figure = new_picture(inches(size, usual), title, note)
-    axes = panel_axes(figure, len(panels), columns, sharey=True)
+    figure, axes = panelled(len(panels), size, title, note, sharey=True)
     for axis, (panel, part) in zip(axes, panels.items(), strict=True):
         axis.set(xscale="log", yscale="log", xlabel=panel)
         for engine, look in looks.items():
@@ -104,8 +96,7 @@ def cost_curves(table: pd.DataFrame, title: str = "", size: Size = None) -> Pict
         axis.xaxis.set_minor_formatter(NullFormatter())
     axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     _plain_numbers(axes[0].yaxis)
-    for axis in axes[::columns]:
-        axis.set_ylabel("Seconds per round")
+    name_axes(axes, "Seconds per round")
     label_ends(figure, axes[-1], "")
     return figure
 
@@ -170,10 +161,7 @@ def price_of_privacy(
     note = seeds_note(table, "Accuracy: mean ± s.d.")
     if not np.isfinite(table[list(OBSERVERS)]).all(axis=None):
         note += " Without noise epsilon is infinite."
-    columns = panels_across(2, inches(size)[0])
-    usual = DOUBLE if columns == 2 else (DOUBLE[0], 4.6)
-    figure = new_picture(inches(size, usual), title, note)
-    left, right = figure.subplots(2 // columns, columns).flat
+    figure, (left, right) = panelled(2, size, title, note)
     look = {"color": COLOURS["ours"], "marker": "o", "capsize": 3}
     spread = 100 * table["sd"].fillna(0)
     left.errorbar(place, 100 * table["mean"], spread, **look)

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from ..plots.curves import draw_points, label_ends, seeds_note
 from ..plots.drawing import drawing
 from ..plots.federation import contact_sheet
-from ..plots.panels import panel_axes, parts_of
+from ..plots.panels import panelled, parts_of
 from ..plots.style import (
     COLOURS,
     DOUBLE,
@@ -128,9 +128,8 @@ def brightness_by_site(
 def draw_brightness(table: pd.DataFrame, title: str = "") -> Picture:
     """Draw the histograms that `brightness_by_site` has counted."""
     sites = parts_of(table, "site")
-    num_rows = -(-len(sites) // 3)
-    figure = new_picture((DOUBLE[0], 0.9 + 1.15 * num_rows), title)
-    axes = panel_axes(figure, len(sites), 3, sharex=True, sharey=True)
+    look = {"head": 0.9, "row": 1.15, "sharex": True, "sharey": True}
+    figure, axes = panelled(len(sites), None, title, **look)
     for axis, (name, part) in zip(axes, sites.items(), strict=True):
         _brightness(axis, part)
         axis.set_title(name, loc="left")

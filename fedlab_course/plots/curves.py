@@ -18,18 +18,15 @@ from fedlab_support.core.history import (
 )
 
 from .drawing import drawing
-from .panels import name_axes, panel_axes, panel_title, panels_across, parts_of
+from .panels import name_axes, panel_title, panelled, parts_of
 from .style import (
     COLOURS,
-    DOUBLE,
     SMALL,
     Picture,
     Size,
     in_units,
-    inches,
     label_of,
     looks_for,
-    new_picture,
 )
 
 LINE_HEIGHT = 1.35  # of a label, in font sizes
@@ -79,20 +76,18 @@ def draw_curves(
     The other arguments are those of ``learning_curves``.
     """
     shown = parts_of(curves, panels)
-    columns = panels_across(len(shown), inches(size)[0])
-    rows = -(-len(shown) // columns)
-    usual = DOUBLE if rows == 1 else (DOUBLE[0], 0.6 + 2.0 * rows)
     looks = looks_for(list(curves[by].unique()), ours)
     note = seeds_note(curves, "Line: mean, band: ± s.d.")
-    figure = new_picture(inches(size, usual), title, note)
     ends = curves.groupby(panels)["round"].max().nunique() if panels else 1
-    axes = panel_axes(figure, len(shown), columns, sharex=ends == 1, sharey=True)
+    share = {"sharex": ends == 1, "sharey": True}
+    figure, axes = panelled(len(shown), size, title, note, **share)
     for axis, (panel, part) in zip(axes, shown.items(), strict=True):
         _draw_lines(axis, part, by, looks)
         if panels:
             axis.set_title(panel_title(panels, panel), loc="left")
     name_axes(axes, label_of(metric), "Round")
     heading = "" if curves[by].map(type).eq(str).all() else label_of(by)
+    columns = axes[0].get_gridspec().ncols
     for axis in axes[columns - 1 :: columns]:
         label_ends(figure, axis, heading)
     return figure

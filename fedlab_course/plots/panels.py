@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 
-from .style import SMALL, Picture, label_of
+from .style import DOUBLE, SMALL, Picture, Size, inches, label_of, new_picture
 
 NARROWEST = 2.1  # inches of a panel
 
@@ -33,6 +33,26 @@ def panels_across(count: int, width: float) -> int:
     return max(1, min(count, int(width / NARROWEST)))
 
 
+def panelled(
+    count: int,
+    size: Size,
+    title: str,
+    note: str = "",
+    *,
+    head: float = 1.0,
+    row: float = 1.8,
+    **share: bool,
+) -> tuple[Picture, list[Axes]]:
+    """A figure with ``count`` axes, as many in a row as fit, in rows of equal length.
+
+    head, row:  inches of the usual height: around all axes, and of each row.
+    size, title, note, share:  as for ``inches``, ``new_picture`` and ``panel_axes``.
+    """
+    rows = -(-count // panels_across(count, inches(size)[0]))
+    figure = new_picture(inches(size, (DOUBLE[0], head + row * rows)), title, note)
+    return figure, panel_axes(figure, count, -(-count // rows), **share)
+
+
 def panel_axes(figure: Picture, count: int, columns: int, **share: bool) -> list[Axes]:
     """``count`` axes in rows of ``columns``; share: sharex, sharey."""
     rows = -(-count // columns)
@@ -42,14 +62,18 @@ def panel_axes(figure: Picture, count: int, columns: int, **share: bool) -> list
     return list(axes[:count])
 
 
-def name_axes(axes: Sequence[Axes], values: str = "", along: str = "") -> None:
-    """Label the outer axes of panels: y ``values``, x ``along``."""
+def name_axes(axes: Sequence[Axes], values: str, along: str = "") -> None:
+    """Label the outer axes of panels: y ``values``, x ``along``.
+
+    along: "" if every axis has a label of its own.
+    """
     columns = axes[0].get_gridspec().ncols
     for axis in axes[::columns]:
         axis.set_ylabel(values)
-    for axis in axes[-columns:]:
-        axis.set_xlabel(along)
-        axis.tick_params(labelbottom=True)
+    if along:
+        for axis in axes[-columns:]:
+            axis.set_xlabel(along)
+            axis.tick_params(labelbottom=True)
 
 
 def panel_title(column: str, value: object) -> str:
