@@ -204,6 +204,5 @@ def accuracy_by_client(
     axis.set(xlabel="Share of clients, worst served first (%)", xlim=(0, 100))
     axis.set_ylabel(label_of(metric))
     axis.grid(axis="y")
-    is_text = table[by].map(type).eq(str).all()
-    label_ends(figure, axis, "" if is_text else label_of(by))
+    label_ends(figure, axis)
     return figure

@@ -97,7 +97,7 @@ def cost_curves(table: pd.DataFrame, title: str = "", size: Size = None) -> Pict
     axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     _plain_numbers(axes[0].yaxis)
     name_axes(axes, "Seconds per round")
-    label_ends(figure, axes[-1], "")
+    label_ends(figure, axes[-1])
     return figure
 
 
@@ -140,7 +140,7 @@ def budget_picture(
         axis.axhline(budget, color="black", linestyle="--", linewidth=1)
     axis.grid(axis="y")
     _plain_numbers(axis.yaxis)
-    label_ends(figure, axis, "")
+    label_ends(figure, axis)
     return figure
 
 

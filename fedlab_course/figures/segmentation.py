@@ -228,5 +228,5 @@ def score_by_amount(
     axis.set_xticks(sorted(data[x].unique()))
     axis.set(xlabel=label_of(x), ylabel=label_of("dice"))
     axis.grid(axis="y")
-    label_ends(figure, axis, "")
+    label_ends(figure, axis)
     return figure

@@ -151,10 +151,11 @@ def draw_points(
     axis.errorbar(x, line["mean"], line["sd"].fillna(0.0), **bars)
 
 
-def label_ends(figure: Picture, axis: Axes, heading: str) -> None:
+def label_ends(figure: Picture, axis: Axes, heading: str = "") -> None:
     """Write each line's name at its end, and move overlapping names apart.
 
-    Axes may be logarithmic. Lines without points get no name.
+    heading: written above the names. Axes may be logarithmic. Lines without points get
+    no name.
     """
     quiet = COLOURS["quiet"]
     above = axis.text(1.08, 1, heading, transform=axis.transAxes, color=quiet)
