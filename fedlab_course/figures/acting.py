@@ -9,9 +9,7 @@ from matplotlib.axes import Axes
 from fedlab_support.core.history import columns_of
 
 from ..plots.drawing import drawing
-from ..plots.style import SMALL, Picture, looks_for, new_picture
-
-PALE = "#B8BEC4"
+from ..plots.style import COLOURS, SMALL, Picture, looks_for, new_picture
 
 
 @drawing
@@ -63,7 +61,7 @@ def _arrows(axis: Axes, table: pd.DataFrame) -> None:
         mine = table[table["client"] == name]
         for row in mine.itertuples():
             ends = [row.mean, row.moved_mean], [row.deviation, row.moved_deviation]
-            axis.plot(*ends, color=PALE, linewidth=0.8, zorder=1)
+            axis.plot(*ends, color=COLOURS["faint"], linewidth=0.8, zorder=1)
         dots = {"s": 16, "zorder": 2, "linewidths": 0} | look
         axis.scatter(mine["mean"], mine["deviation"], label=name, **dots)
     axis.set(xlabel="Mean of a channel", ylabel="Deviation")

@@ -53,7 +53,7 @@ def scatter_panels(
     figure, axes = panelled(len(shown), size, title)
     for axis, (panel, part) in zip(axes, shown.items(), strict=True):
         if cloud is not None:
-            grey = {"color": "#B8BEC4", "s": 5, "linewidths": 0, "zorder": 1}
+            grey = {"color": COLOURS["faint"], "s": 5, "linewidths": 0, "zorder": 1}
             axis.scatter(cloud[x], cloud[y], **grey)
         for name, look in looks.items():
             mine = part[part[by] == name]
@@ -126,7 +126,7 @@ def draw_bins(
         left.axvline(end, color=COLOURS["quiet"], linestyle=":", linewidth=1)
     left.set(xlabel="Scaled value (0: least, 1: largest)", ylabel="Membership")
     left.set_title("Each bin's membership; orange: the outermost", loc="left")
-    wide = {"width": 0.8, "color": "#B8BEC4", "label": "hard bins"}
+    wide = {"width": 0.8, "color": COLOURS["faint"], "label": "hard bins"}
     right.bar(shares["bin"], 100 * shares["hard"], **wide)
     narrow = {"width": 0.4, "color": COLOURS["ours"], "label": "soft bins"}
     right.bar(shares["bin"], 100 * shares["soft"], **narrow)

@@ -17,6 +17,7 @@ from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS
 from ..plots.style import (
     COLOURS,
     MARKERS,
+    ROLES,
     Picture,
     label_of,
     new_picture,
@@ -31,8 +32,7 @@ HELD_OUT = "held out"
 GROUPS = "groups"
 """What is drawn in place of curves: the group of each client in every round."""
 
-ROLES = ("ours", "other 1", "other 2", "other 3", "baseline")
-MOST_RUNS = len(ROLES)
+MOST_RUNS = len(MARKERS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -143,7 +143,7 @@ def draw_brightness(table: pd.DataFrame, title: str = "") -> Picture:
 def _brightness(axis: Axes, table: pd.DataFrame) -> None:
     fill = table[table["part"] == "the rest"]["share"]
     line = table[table["part"] == "foreground"]["share"]
-    axis.stairs(fill, BINS, fill=True, color="#B8BEC4", label="the rest")
+    axis.stairs(fill, BINS, fill=True, color=COLOURS["faint"], label="the rest")
     look = {"color": COLOURS["ours"], "linewidth": 1.6, "label": "foreground"}
     axis.stairs(line, BINS, **look)
     axis.xaxis.set_major_locator(MaxNLocator(4))

@@ -75,7 +75,7 @@ def _mark_equal(axis: Axes, percent: float) -> None:
 STATES = {  # of a client in a round: colour
     "trains": COLOURS["other 1"],
     "asked for its loss": COLOURS["ours"],
-    "not asked": "#B8BEC4",
+    "not asked": COLOURS["faint"],
 }
 
 

@@ -46,7 +46,7 @@ def one_round(images: np.ndarray, writers: list[int], title: str = "") -> Pictur
     figure = Picture(figsize=(DOUBLE[0], height))
     axis = figure.add_axes((0, 0, 1, 1), xlim=(0, DOUBLE[0]), ylim=(0, height))
     axis.axis("off")
-    axis.axhspan(1.92, 2.3, 0.025, 0.975, color="#24323D")
+    axis.axhspan(1.92, 2.3, 0.025, 0.975, color=COLOURS["dark"])
     centred = {"ha": "center", "va": "center"}
     text = "server:   1 draws clients   ·   5 averages what they send back"
     axis.text(DOUBLE[0] / 2, 2.11, text, color="white", **centred)

@@ -35,12 +35,15 @@ COLOURS = {
     "other 1": "#D55E00",
     "other 2": "#009E73",
     "other 3": "#CC79A7",
+    "sixth": "#7F5539",  # of points only: DomainNet and ProstateMRI have six domains
+    "dark": "#24323D",  # behind white text
     "quiet": "#6B6B6B",  # notes and guides
+    "faint": "#B8BEC4",  # points and bars behind others
     "pale": "#E4E8EC",  # grids and empty fields
 }
+ROLES = ("ours", "other 1", "other 2", "other 3", "baseline", "sixth")
+"""The colours of names, in the order in which they are given away."""
 MARKERS = ("o", "s", "^", "D", "v")
-SIXTH = {"color": "#7F5539", "marker": "P"}
-"""Of points only: DomainNet and ProstateMRI have six domains."""
 
 NAMES = {
     "accuracy": "Accuracy (%)",
@@ -210,16 +213,11 @@ def colours_for(
             f"expected at most {most} per axis, found {len(names)}: {list(names)}; "
             "spread them over `panels`"
         )
-    if len(names) == 6:
-        last = {names[-1]: SIXTH["color"]}
-        return colours_for(list(names)[:-1], ours, baseline) | last
-    others = [name for name in names if name not in (ours, baseline)]
-    roles = [role for role in COLOURS if role not in ("quiet", "pale")]
     taken = {ours: "ours", baseline: "baseline"}
     taken = {name: role for name, role in taken.items() if name in names}
-    free = [role for role in roles[1:] + roles[:1] if role not in taken.values()]
-    taken |= dict(zip(others, free, strict=False))
-    return {name: COLOURS[taken[name]] for name in names}
+    free = (role for role in ROLES if role not in taken.values())
+    roles = {name: taken.get(name) or next(free) for name in names}
+    return {name: COLOURS[role] for name, role in roles.items()}
 
 
 def looks_for(
@@ -233,7 +231,7 @@ def looks_for(
     colours = colours_for(names, ours, baseline, are_points)
     return {
         name: {"color": colours[name], "marker": marker}
-        for name, marker in zip(names, (*MARKERS, SIXTH["marker"]), strict=False)
+        for name, marker in zip(names, (*MARKERS, "P"), strict=False)
     }
 
 

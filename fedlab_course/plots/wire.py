@@ -89,7 +89,7 @@ def _one_round(wire: pd.DataFrame, round: int | None) -> pd.DataFrame:
 
 
 def _server(axis: Axes, rows: pd.DataFrame) -> None:
-    _box(axis, 0.05, SERVER_Y, WIDTH - 0.3, 0.42, "#24323D")
+    _box(axis, 0.05, SERVER_Y, WIDTH - 0.3, 0.42, COLOURS["dark"])
     total = rows.groupby("direction")["bytes"].sum()
     sent, received = (size_text(total.get(way, 0)) for way in ("down", "up"))
     middle = SERVER_Y + 0.21
