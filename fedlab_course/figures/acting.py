@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from fedlab_support.core.history import columns_of
 
 from ..plots.drawing import drawing
+from ..plots.federation import in_colour
 from ..plots.style import COLOURS, SMALL, Picture, looks_for, new_picture
 
 
@@ -47,10 +48,7 @@ def where_methods_act(
 def _pairs(axis: Axes, images: np.ndarray, styled: np.ndarray) -> None:
     """Each image beside its copy, one row per image."""
     rows = [np.concatenate(pair, 2) for pair in zip(images, styled, strict=True)]
-    sheet = np.moveaxis(np.concatenate(rows, 1), 0, -1)
-    if sheet.shape[2] == 1:
-        sheet = np.repeat(sheet, 3, axis=2)
-    axis.imshow(sheet, interpolation="nearest")
+    axis.imshow(in_colour(np.concatenate(rows, 1)), interpolation="nearest")
     axis.axis("off")
     axis.set_title("FISC: the images\n(left: own, right: copy)", loc="left")
 

@@ -11,6 +11,7 @@ from matplotlib.colors import Normalize
 from fedlab_support.core.history import columns_of
 
 from ..plots.drawing import drawing
+from ..plots.federation import in_colour
 from ..plots.panels import parts_of
 from ..plots.style import DOUBLE, Picture, new_picture
 
@@ -38,9 +39,7 @@ def attention_picture(
     figure = new_picture((DOUBLE[0], 0.7 + (cell + 0.1) * (1 + len(networks))), title)
     axes = figure.subplots(1 + len(networks), len(names), squeeze=False)
     for column, (name, image) in enumerate(zip(names, images, strict=True)):
-        axes[0, column].imshow(
-            np.broadcast_to(image, (3, *image.shape[1:])).transpose(1, 2, 0)
-        )
+        axes[0, column].imshow(in_colour(image))
         axes[0, column].set_title(name)
         for axis, part in zip(axes[1:, column], networks.values(), strict=True):
             _attended(axis, part[part["image"] == name], image.mean(0), scale)

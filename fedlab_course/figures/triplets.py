@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from fedlab_support.core.history import columns_of
 
 from ..plots.drawing import drawing
+from ..plots.federation import in_colour
 from ..plots.panels import parts_of
 from ..plots.style import COLOURS, DOUBLE, SMALL, Picture, new_picture
 
@@ -84,8 +85,8 @@ def _distances(
 def _rows(axis: Axes, images: np.ndarray) -> None:
     """A row per triplet, headed by what its three images are."""
     num, across, channels, height, width = images.shape
-    sheet = images.transpose(0, 3, 1, 4, 2).reshape(num * height, -1, channels)
-    axis.imshow(np.repeat(sheet, 3, 2) if channels == 1 else sheet, aspect="equal")
+    sheet = images.transpose(2, 0, 3, 1, 4).reshape(channels, num * height, -1)
+    axis.imshow(in_colour(sheet), aspect="equal")
     axis.xaxis.tick_top()
     axis.set_xticks(width * (np.arange(across) + 0.5), HEADS)
     axis.set_yticks(height * (np.arange(num) + 0.5), list(LETTERS)[:num])

@@ -202,14 +202,15 @@ def _checked(
 def _show(axis: Axes, image: np.ndarray, place: tuple[float, float, float]) -> None:
     """Draw one image with a thin gap; place: left, top and width in inches."""
     x, y, cell = place
-    channels, height, width = image.shape
-    pixels = np.moveaxis(image, 0, -1)
-    if channels == 1:
-        pixels = np.repeat(pixels, 3, axis=-1)
     gap = 0.015
-    bottom = y + cell * height / width
+    bottom = y + cell * image.shape[1] / image.shape[2]
     extent = (x + gap, x + cell - gap, bottom - gap, y + gap)
-    axis.imshow(pixels, extent=extent, interpolation="nearest", aspect="auto")
+    axis.imshow(in_colour(image), extent=extent, interpolation="nearest", aspect="auto")
+
+
+def in_colour(image: np.ndarray) -> np.ndarray:
+    """An image (1 or 3, H, W) as matplotlib shows it, (H, W, 3)."""
+    return np.moveaxis(np.broadcast_to(image, (3, *image.shape[1:])), 0, -1)
 
 
 def _shorten(text: str, inches: float) -> str:
