@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.history import last, summarise
 
-from ..plots.curves import LINE_HEIGHT, seeds_note
+from ..plots.curves import LINE_HEIGHT, draw_curve, seeds_note
 from ..plots.curves import spread as moved_apart
 from ..plots.drawing import drawing
 from ..plots.panels import name_axes, panelled, parts_of
@@ -196,13 +196,7 @@ def _draw_new_end(axis: Axes, shown: Shown) -> None:
 def _draw_curves(axis: Axes, shown: Shown) -> None:
     looks, curves = looks_of(shown.values), summarise(shown.table, ["name", "round"])
     for name, line in curves.groupby("name", sort=False):
-        look, line = looks[name], line.sort_values("round")
-        x, mean = line["round"].to_numpy(), line["mean"].to_numpy()
-        spread = line["sd"].fillna(0.0).to_numpy()
-        axis.plot(x, mean, color=look["color"], zorder=3)
-        axis.plot(x[-1:], mean[-1:], zorder=3, **look)
-        band = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
-        axis.fill_between(x, mean - spread, mean + spread, **band)
+        draw_curve(axis, line.sort_values("round"), looks[name])
     if len(shown.new):
         x, value = shown.new["round"], shown.new["value"]
         axis.plot(x, value, linewidth=2.4, **NEW)

@@ -14,11 +14,13 @@ from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS
 
+from ..plots.curves import draw_curve
 from ..plots.style import (
     COLOURS,
     MARKERS,
     ROLES,
     Picture,
+    in_units,
     label_of,
     new_picture,
     scale_of,
@@ -165,16 +167,10 @@ def _draw_curves(
     for run in runs:
         if measure and measure not in run.measures:
             continue
-        curve, colour = run.curve(measure), run.colour
-        x, y = curve["round"], scale_of(score) * curve["mean"]
-        axis.plot(x, y, color=colour, zorder=3)
-        end = {"color": colour, "zorder": 4, "clip_on": False}
-        axis.plot(x.iloc[-1:], y.iloc[-1:], MARKERS[run.place], label=run.name, **end)
-        spread = scale_of(score) * curve["sd"].fillna(0.0)
-        if run.num_seeds > 1:
-            band = {"color": colour, "alpha": 0.15, "linewidth": 0}
-            axis.fill_between(x, y - spread, y + spread, **band)
-        rounds = max(rounds, int(x.max()))
+        curve = in_units(run.curve(measure), score)
+        look = {"color": run.colour, "marker": MARKERS[run.place]}
+        draw_curve(axis, curve, look).set(label=run.name, clip_on=False)
+        rounds = max(rounds, int(curve["round"].max()))
     axis.set(xlabel="Round", ylabel=label_of(score), xlim=(0, rounds))
     if scale_of(score) != 1:
         axis.set_ylim(0, 100)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.checks import checked
@@ -133,13 +134,22 @@ def _draw_lines(
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     for name, look in looks.items():
         line = curves[curves[by] == name]
-        if line.empty:
-            continue
-        x, mean, spread = line["round"], line["mean"], line["sd"].fillna(0.0)
-        axis.plot(x, mean, color=look["color"], label=str(name), zorder=3)
-        band = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
-        axis.fill_between(x, mean - spread, mean + spread, **band)
-        axis.plot(x.iloc[-1:], mean.iloc[-1:], **look, zorder=4)
+        if len(line):
+            draw_curve(axis, line, look, str(name))
+
+
+def draw_curve(
+    axis: Axes, line: pd.DataFrame, look: dict[str, str], name: str = "_"
+) -> Line2D:
+    """Draw means over rounds in a band of ± one s.d.; return the mark at their end.
+
+    line: columns round, mean and sd, in order. look: colour and marker.
+    """
+    x, mean, spread = line["round"], line["mean"], line["sd"].fillna(0.0)
+    axis.plot(x, mean, color=look["color"], label=name, zorder=3)
+    band = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
+    axis.fill_between(x, mean - spread, mean + spread, **band)
+    return axis.plot(x.iloc[-1:], mean.iloc[-1:], **look, zorder=4)[0]
 
 
 def draw_points(
