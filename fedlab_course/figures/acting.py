@@ -50,7 +50,7 @@ def _pairs(axis: Axes, images: np.ndarray, styled: np.ndarray) -> None:
     rows = [np.concatenate(pair, 2) for pair in zip(images, styled, strict=True)]
     axis.imshow(in_colour(np.concatenate(rows, 1)), interpolation="nearest")
     axis.axis("off")
-    axis.set_title("FISC: the images\n(left: own, right: copy)", loc="left")
+    axis.set_title("FISC: the images\n(left: own, right: copy)")
 
 
 def _arrows(axis: Axes, table: pd.DataFrame) -> None:
@@ -63,7 +63,7 @@ def _arrows(axis: Axes, table: pd.DataFrame) -> None:
         dots = {"s": 16, "zorder": 2, "linewidths": 0} | look
         axis.scatter(mine["mean"], mine["deviation"], label=name, **dots)
     axis.set(xlabel="Mean of a channel", ylabel="Deviation")
-    axis.set_title("FedFA: feature statistics\n(grey: to the noisy ones)", loc="left")
+    axis.set_title("FedFA: feature statistics\n(grey: to the noisy ones)")
 
 
 def _shifts(axis: Axes, prompts: np.ndarray) -> None:
@@ -74,4 +74,4 @@ def _shifts(axis: Axes, prompts: np.ndarray) -> None:
     axis.set(xlabel="Dimension of the tokens", ylabel="Image")
     axis.set_yticks(range(len(prompts)), [str(n + 1) for n in range(len(prompts))])
     axis.grid(visible=False)
-    axis.set_title("FedGCR: tokens\n(shift of the prompts)", loc="left")
+    axis.set_title("FedGCR: tokens\n(shift of the prompts)")

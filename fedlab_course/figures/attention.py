@@ -40,7 +40,7 @@ def attention_picture(
     axes = figure.subplots(1 + len(networks), len(names), squeeze=False)
     for column, (name, image) in enumerate(zip(names, images, strict=True)):
         axes[0, column].imshow(in_colour(image))
-        axes[0, column].set_title(name)
+        axes[0, column].set_title(name, loc="center")
         for axis, part in zip(axes[1:, column], networks.values(), strict=True):
             _attended(axis, part[part["image"] == name], image.mean(0), scale)
     for axis, label in zip(axes[:, 0], ["image", *networks], strict=True):

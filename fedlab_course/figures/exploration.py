@@ -92,10 +92,10 @@ def exploration_picture(
         ends, looks = ends_of(shown.table), looks_of(shown.values)
         _draw_points(left, ends, shown.values, looks, paper)
         _draw_new_end(left, shown)
-        left.set_title("At the end", loc="left")
+        left.set_title("At the end")
         _draw_curves(right, shown)
         right.set(xlabel="Round", xlim=(0, rounds))
-        right.set_title("Over the rounds", loc="left")
+        right.set_title("Over the rounds")
     figure.data = shown.table
     return figure
 

@@ -59,7 +59,7 @@ def scatter_panels(
             mine = part[part[by] == name]
             _points(axis, mine[x], mine[y], mine[text] if text else None, look)
         axis.set_xlabel(label_of(x))
-        axis.set_title("" if panel is None else str(panel), loc="left")
+        axis.set_title("" if panel is None else str(panel))
     name_axes(axes, label_of(y))
     _legend(figure, looks, with_markers=text is None)
     return figure
@@ -125,7 +125,7 @@ def draw_bins(
     for end in (0, 1):
         left.axvline(end, color=COLOURS["quiet"], linestyle=":", linewidth=1)
     left.set(xlabel="Scaled value (0: least, 1: largest)", ylabel="Membership")
-    left.set_title("Each bin's membership; orange: the outermost", loc="left")
+    left.set_title("Each bin's membership; orange: the outermost")
     wide = {"width": 0.8, "color": COLOURS["faint"], "label": "hard bins"}
     right.bar(shares["bin"], 100 * shares["hard"], **wide)
     narrow = {"width": 0.4, "color": COLOURS["ours"], "label": "soft bins"}

@@ -185,7 +185,7 @@ def gaussian_picture(
     axis.set_ylim(0, max(0.5, 1.08 * posterior.max(), 1.08 * reference.max()))
     above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
     axis.legend(ncols=2, columnspacing=1.5, **above)
-    axis.set_title(f"KL(p ‖ r) = {abs(nats):.2f} nats", loc="left", pad=22)
+    axis.set_title(f"KL(p ‖ r) = {abs(nats):.2f} nats", pad=22)
     return figure
 
 

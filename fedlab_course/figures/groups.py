@@ -92,7 +92,7 @@ def weights_picture(
         look = {"norm": norm, "cmap": "viridis", "cbar": False, "rasterized": True}
         axis.set_facecolor(COLOURS["pale"])
         seaborn.heatmap(cells, ax=axis, xticklabels=every, yticklabels=False, **look)
-        axis.set_title(str(panel), loc="left")
+        axis.set_title(str(panel))
         axis.set(xlabel="Round", ylabel="")
         axis.tick_params(axis="x", rotation=0)
         _part_types(axis, list(clients["type"]))
@@ -156,7 +156,7 @@ def clusters_picture(
             look = {"color": colours[kind], "marker": shape}
             _client(axis, (row[x], row[y]), letters[kind], look, 2 + place)
         axis.set(xlabel=label_of(x), ylabel=label_of(y))
-        axis.set_title("" if panel is None else str(panel), loc="left")
+        axis.set_title("" if panel is None else str(panel))
         axis.margins(0.1)
     _name_looks(figure, letters, colours, shapes)
     return figure

@@ -41,7 +41,7 @@ def loss_planes(table: pd.DataFrame, marks: pd.DataFrame, title: str = "") -> Pi
         hills = axis.contourf(*values, levels, cmap="viridis_r", extend="max")
         _stand(axis, marks[marks["network"] == panel])
         axis.set(xlabel="First direction of weights", aspect="equal")
-        axis.set_title(str(panel), loc="left")
+        axis.set_title(str(panel))
     axes[0].set_ylabel("Second direction")
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower left", ncols=len(names))

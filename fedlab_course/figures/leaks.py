@@ -40,7 +40,7 @@ def leak_curves(
     figure, axes = panelled(len(shown), size, title, note, **look)
     for axis, (panel, part) in zip(axes, shown.items(), strict=True):
         _lines(axis, part, x, steps, looks)
-        axis.set_title(str(panel), loc="left")
+        axis.set_title(str(panel))
         axis.set_xlabel(label_of(x))
         axis.tick_params(labelbottom=True)
     label_ends(figure, axes[axes[0].get_gridspec().ncols - 1])

@@ -140,7 +140,7 @@ def _draw_bars(axis: Axes, bars: pd.DataFrame, look: dict[str, object]) -> None:
 
 def _name_panel(axis: Axes, name: str, part: pd.DataFrame) -> None:
     """Write the title and the count of clients never chosen; mark equal shares."""
-    axis.set_title(name, loc="left", pad=15)
+    axis.set_title(name, pad=15)
     count = f"{part['never_chosen'].iloc[0]:.1f}".removesuffix(".0")
     text = f"{count} of {len(part)} never chosen"
     above = axis.annotate(text, (0, 1), (0, 4), "axes fraction", "offset points")

@@ -176,7 +176,7 @@ def _draw_curves(
         axis.set_ylim(0, 100)
     is_test = not runs or metric in (runs[-1].metric, "loss")
     where = {HELD_OUT: "Held-out domain"}.get(metric, "Logged by the method")
-    axis.set_title("All test images" if is_test else where, loc="left")
+    axis.set_title("All test images" if is_test else where)
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axis.grid(axis="y")
     if len(runs) > 1:
@@ -200,7 +200,7 @@ def _draw_groups(axis: Axes, now: Progress, rounds: int) -> None:
     axis.set(xlabel="Round", ylabel="Client")
     axis.set(xlim=(0.5, max(rounds, cells.columns.max()) + 0.5))
     axis.invert_yaxis()
-    axis.set_title(f"Groups of {now.name}", loc="left")
+    axis.set_title(f"Groups of {now.name}")
     for each in (axis.xaxis, axis.yaxis):
         each.set_major_locator(MaxNLocator(5, integer=True))
 
@@ -221,7 +221,7 @@ def _draw_domains(axis: Axes, runs: Sequence[Progress]) -> None:
     metric = runs[-1].metric if runs else "accuracy"
     axis.set(xlabel=label_of(metric), xlim=(-3, 103))
     axis.set_ylim(max(1, len(values)) - 0.5, -0.5)
-    axis.set_title(title, loc="left")
+    axis.set_title(title)
     axis.tick_params(axis="y", length=0)
     axis.grid(axis="both")
 
@@ -238,7 +238,7 @@ def _draw_participation(axis: Axes, runs: Sequence[Progress]) -> None:
         clients = max(clients, len(run.times_chosen))
     axis.set(xlim=(-0.5, clients - 0.5), ylim=(0, 1.05 * most))
     axis.set(xlabel="Client", ylabel="Rounds")
-    axis.set_title("Participation", loc="left")
+    axis.set_title("Participation")
     for each in (axis.xaxis, axis.yaxis):
         each.set_major_locator(MaxNLocator(5, integer=True))
     if not runs:

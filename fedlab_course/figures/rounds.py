@@ -89,7 +89,7 @@ def draw_rounds(
     axes = panel_axes(figure, count, columns)
     for axis, moment in zip(axes, moments, strict=False):
         _plane(axis, table, optima, np.array(curvature), moment)
-        axis.set_title(_name(table, moment), loc="left", fontsize=SMALL)
+        axis.set_title(_name(table, moment), fontsize=SMALL)
     for axis in axes[:-1:columns]:
         axis.set_ylabel("Second weight")
     _losses(axes[-1], table, moments[-1] // PHASES)
@@ -174,5 +174,5 @@ def _losses(axis: Axes, table: pd.DataFrame, done: int) -> None:
     axis.minorticks_off()
     axis.yaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axis.set_title("Mean loss\nabove its minimum", loc="left", fontsize=SMALL)
+    axis.set_title("Mean loss\nabove its minimum", fontsize=SMALL)
     axis.grid(axis="y")

@@ -49,7 +49,7 @@ def seconds_by_engine(
     for axis, (job, part) in zip(axes, jobs.items(), strict=True):
         part = part.set_index("engine").reindex(engines)
         _draw_bars(axis, part, [colours[engine] for engine in engines])
-        axis.set_title(job, loc="left")
+        axis.set_title(job)
         axis.set_xlabel("Seconds per round")
     axes[0].set_yticks(range(len(engines)), engines)
     axes[0].invert_yaxis()

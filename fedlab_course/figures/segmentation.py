@@ -132,7 +132,7 @@ def draw_brightness(table: pd.DataFrame, title: str = "") -> Picture:
     figure, axes = panelled(len(sites), None, title, **look)
     for axis, (name, part) in zip(axes, sites.items(), strict=True):
         _brightness(axis, part)
-        axis.set_title(name, loc="left")
+        axis.set_title(name)
     axes[0].legend(loc="upper right")
     axes[0].set_ylim(0, min(0.45, 1.2 * table["share"].max()))
     figure.supxlabel("Brightness (0 to 255)", fontsize=SMALL)
@@ -183,16 +183,17 @@ def threshold_picture(
     slices.imshow(image, cmap="gray", vmin=0, vmax=255, extent=extent)
     for mask, look in ((true, TRUE), (found, FOUND)):
         _outline(slices, mask, extent, look)
-    slices.set_title("solid: true, dashed: found", fontsize=SMALL)
+    centred = {"loc": "center", "fontsize": SMALL}
+    slices.set_title("solid: true, dashed: found", **centred)
     shown = maps.imshow(probability, cmap="cividis", vmin=0, vmax=1)
     bar = figure.colorbar(shown, ax=maps, shrink=0.75, pad=0.03)
     bar.outline.set_visible(False)
-    maps.set_title("probability of foreground", fontsize=SMALL)
+    maps.set_title("probability of foreground", **centred)
     for axis in (slices, maps):
         axis.axis("off")
     lines.plot(levels, 100 * table["dice"], color=COLOURS["ours"])
     lines.plot([threshold], [value], "o", color=COLOURS["ours"])
-    lines.set_title(f"Dice {value:.1f} % at {threshold:g}", fontsize=SMALL)
+    lines.set_title(f"Dice {value:.1f} % at {threshold:g}", **centred)
     lines.set(xlabel="Threshold", ylabel=label_of("dice"), ylim=(0, 103))
     lines.grid(axis="y")
     return figure

@@ -61,7 +61,7 @@ def shares_of_rounds(table: pd.DataFrame, left: str, right: str) -> Picture:
         axes, (left, right), ("by_group", "by_loss"), strict=True
     ):
         _mark_equal(axis, 100 * table[shares].mean())
-        axis.set_title(name, loc="left")
+        axis.set_title(name)
     axes[0].set(xlabel="Clients, sorted", ylabel="Rounds with this client (%)")
     axes[1].set(xlabel="Loss of the model on the client", ylim=(0, 100))
     return figure

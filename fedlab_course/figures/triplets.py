@@ -54,7 +54,7 @@ def triplet_microscope(
     for axis, (network, part) in zip(axes, shown.items(), strict=True):
         _distances(axis, part, chosen, np.array([0.0, most]), margin)
         is_active = part["far"] < part["near"] + margin
-        axis.set_title(f"{network}\n{100 * is_active.mean():.0f} % active", loc="left")
+        axis.set_title(f"{network}\n{100 * is_active.mean():.0f} % active")
         axis.set(xlabel="Near: to its copy")
     axes[0].set_ylabel("Far: to the negative")
     _rows(sheet, images)

@@ -59,6 +59,7 @@ SETTINGS = {
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": NORMAL,
     "axes.titlesize": NORMAL,
+    "axes.titlelocation": "left",
     "axes.labelsize": NORMAL,
     "figure.titlesize": LARGE,
     "figure.titleweight": "bold",
