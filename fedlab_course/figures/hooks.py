@@ -167,19 +167,15 @@ def changed_columns(method: type[FedAvg]) -> list[tuple[str, str]]:
 def hook_table() -> pd.DataFrame:
     """Methods × hooks, for `method_map`: the words where a class overrides a hook.
 
-    Methods without an entry in WORDS come last, with True in place of words.
+    Methods without an entry in WORDS come last, with ticks in place of words.
     """
     from fedlab_support.methods import catalogue
 
+    every = [(phase, name) for phase, names in COLUMNS.items() for name in names]
     rows = {}
     for label, method in catalogue().items():
         name = next((name for name in WORDS if name[3:] == label), f"·· {label}")
-        words = WORDS.get(name, {})
-        rows[name] = {c: words.get(c[1], True) for c in changed_columns(method)}
-    every = [(phase, name) for phase, names in COLUMNS.items() for name in names]
+        words, changed = WORDS.get(name, {}), changed_columns(method)
+        rows[name] = [words.get(c[1], "✓") if c in changed else "" for c in every]
     columns = pd.MultiIndex.from_tuples(every)
-    table = pd.DataFrame("", index=sorted(rows), columns=columns, dtype=object)
-    for name, row in rows.items():
-        for column, entry in row.items():
-            table.loc[name, column] = entry
-    return table
+    return pd.DataFrame.from_dict(rows, "index", columns=columns).sort_index()

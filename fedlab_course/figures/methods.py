@@ -13,78 +13,58 @@ from matplotlib.patches import FancyBboxPatch
 from ..plots.drawing import drawing
 from ..plots.style import COLOURS, SLIDE, SMALL, Picture, new_picture
 
+WIDTH = SLIDE[0]  # the drawing is in inches
 NAME_INCHES = 1.45  # room for a method's name
 LINE_INCHES = 0.135  # one line of small text
 CHARACTER_INCHES = 0.066
 NAME_ROOM = int(NAME_INCHES / CHARACTER_INCHES)
 
 
-def method_map(
-    table: pd.DataFrame, title: str = "", width: float = SLIDE[0]
-) -> Picture:
+def method_map(table: pd.DataFrame, title: str = "") -> Picture:
     """Draw methods × hooks; a filled field marks a hook that the method overrides.
 
-    table: index = methods, columns = hooks in the order of a round. A cell is False or
-           "" (as in FedAvg), True, or a few words on what changes. With two levels of
-           columns, the upper one names the phase of the round.
-    width: inches; the height follows from the words.
+    table: as `hook_table` returns it: index = methods, columns = the phase of a round
+           and a hook, in their order; a cell is "" where the hook is that of FedAvg,
+           else a few words on what changes.
     """
-    phases = None
-    if table.columns.nlevels > 1:
-        phases = [str(phase) for phase in table.columns.get_level_values(0)]
-    words = table.map(_words)
-    return draw_map(_flat(words), phases, title, width)
+    phases = [phase for phase, _ in table.columns]
+    flat = table.set_axis([" ".join(names) for names in table.columns], axis=1)
+    return draw_map(flat.rename_axis("method").reset_index(), phases, title)
 
 
 @drawing
-def draw_map(
-    table: pd.DataFrame,
-    phases: Sequence[str] | None = None,
-    title: str = "",
-    width: float = SLIDE[0],
-) -> Picture:
+def draw_map(table: pd.DataFrame, phases: Sequence[str], title: str = "") -> Picture:
     """Draw methods × hooks from texts; an empty one is a hook as in FedAvg.
 
     table:  a column method, then one per hook, its phase first in its name.
-    phases: of each hook, in order; None if there are none.
+    phases: of each hook, in order.
     """
     words = table.set_index("method").fillna("")
-    skip = [len(phase) + 1 for phase in phases or ()] or [0] * words.shape[1]
-    hooks = [name[start:] for name, start in zip(words.columns, skip, strict=True)]
-    cell = (width - NAME_INCHES - 0.15) / len(hooks)
+    pairs = zip(words.columns, phases, strict=True)
+    hooks = [name.removeprefix(f"{phase} ") for name, phase in pairs]
+    cell = (WIDTH - NAME_INCHES - 0.15) / len(hooks)
     room = max(4, int((cell - 0.1) / CHARACTER_INCHES))
     words = words.map(lambda entry: _wrap(entry, room))
     names = [_wrap(str(name), NAME_ROOM) for name in words.index]
     heights = _heights(names, words)
-    headings, above, angle = _headings(hooks, room)
-    above += 0.26 * bool(phases)
+    headings = [_heading(hook) for hook in hooks]
+    longest = max(len(line) for text in headings for line in text.splitlines())
+    above = 1.15 * CHARACTER_INCHES * longest + 0.38
     total = sum(heights) + above
-    figure = new_picture((width, total + 0.55), title)
+    figure = new_picture((WIDTH, total + 0.55), title)
     axis = figure.subplots()
-    axis.set(xlim=(0, width - 0.15), ylim=(total, 0))
+    axis.set(xlim=(0, WIDTH - 0.15), ylim=(total, 0))
     axis.axis("off")
+    upright = {"ha": "center", "va": "bottom", "fontsize": SMALL, "rotation": 90}
     for place, text in enumerate(headings):
         centre = NAME_INCHES + (place + 0.5) * cell
-        look = {
-            "ha": "center",
-            "va": "bottom",
-            "fontsize": SMALL,
-            "rotation": angle,
-        }
-        axis.text(centre, above - 0.06, text, weight="bold", **look)
-    _name_phases(axis, phases or [], cell)
+        axis.text(centre, above - 0.06, text, weight="bold", **upright)
+    _name_phases(axis, phases, cell)
     y = above
     for name, height, row in zip(names, heights, words.values, strict=True):
         _row(axis, name, row, (y, height, cell))
         y += height
     return figure
-
-
-def _words(entry: object) -> str:
-    """The text of a cell; a tick for True."""
-    if isinstance(entry, str):
-        return entry
-    return "✓" if bool(entry) and not pd.isna(entry) else ""
 
 
 def _wrap(entry: str, room: int) -> str:
@@ -106,21 +86,9 @@ def _heights(names: list[str], words: pd.DataFrame) -> list[float]:
     return [LINE_INCHES * max(1.4, count) + 0.13 for count in lines]
 
 
-def _headings(hooks: list[str], room: int) -> tuple[list[str], float, float]:
-    """Headings, the height they need in inches, and their angle: upright if narrow."""
-    if max(len(word) for hook in hooks for word in hook.split()) <= room:
-        texts = [_wrap(hook, room) for hook in hooks]
-        lines = max(text.count("\n") + 1 for text in texts)
-        return texts, LINE_INCHES * lines + 0.12, 0.0
-    apart = [textwrap.fill(hook.replace("_", "_ "), 13) for hook in hooks]
-    texts = [text.replace("_ ", "_") for text in apart]  # break after an underscore
-    longest = max(len(line) for text in texts for line in text.splitlines())
-    return texts, 1.15 * CHARACTER_INCHES * longest + 0.12, 90.0
-
-
-def _flat(table: pd.DataFrame) -> pd.DataFrame:
-    names = [" ".join(n) if isinstance(n, tuple) else n for n in table.columns]
-    return table.set_axis(names, axis=1).rename_axis("method").reset_index()
+def _heading(hook: str) -> str:
+    """The name of a hook, broken after an underscore if it is long."""
+    return textwrap.fill(hook.replace("_", "_ "), 13).replace("_ ", "_")
 
 
 def _name_phases(axis: Axes, phases: Sequence[str], cell: float) -> None:

@@ -43,7 +43,7 @@ def test_a_new_method_stands_last_with_ticks(monkeypatch):
     assert table.index.tolist() == ["01 FedAvg", "·· A"]
     assert (table.loc["01 FedAvg"] == "").all()
     ticks = table.loc["·· A"]
-    assert ticks["after", "evaluation"] is True and (ticks == "").sum() == 10
+    assert ticks["after", "evaluation"] == "✓" and (ticks == "").sum() == 10
     assert "✓" in figures.method_map(table).data.iloc[1].tolist()
 
 

@@ -127,17 +127,18 @@ def restyled(*shape: int, half_width: int = 2, mixing: float = 0.7):
 
 def hooks() -> pd.DataFrame:
     rows = {
-        "FedAvg": ["", "", False, ""],
-        "FedGCR, a rather long name": ["prompts on a frozen ViT", True, "its", "✎"],
-        "FPL": ["", "client representation", True, ""],
+        "FedAvg": ["", "", "", ""],
+        "FedGCR, a rather long name": ["prompts on a frozen ViT", "✓", "its", "✎"],
+        "FPL": ["", "client representation", "✓", ""],
     }
     names = [
-        "adapt",
-        "client_setup, server_setup",
-        "evaluation",
-        "aggregate",
+        ("once", "adapt"),
+        ("once", "client_setup, server_setup"),
+        ("after", "evaluation"),
+        ("on the server", "aggregate"),
     ]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=names)
+    columns = pd.MultiIndex.from_tuples(names)
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
 
 def counts(num_clients: int, num_classes: int) -> np.ndarray:
@@ -231,7 +232,6 @@ PICTURES = {
     "drift over rounds, a strip": lambda: rounds([2, 5, 18]),
     "losses that follow": falling,
     "map": lambda: figures.method_map(hooks(), title="Differences"),
-    "narrow map": lambda: figures.method_map(hooks().map(bool), width=3.35),
 }
 
 
