@@ -13,7 +13,6 @@ from ..plots.drawing import drawing
 from ..plots.panels import name_axes, panelled, parts_of
 from ..plots.style import (
     COLOURS,
-    MARKERS,
     SMALL,
     Picture,
     Size,
@@ -27,7 +26,6 @@ from ..plots.style import (
 
 TIMES = ["seconds", "quartile_1", "quartile_3"]
 QUARTILES = "medians, lines from quartile to quartile."
-OBSERVERS = {"server": "ours", "models": "other 1"}
 SEES = {"server": "the server, each message", "models": "only the averaged models"}
 
 
@@ -132,10 +130,9 @@ def budget_picture(
     figure = new_picture(inches(size), title, note)
     axis = figure.subplots()
     axis.set(xlabel="Rounds", ylabel="Epsilon spent", yscale="log")
-    for (name, role), marker in zip(OBSERVERS.items(), MARKERS, strict=False):
+    for name, look in looks_for(SEES).items():
         line = table[(table["observer"] == name) & np.isfinite(table["epsilon"])]
-        look = {"color": COLOURS[role], "marker": marker, "label": SEES[name]}
-        axis.plot(line["rounds"], line["epsilon"], **look)
+        axis.plot(line["rounds"], line["epsilon"], label=SEES[name], **look)
     if budget:
         axis.axhline(budget, color="black", linestyle="--", linewidth=1)
     axis.grid(axis="y")
@@ -154,22 +151,21 @@ def price_of_privacy(
            infinite ones are left out and marked).
     Raises ValueError for a repeated noise level.
     """
-    values = ["mean", "sd", "num_seeds", *OBSERVERS]
+    values = ["mean", "sd", "num_seeds", *SEES]
     expect_rows(table, ["noise"], values, "summarise over seeds first")
     table = table.sort_values("noise", ignore_index=True)
     place = np.arange(len(table))
     note = seeds_note(table, "Accuracy: mean ± s.d.")
-    if not np.isfinite(table[list(OBSERVERS)]).all(axis=None):
+    if not np.isfinite(table[list(SEES)]).all(axis=None):
         note += " Without noise epsilon is infinite."
     figure, (left, right) = panelled(2, size, title, note)
-    look = {"color": COLOURS["ours"], "marker": "o", "capsize": 3}
+    bars = {"color": COLOURS["ours"], "marker": "o", "capsize": 3}
     spread = 100 * table["sd"].fillna(0)
-    left.errorbar(place, 100 * table["mean"], spread, **look)
+    left.errorbar(place, 100 * table["mean"], spread, **bars)
     left.set(ylabel=label_of("accuracy"), ylim=(0, 100))
-    for (name, role), marker in zip(OBSERVERS.items(), MARKERS, strict=False):
+    for name, look in looks_for(SEES).items():
         shown = np.isfinite(table[name])
-        dots = {"color": COLOURS[role], "marker": marker, "label": SEES[name]}
-        right.plot(place[shown], table[name][shown], **dots)
+        right.plot(place[shown], table[name][shown], label=SEES[name], **look)
     right.set(ylabel="Epsilon", yscale="log")
     _plain_numbers(right.yaxis)
     right.set_xlim(left.get_xlim())
