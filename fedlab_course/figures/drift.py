@@ -38,10 +38,9 @@ def drift_picture(
     paths: Sequence[np.ndarray],
     start: np.ndarray,
     average: np.ndarray,
-    together: np.ndarray | None = None,
+    together: np.ndarray,
     *,
     axes: tuple[str, str] = ("First direction", "Second direction"),
-    names: Sequence[str] | None = None,
     title: str = "",
     size: Size = None,
 ) -> Picture:
@@ -49,15 +48,12 @@ def drift_picture(
 
     paths:   one (T, 2) array per client, from the broadcast weights to the message.
     start:   (2,) the broadcast weights. average: (2,) the aggregated weights.
-    together: (2,) the weights after the same steps on the pooled data, if known.
+    together: (2,) the weights after the same steps on the pooled data.
     axes:    names of the two directions of the plane.
-    names:   one per client; by default client 0, client 1, …
     size:    "single", "double", "slide" or inches.
     """
-    names = list(names or [f"client {i}" for i in range(len(paths))])
-    marks = dict(zip(MARKS, (start, average, together), strict=True))
-    marks = {name: [place] for name, place in marks.items() if place is not None}
-    lines = dict(zip(names, paths, strict=True)) | marks
+    lines = {f"client {k}": path for k, path in enumerate(paths)}
+    lines |= zip(MARKS, ([start], [average], [together]), strict=True)
     rows = [
         (name, step, *map(float, point))
         for name, line in lines.items()
@@ -83,7 +79,7 @@ def draw_drift(
         for name, line in table.groupby("what", sort=False)
     }
     paths = {name: line for name, line in lines.items() if name not in MARKS}
-    marks = [(name, lines[name][0], *MARKS[name]) for name in MARKS if name in lines]
+    marks = [(name, lines[name][0], *MARKS[name]) for name in MARKS]
     figure = new_picture(inches(size, (4.6, 3.6)), title)
     axis = figure.subplots()
     axis.set(xlabel=axes[0], ylabel=axes[1])

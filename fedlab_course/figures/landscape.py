@@ -10,7 +10,7 @@ from fedlab_support.core.history import columns_of
 from ..plots.drawing import drawing
 from ..plots.style import COLOURS, DOUBLE, Picture, new_picture
 
-MARKS = {"client": ("o", "other 1"), "mean": ("D", "ours"), "start": ("s", "baseline")}
+MARKS = {"client": ("o", "other 1"), "mean": ("D", "ours")}
 LEVELS = 14
 
 
@@ -19,7 +19,7 @@ def loss_planes(table: pd.DataFrame, marks: pd.DataFrame, title: str = "") -> Pi
     """Draw the loss on a plane of weights, one axis per network.
 
     table: columns network, x, y, loss; every pair of x and y of a network once.
-    marks: columns network, x, y, what: "client", "mean" or "start".
+    marks: columns network, x, y, what: "client" or "mean".
     All panels share colours and the range of the axes. Raises ValueError for an
     incomplete grid, or other marks.
     """
@@ -52,6 +52,5 @@ def loss_planes(table: pd.DataFrame, marks: pd.DataFrame, title: str = "") -> Pi
 def _stand(axis, marks: pd.DataFrame) -> None:
     for what, (marker, role) in MARKS.items():
         mine = marks[marks["what"] == what]
-        if len(mine):
-            look = {"marker": marker, "color": COLOURS[role], "edgecolors": "white"}
-            axis.scatter(mine["x"], mine["y"], s=34, label=what, zorder=3, **look)
+        look = {"marker": marker, "color": COLOURS[role], "edgecolors": "white"}
+        axis.scatter(mine["x"], mine["y"], s=34, label=what, zorder=3, **look)
