@@ -44,10 +44,9 @@ def fedsr_network(
     _arrow(axis, (5.4, -0.31), (6.88, -1.05))
     _arrow(axis, (4.2, -0.05), (6.1, -1.85))
     _arrow(axis, (5.2, -2.2), (5.98, -2.2))
-    _note(axis, 0.0, -1.55, "filled: trained, sent and averaged", shared)
-    _note(axis, 0.0, -1.95, "dashed: trained, never leaves the client", own)
-    _note(axis, 0.0, -2.35, "green: the three parts of the loss", loss)
-    figure.data = None
+    _note(axis, -1.55, "filled: trained, sent and averaged", shared)
+    _note(axis, -1.95, "dashed: trained, never leaves the client", own)
+    _note(axis, -2.35, "green: the three parts of the loss", loss)
     return figure
 
 
@@ -78,8 +77,8 @@ def _arrow(axis: Axes, start: tuple, end: tuple, text: str = "") -> None:
         axis.text(middle, 0.12, text, ha="center", va="bottom", fontsize=SMALL)
 
 
-def _note(axis: Axes, x: float, y: float, text: str, colour: str) -> None:
-    axis.text(x - 0.5, y, text, color=colour, fontsize=SMALL, va="center")
+def _note(axis: Axes, y: float, text: str, colour: str) -> None:
+    axis.text(-0.5, y, text, color=colour, fontsize=SMALL, va="center")
 
 
 @drawing

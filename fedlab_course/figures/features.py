@@ -59,7 +59,7 @@ def scatter_panels(
             mine = part[part[by] == name]
             _points(axis, mine[x], mine[y], mine[text] if text else None, look)
         axis.set_xlabel(label_of(x))
-        axis.set_title("" if panel is None else str(panel))
+        axis.set_title(str(panel))
     name_axes(axes, label_of(y))
     _legend(figure, looks, with_markers=text is None)
     return figure

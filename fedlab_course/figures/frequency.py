@@ -38,15 +38,14 @@ def restyle_picture(
     colours as 0…255, to a hundredth.
     Raises ValueError for other shapes or units, or a window wider than the image.
     """
-    given = {"own": own, "foreign": foreign, "restyled": restyled}
-    own, foreign, restyled = (_pixels(name, array) for name, array in given.items())
-    height, width = _common_shape(own, foreign, restyled)
+    given = dict(zip(PICTURES, (own, foreign, restyled), strict=True))
+    pictures = {name: _pixels(name, array) for name, array in given.items()}
+    height, width = _common_shape(pictures)
     if not 0 <= half_width <= (min(height, width) - 1) // 2:
         raise ValueError(
             f"half_width must lie in 0…{(min(height, width) - 1) // 2} for {height}x"
             f"{width} pixels, found {half_width}; the window is 2·half_width + 1 wide"
         )
-    pictures = dict(zip(PICTURES, (own, foreign, restyled), strict=True))
     return draw_restyled(_table(pictures), half_width, title)
 
 
@@ -103,8 +102,8 @@ def _pixels(name: str, array: np.ndarray) -> np.ndarray:
     return array.astype(float)
 
 
-def _common_shape(*pictures: np.ndarray) -> tuple[int, int]:
-    shapes = [picture.shape for picture in pictures]
+def _common_shape(pictures: dict[str, np.ndarray]) -> tuple[int, int]:
+    shapes = [picture.shape for picture in pictures.values()]
     if len(set(shapes)) > 1:
         raise ValueError(
             "own, foreign and restyled must have one shape, found "

@@ -156,7 +156,7 @@ def clusters_picture(
             look = {"color": colours[kind], "marker": shape}
             _client(axis, (row[x], row[y]), letters[kind], look, 2 + place)
         axis.set(xlabel=label_of(x), ylabel=label_of(y))
-        axis.set_title("" if panel is None else str(panel))
+        axis.set_title(str(panel))
         axis.margins(0.1)
     _name_looks(figure, letters, colours, shapes)
     return figure

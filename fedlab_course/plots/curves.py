@@ -84,8 +84,7 @@ def draw_curves(
     figure, axes = panelled(len(shown), size, title, note, **share)
     for axis, (panel, part) in zip(axes, shown.items(), strict=True):
         _draw_lines(axis, part, by, looks)
-        if panels:
-            axis.set_title(panel_title(panels, panel))
+        axis.set_title(panel_title(panels, panel))
     name_axes(axes, label_of(metric), "Round")
     heading = "" if curves[by].map(type).eq(str).all() else label_of(by)
     columns = axes[0].get_gridspec().ncols

@@ -17,11 +17,11 @@ def parts_of(
 ) -> dict[object, pd.DataFrame]:
     """The rows of each value of a column, in order of appearance.
 
-    column: None: the whole table, under the name None.
+    column: None: the whole table, under the name "".
     Raises ValueError for more than ``most`` values.
     """
     if column is None:
-        return {None: table}
+        return {"": table}
     parts = dict(tuple(table.groupby(column, sort=False, observed=True)))
     if most is not None and len(parts) > most:
         raise ValueError(f"expected at most {most} panels, found {len(parts)}")
