@@ -7,16 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
-from fedlab_support import FedAvg, LocalTraining, Run
+from fedlab_support import FedAvg
 from fedlab_support.methods import changed_hooks
 
-from ..checking.exercise import NotAttempted, Wrong, call, exercise
+from ..checking.exercise import NotAttempted, Wrong, exercise
 from ..checking.table import Mistakes, Rules, compare, read
 from ..leaderboard.paired import LEAST, paired
 from ..protocols import COMPARED
-from .fedprox import small_network, three_clients
+from .fedprox import after_two_rounds
 
 NO_DIFFERENCE, WIDEST, SMALLEST = 1.0, 10.0, 0.05
 """Limits of a prediction, in points."""
@@ -47,7 +46,7 @@ def own_method(answer: Mapping[str, FedAvg]) -> str:
     if mine == neutral:
         raise Wrong("both have the same settings; which value turns your idea off?")
     runs = FedAvg(), neutral, mine, mine
-    plain, *ends, again = (_after_two_rounds(method) for method in runs)
+    plain, *ends, again = (after_two_rounds(method) for method in runs)
     off, on = (bool((end - plain).abs().max() <= 1e-5) for end in ends)
     if on and not off:
         raise Wrong("the wrong way round: 'mine' is FedAvg, and 'neutral' is not")
@@ -64,18 +63,6 @@ def own_method(answer: Mapping[str, FedAvg]) -> str:
             "numbers from context.rng, and keep nothing between runs"
         )
     return f"FedAvg where it is neutral, and not elsewhere; it uses {', '.join(hooks)}"
-
-
-def _after_two_rounds(method: FedAvg) -> Tensor:
-    """All weights after two rounds on three small clients of unequal size."""
-
-    def train() -> Tensor:
-        pieces = method, three_clients(), small_network, LocalTraining(0.1, 2, 8)
-        run = Run(*pieces, workers=1, on_failure="raise")
-        run.step(evaluate=False).step(evaluate=False)
-        return torch.cat([v.double().flatten() for v in run.server.weights.values()])
-
-    return call(train, given="two rounds of your method on three clients")
 
 
 @exercise
