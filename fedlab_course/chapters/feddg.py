@@ -237,7 +237,6 @@ def meta_step() -> Iterator[Case]:
         new = start - lr * (inner + gradient(start - beta * inner, t))
         yield Case(
             inputs={"theta": theta, "x": x, "y": y, "t": t, "lr": lr, "beta": beta},
-            given=f"x and t {tuple(x.shape)}, y {tuple(y.shape)}, lr={lr}, beta={beta}",
             right={"weight": new[:-1], "bias": new[-1]},
             mistakes=[
                 *_step_mistakes(start, gradient, (x, t), lr, beta),

@@ -144,7 +144,6 @@ def frechet() -> Iterator[Case]:
         a, b = noise @ mixing[0], (noise.flip(0) @ mixing[1])[:40] + 0.5
         yield Case(
             inputs={"a": a, "b": b},
-            given=f"features {tuple(a.shape)} and {tuple(b.shape)}",
             right=frechet_distance(a, b),
             mistakes=_frechet_mistakes(a, b),
             otherwise="not {found:.4g}. Which matrix, multiplied by itself, gives the "
