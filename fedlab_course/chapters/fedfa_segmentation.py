@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -105,15 +104,6 @@ shifted_dice = predictions(
 )
 
 
-class Counts(NamedTuple):
-    """Pixels of one slice, of the true organ, of the predicted one, and of both."""
-
-    pixels: int
-    true: int
-    found: int
-    both: int
-
-
 @table(
     "the background fits easily, and lifts the mean above the organ's Dice",
     rtol=1e-4,
@@ -122,16 +112,20 @@ class Counts(NamedTuple):
     accepts_values=True,
 )
 def released_dice(pixels: int, true: int, found: int, both: int) -> Iterator[Case]:
-    """The mean Dice of organ and background of one slice."""
-    for case in (Counts(pixels, true, found, both), Counts(4096, 300, 500, 200)):
-        pixels, true, found, both = case
+    """The mean Dice of organ and background of one slice.
+
+    pixels: of the slice. true, found, both: pixels of the true organ, of the predicted
+            one, and of both.
+    """
+    for counts in ((pixels, true, found, both), (4096, 300, 500, 200)):
+        pixels, true, found, both = counts
         neither = pixels - true - found + both
         organ = 2 * both / (true + found)
         rest = 2 * neither / (2 * pixels - true - found)
         right, share = (organ + rest) / 2, true / pixels
         over_union = organ / (2 - organ) + rest / (2 - rest)
         yield Case(
-            inputs=case._asdict(),
+            inputs={"pixels": pixels, "true": true, "found": found, "both": both},
             right=right,
             mistakes=[
                 (organ, "the organ's own Dice; what does the released code add?"),

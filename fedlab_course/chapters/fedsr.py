@@ -129,6 +129,8 @@ def _wrong_terms(mu: Tensor, sigma: Tensor, m: Tensor, tau: Tensor) -> Mistakes:
     ]  # fmt: skip
 
 
+ADVICE = """this is not FedSR's loss. Set both weights to 0 and compare what is left: \
+the cross-entropy of the logits of a z that is drawn with context.rng"""
 WEIGHTS = ((0.01, 0.001), (0.4, 0.05), (0.0, 0.0))
 """Pairs l2r_weight, cmi_weight: the defaults, larger ones, and both penalties off."""
 
@@ -156,7 +158,7 @@ def fedsr(answer: type[FedAvg]) -> str:
         reference = FedSR(l2r_weight=l2r, cmi_weight=cmi)
         right = reference.loss(model, batch, _context())
         mistakes = _loss_mistakes(model, batch, l2r, cmi)
-        compare(found.detach(), right.detach(), mistakes, _advice, rtol=1e-5, atol=1e-5)
+        compare(found.detach(), right.detach(), mistakes, ADVICE, rtol=1e-5, atol=1e-5)
         ours, theirs = (_slopes(loss, model) for loss in (found, right))
         if ours.shape != theirs.shape or not ours.allclose(theirs, 1e-4, 1e-5):
             raise Wrong(
@@ -164,13 +166,6 @@ def fedsr(answer: type[FedAvg]) -> str:
                 "detached from the weights that it depends on"
             )
     return "value and gradient are those of fl.FedSR, also without the penalties"
-
-
-def _advice(_found: object) -> str:
-    return (
-        "this is not FedSR's loss. Set both weights to 0 and compare what is left: the "
-        "cross-entropy of the logits of a z that is drawn with context.rng"
-    )
 
 
 def _network_and_batch() -> tuple[nn.Module, Batch]:
