@@ -532,7 +532,6 @@ def figures() -> Iterator[Bad]:
     heat = partial(grid_heatmap, grid)
     yield Bad("grid_heatmap(x='a')", "a", partial(heat, "a", "y"))
     yield Bad("grid_heatmap(y='a')", "a", partial(heat, "x", "a"))
-    yield Bad("grid_heatmap(value='a')", "a", partial(heat, "x", "y", "a"))
     folder, figure = tempfile.mkdtemp(), curves()
     for wrong in ("A figure", "", "a/b", "a.png", 3, None):
         call = partial(plots.save_figure, figure, wrong, folder)

@@ -21,7 +21,6 @@ from ..plots.style import (
     label_of,
     names_below,
     new_picture,
-    scale_of,
 )
 
 ROOM = (0.45, 0.2)  # width and height in inches that a cell needs to hold a number
@@ -32,9 +31,7 @@ def grid_heatmap(
     table: pd.DataFrame,
     x: str,
     y: str,
-    value: str = "mean",
     *,
-    metric: str = "accuracy",
     is_difference: bool = False,
     orders: Mapping[str, Sequence] | None = None,
     title: str = "",
@@ -42,10 +39,9 @@ def grid_heatmap(
 ) -> Picture:
     """Draw a heat map over two settings, with numbers in the cells where they fit.
 
-    table:          one row per cell, as ``summarise`` returns it; a column sd is
-                    printed too where rows are high enough. A cell without a number is
-                    grey, with a dash.
-    metric:         label of the colour bar; shares become per cent.
+    table:          one row per cell, as ``summarise`` returns it, means are shares; a
+                    column sd is printed too where rows are high enough. A cell without
+                    a number is grey, with a dash.
     is_difference:  use a map centred at zero that saturates at the 90th percentile, so
                     that one outlier does not wash out the other cells.
     orders:         column x or y → its values, from the origin; by default sorted.
@@ -54,9 +50,8 @@ def grid_heatmap(
     """
     import seaborn  # slow to import, and it brings pyplot
 
-    expect_rows(table, [x, y])
-    scale = scale_of(metric)
-    cells = table.pivot(index=y, columns=x, values=value).sort_index() * scale
+    expect_rows(table, [x, y], ["mean"])
+    cells = 100 * table.pivot(index=y, columns=x, values="mean").sort_index()
     rows, columns = ((orders or {}).get(name) for name in (y, x))
     cells = cells.reindex(index=rows, columns=columns)
     size = inches(size, (4.6, 2.8))
@@ -64,9 +59,8 @@ def grid_heatmap(
     if height < 2 * ROOM[1]:
         table = table.drop(columns="sd", errors="ignore")
     has_room = width > ROOM[0] and height > ROOM[1]
-    texts = _texts(cells, table.set_index([y, x]), scale) if has_room else None
-    unit = "points" if scale == 100 else label_of(metric).lower()
-    unit = f"Difference ({unit})" if is_difference else label_of(metric)
+    texts = _texts(cells, table.set_index([y, x])) if has_room else None
+    unit = "Difference (points)" if is_difference else label_of("accuracy")
     figure = new_picture(size, title, _seeds_note(table))
     axis = figure.subplots()
     axis.set_facecolor(COLOURS["pale"])
@@ -99,11 +93,11 @@ def _colours(cells: pd.DataFrame, is_difference: bool) -> dict[str, object]:
     return {"cmap": cmap, "norm": norm, "extend": ends.get(is_beyond, "neither")}
 
 
-def _texts(cells: pd.DataFrame, table: pd.DataFrame, scale: float) -> pd.DataFrame:
+def _texts(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """The text of each cell; ``table`` is indexed by row and column, maybe with sd."""
     texts = (cells.round(1) + 0.0).map("{:.1f}".format)  # + 0.0 turns -0.0 into 0.0
     texts = texts.replace("-", "\N{MINUS SIGN}", regex=True)
-    spreads = table["sd"].mul(scale).to_dict() if "sd" in table else {}
+    spreads = table["sd"].mul(100).to_dict() if "sd" in table else {}
     for (row, column), sd in spreads.items():
         if not math.isnan(sd) and row in texts.index and column in texts:
             texts.loc[row, column] += f"\n± {sd:.1f}"
