@@ -120,8 +120,7 @@ def explored_picture(
     look = {"head": 0.7, "row": 1.7, "sharey": True}
     figure, axes = panelled(len(parts), size, title, note, **look)
     for axis, (name, part) in zip(axes, parts.items(), strict=True):
-        is_paper = part["paper"].tolist()
-        paper = part["name"].iloc[is_paper.index(True)] if any(is_paper) else ""
+        paper = next(iter(part.loc[part["paper"], "name"]), "")
         values = part["name"].tolist()
         _draw_points(axis, part, values, looks_of(values), paper)
         axis.set_xlabel(name)
