@@ -8,8 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
-from fedlab_support.core.history import columns_of
-
 from ..plots.drawing import drawing
 from ..plots.federation import in_colour
 from ..plots.panels import parts_of
@@ -29,7 +27,6 @@ def attention_picture(
     images: (N, C, H, W) uint8, one for each name in order of appearance, at most six.
     All patches share one scale, from 0. Raises ValueError for other columns or numbers.
     """
-    columns_of(table, ["image", "network", "prompts", "patch", "attention"])
     names = list(parts_of(table, "image", MOST_IMAGES))
     networks = parts_of(table, "network", 3)
     if len(names) != len(images):

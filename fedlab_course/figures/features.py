@@ -47,7 +47,6 @@ def scatter_panels(
     size:   "single" (panels below each other), "double", "slide" or inches.
     Raises ValueError for other columns, or more than six values of `by`.
     """
-    columns_of(table, [x, y, by, *([panels] if panels else [])])
     shown = parts_of(table, panels, MOST_PANELS)
     looks = looks_for(table[by].unique(), are_points=True)
     figure, axes = panelled(len(shown), size, title)

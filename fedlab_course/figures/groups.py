@@ -137,7 +137,6 @@ def clusters_picture(
     panels: column with one axis per value, at most three; every axis has its own range.
     Raises ValueError for other columns or too many panels, types or clusters.
     """
-    columns_of(table, ["type", "cluster", x, y, *([panels] if panels else [])])
     shown = parts_of(table, panels, MOST_PANELS)
     types, clusters = list(table["type"].unique()), sorted(table["cluster"].unique())
     if len(clusters) > len(SHAPES):

@@ -17,10 +17,10 @@ from ..plots.style import COLOURS, DOUBLE, Picture, new_picture
 def absent_clients(table: pd.DataFrame, rounds: int) -> Picture:
     """Draw each client's training samples, and whether it ever took part.
 
-    table:  columns client, samples and share (of the rounds in which it took part).
+    table:  columns samples and share (of the rounds in which it took part), a row per
+            client.
     rounds: how many rounds that were.
     """
-    columns_of(table, ["client", "samples", "share"])
     clients = table.sort_values("samples", ascending=False, kind="stable")
     samples = clients["samples"].to_numpy()
     is_absent = clients["share"].eq(0).to_numpy()
@@ -46,7 +46,6 @@ def shares_of_rounds(table: pd.DataFrame, left: str, right: str) -> Picture:
                  left, sorted) and by_loss (drawn on the right).
     left, right: titles of the panels.
     """
-    columns_of(table, ["samples", "loss", "by_group", "by_loss"])
     seldom = [(table[name] < 0.01).sum() for name in ("by_group", "by_loss")]
     title = f"Clients in less than 1 % of the rounds: {seldom[0]} (left), {seldom[1]} "
     title += "(right)"
