@@ -58,7 +58,7 @@ def draw_classes(table: pd.DataFrame, title: str = "", kind: str = "class") -> P
     note = f"{num_clients} clients, {num_classes} {kinds}, {counts.sum():,} examples."
     if not counts.all():
         note += " White: none."
-    field = min(4.6, max(1.9, 0.21 * num_classes))
+    field = _height_of(num_classes)
     figure = new_picture((DOUBLE[0], field + 1.5), title, note)
     top, main = figure.subplots(2, 1, sharex=True, height_ratios=(0.55, field))
     colours = ScalarMappable(PowerNorm(0.5, 0, max(1, counts.max())), "viridis_r")
@@ -74,10 +74,15 @@ def draw_classes(table: pd.DataFrame, title: str = "", kind: str = "class") -> P
     return figure
 
 
+def _height_of(num_classes: int) -> float:
+    """Inches for the rows of this many classes."""
+    return min(4.6, max(1.9, 0.21 * num_classes))
+
+
 def _bubbles(axis: Axes, counts: np.ndarray, colours: ScalarMappable) -> None:
     """Draw bubbles with area proportional to the count; the largest fits its cell."""
     num_clients, num_classes = counts.shape
-    cell = min(5.4 / num_clients, min(4.6, max(1.9, 0.21 * num_classes)) / num_classes)
+    cell = min(5.4 / num_clients, _height_of(num_classes) / num_classes)
     client, label = np.nonzero(counts)
     amounts = counts[client, label]
     areas = (cell * 72 * 0.98) ** 2 * amounts / max(1, counts.max())
