@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -75,18 +76,13 @@ def low_frequencies() -> Iterator[Case]:
             mixed = fft2(x).abs().lerp(amplitude, mixing)
             single = "right with larger windows, but b=0 leaves one frequency, the "
             single += "mean: which entries do your indices or slices hold then?"
+            changed = partial(_name_changed, x=x, b=b, given=given)
             yield Case(
                 inputs={"x": x, "amplitude": amplitude, "mixing": mixing, "b": b},
                 given=given,
                 right=_put(x, mixed, _window(x, b)),
                 mistakes=_exchange_mistakes(x, amplitude, mixing, b) if b else [],
-                otherwise=(
-                    lambda found, x=x, b=b, given=given: (
-                        f"{_look(found - x, b)} ({given})"
-                    )
-                )
-                if b
-                else single,
+                otherwise=changed if b else single,
             )
 
 
@@ -181,14 +177,16 @@ def _phase_mistakes(spectrum: Tensor, kept: Tensor) -> Mistakes:
     ]  # fmt: skip
 
 
-def _look(change: Tensor, b: int) -> str:
+def _name_changed(found: Tensor, x: Tensor, b: int, given: str) -> str:
     """Describe which frequencies an unknown answer changes."""
-    has_changed, window = fft2(change.float()).abs() > 1e-2, _window(change, b)
+    has_changed, window = fft2((found - x).float()).abs() > 1e-2, _window(x, b)
     if not has_changed[~window].any():
-        return "only the window changes, but not to the right amplitude and phase"
-    if has_changed[window].any():
-        return "frequencies change both inside and outside the window"
-    return "frequencies outside the window change, those inside do not"
+        what = "only the window changes, but not to the right amplitude and phase"
+    elif has_changed[window].any():
+        what = "frequencies change both inside and outside the window"
+    else:
+        what = "frequencies outside the window change, those inside do not"
+    return f"{what} ({given})"
 
 
 def report_meta_step(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,20 +24,20 @@ def steered_tokens() -> Iterator[Case]:
         prompts = torch.randn(tokens, width, generator=rng)
         patches = torch.randn(images, patch_count, width, generator=rng)
         right = torch.cat([cls, prompts + h[:, None], patches], 1)
-
-        def otherwise(found: Tensor, right: Tensor = right) -> str:
-            wrong = (found - right).abs().amax((0, 2)).gt(1e-4).sum()
-            return (
-                f"{int(wrong)} of {found.shape[1]} positions hold other tokens. Take "
-                "one image and one prompt: which token is first, second, and last?"
-            )
-
         yield Case(
             inputs={"cls": cls, "prompts": prompts, "h": h, "patches": patches},
             right=right,
             mistakes=_token_mistakes(cls, prompts, h, patches),
-            otherwise=otherwise,
+            otherwise=partial(_count_wrong, right=right),
         )
+
+
+def _count_wrong(found: Tensor, right: Tensor) -> str:
+    wrong = (found - right).abs().amax((0, 2)).gt(1e-4).sum()
+    return (
+        f"{int(wrong)} of {found.shape[1]} positions hold other tokens. Take one image "
+        "and one prompt: which token is first, second, and last?"
+    )
 
 
 def _token_mistakes(
@@ -122,30 +123,29 @@ GROUPS = torch.tensor([0, 1, 0, 1, 2])
 def group_weights() -> Iterator[Case]:
     """`group_weights(shares, losses, groups, beta, q)` → (K,)."""
     for beta, q in ((0.5, 1.0), (0.0, 1.0), (1.0, 0.0), (0.3, 3.0), (0.25, 0.0)):
-        advice = f"with beta={beta} and q={q} some clients count too much. Do a client "
-        advice += "that is alone in its group by hand: beta cannot matter for it"
-        mistakes = _weight_mistakes(beta, q)
-        yield _group_case(LOSSES, beta, q, _group_weights(beta, q), mistakes, advice)
+        right, mistakes = _group_weights(beta, q), _weight_mistakes(beta, q)
+        advice = partial(_name_total, beta=beta, q=q)
+        yield Case(right, mistakes, advice, _group_inputs(LOSSES, beta, q))
     neutral = "with q = -1 the losses have no effect: the shares should come back"
-    yield _group_case(LOSSES, 0.4, -1.0, SHARES, [], neutral)
+    yield Case(SHARES, [], neutral, _group_inputs(LOSSES, 0.4, -1.0))
     equal = "if all losses are equal, the shares should come back"
-    yield _group_case(torch.full_like(LOSSES, 0.7), 0.4, 1.0, SHARES, [], equal)
+    losses = torch.full_like(LOSSES, 0.7)
+    yield Case(SHARES, [], equal, _group_inputs(losses, 0.4, 1.0))
 
 
-def _group_case(
-    losses: Tensor, beta: float, q: float, right: Tensor, mistakes: Mistakes, hint: str
-) -> Case:
-    def otherwise(found: Tensor) -> str:
-        return hint if not mistakes or abs(found.sum() - 1) < 1e-4 else _unnormed(found)
+def _group_inputs(losses: Tensor, beta: float, q: float) -> dict[str, object]:
+    given = {"shares": SHARES, "losses": losses, "groups": GROUPS}
+    return given | {"beta": beta, "q": q}
 
-    inputs = {
-        "shares": SHARES,
-        "losses": losses,
-        "groups": GROUPS,
-        "beta": beta,
-        "q": q,
-    }
-    return Case(right, mistakes, otherwise, inputs)
+
+def _name_total(found: Tensor, beta: float, q: float) -> str:
+    """Describe unknown weights: by their sum, or by what to do by hand."""
+    if abs(found.sum() - 1) > 1e-4:
+        return _unnormed(found)
+    return (
+        f"with beta={beta} and q={q} some clients count too much. Do a client that is "
+        "alone in its group by hand: beta cannot matter for it"
+    )
 
 
 def _unnormed(found: Tensor) -> str:

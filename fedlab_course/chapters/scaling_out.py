@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -41,12 +42,6 @@ def client_losses() -> Iterator[Case]:
         losses = 1 + torch.rand(len(sizes), width, generator=rng)
         is_real = torch.arange(width) < size[:, None]
         losses[~is_real] = 50.0  # padding that stands out if it counts
-
-        def no_gradient(found: Tensor, handed: list, is_real: Tensor = is_real) -> None:
-            (gradient,) = torch.autograd.grad(found.sum(), handed[0])
-            if (gradient[~is_real] != 0).any():
-                raise Wrong("the values are right, but padding still gets a gradient")
-
         one = "one number came back; every client needs its own loss, (K,)"
         over = "you averaged over the clients; the samples are the other axis"
         yield Case(
@@ -56,8 +51,14 @@ def client_losses() -> Iterator[Case]:
             otherwise="not the mean of each client's first n losses. Build the mask on "
             f"paper: what is its row for a client with {sizes[0]} samples?",
             shapes={(): one, (width,): over},
-            then=no_gradient,
+            then=partial(_refuse_gradient, is_real=is_real),
         )
+
+
+def _refuse_gradient(found: Tensor, handed: list, is_real: Tensor) -> None:
+    (gradient,) = torch.autograd.grad(found.sum(), handed[0])
+    if (gradient[~is_real] != 0).any():
+        raise Wrong("the values are right, but padding still gets a gradient")
 
 
 def _padding_mistakes(losses: Tensor, size: Tensor, is_real: Tensor) -> Mistakes:
@@ -170,21 +171,25 @@ def clip_step() -> Iterator[Case]:
         step = {name: scale * value for name, value in drawn.items()}
         trained = {name: received[name] + step[name] for name in received}
         factor = min(1.0, clip / max(length, 1e-12))
-
-        def otherwise(found: dict, received=received, length=length, clip=clip) -> str:
-            moved = (_joined(found) - _joined(received)).norm().item()
-            return (
-                f"the step had length {length:g}, clip is {clip:g}, and the result is "
-                f"{moved:.3g} away from the received weights, or in another direction"
-            )
-
         yield Case(
             inputs={"received": received, "trained": trained, "clip": clip},
             given=f"a step of length {length:g} and clip={clip:g}",
             right={name: received[name] + factor * step[name] for name in received},
             mistakes=_clip_mistakes(received, step, length, clip),
-            otherwise=otherwise,
+            otherwise=partial(
+                _name_length, received=received, length=length, clip=clip
+            ),
         )
+
+
+def _name_length(
+    found: dict[str, Tensor], received: dict[str, Tensor], length: float, clip: float
+) -> str:
+    moved = (_joined(found) - _joined(received)).norm().item()
+    return (
+        f"the step had length {length:g}, clip is {clip:g}, and the result is "
+        f"{moved:.3g} away from the received weights, or in another direction"
+    )
 
 
 def _joined(tensors: dict[str, Tensor]) -> Tensor:
