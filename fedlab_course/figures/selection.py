@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.history import columns_of
@@ -59,16 +58,12 @@ def shares_of_rounds(table: pd.DataFrame, left: str, right: str) -> Picture:
     for axis, name, shares in zip(
         axes, (left, right), ("by_group", "by_loss"), strict=True
     ):
-        _mark_equal(axis, 100 * table[shares].mean())
+        equal = 100 * table[shares].mean()  # if no client were preferred
+        axis.axhline(equal, color="black", linestyle="--", linewidth=1)
         axis.set_title(name)
     axes[0].set(xlabel="Clients, sorted", ylabel="Rounds with this client (%)")
     axes[1].set(xlabel="Loss of the model on the client", ylim=(0, 100))
     return figure
-
-
-def _mark_equal(axis: Axes, percent: float) -> None:
-    """A dashed line where all shares would be equal."""
-    axis.axhline(percent, color="black", linestyle="--", linewidth=1)
 
 
 STATES = {  # of a client in a round: colour
