@@ -106,7 +106,7 @@ def groups(name: str, kept: Kept) -> Groups:
     """The cells and the test domain of comparisons, by name.
 
     At the default rate nothing has been chosen on the validation domain, so methods are
-    compared on it, too. A tuned method is compared where all its trials are there.
+    compared on it, too. A tuned method is compared once all its runs are there.
     """
     study, first = kept.study, kept.study.tests[0]
     domains = study.deal(first, study.seeds[0]).held_out_domains if first else ("",)
@@ -118,6 +118,8 @@ def groups(name: str, kept: Kept) -> Groups:
         }
         if ready := [method for method in study.tuned if is_kept[method]]:
             cells = reported(study, test, kept.folder, ready)
+            missing = {cell["method"] for cell in cells if kept(cell) is None}
+            cells = [cell for cell in cells if cell["method"] not in missing]
             found[f"{name}: {test or OWN}, tuned"] = cells, test
     return found
 

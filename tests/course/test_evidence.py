@@ -226,12 +226,13 @@ def test_tuned_methods_are_reported_at_their_rates_for_all_seeds(places):
 
 
 @pytest.mark.slow
-def test_a_tuned_method_is_compared_once_its_trials_are_there(places):
-    kept = evidence.Kept(
-        replace(STUDY, tuned=(*STUDY.tuned, "other")), places["two"][1]
-    )
-    cells, _ = groups("two", kept)[f"two: {TEST}, tuned"]
+def test_a_tuned_method_is_compared_once_all_its_runs_are_there(places):
+    folder = places["two"][1]
+    more_methods = replace(STUDY, tuned=(*STUDY.tuned, "other"))
+    cells, _ = groups("two", evidence.Kept(more_methods, folder))[f"two: {TEST}, tuned"]
     assert {cell["method"] for cell in cells} == set(STUDY.tuned)
+    more_seeds = evidence.Kept(replace(STUDY, seeds=(0, 1, 2, 3)), folder)
+    assert groups("two", more_seeds)[f"two: {TEST}, tuned"] == ([], TEST)
 
 
 @pytest.mark.slow
