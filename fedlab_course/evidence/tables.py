@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedlab_support.run.tune import validation_score
+
 from ..leaderboard.paired import Paired, holm, over_images, paired, verdict
 from ..measures import cluster_accuracy
 from .runs import Outcome, outcome, reported
@@ -54,6 +56,7 @@ def runs(kept: Kept, cells: Iterable[dict], chosen: Sequence[dict]) -> pd.DataFr
     """A row per kept run.
 
     is_chosen:        whether its cell is among ``chosen``, those of the chosen rates.
+    validation:       the score by which rates are chosen.
     accuracy:         the mean over the test domains, also given one by one.
     sigma_type:       standard deviation over the clients' own domains.
     active_first, …:  the mean of a logged value over round 1, and over the last rounds
@@ -67,7 +70,10 @@ def runs(kept: Kept, cells: Iterable[dict], chosen: Sequence[dict]) -> pd.DataFr
     for cell, found in kept.rows(cells):
         shares = {name: found.share(name) for name in sorted(set(found.domain))}
         own = [shares[cell["test"]]] if cell["test"] else list(shares.values())
-        row = cell | {"is_chosen": cell in chosen, "accuracy": np.mean(own)}
+        where = kept.study.validate_on(cell["test"])
+        score = validation_score(found.history.table(), found.federation, where)
+        row = cell | {"is_chosen": cell in chosen, "validation": score}
+        row |= {"accuracy": np.mean(own)}
         row |= {} if cell["test"] else {"sigma_type": np.std(own)}
         rows.append(row | shares | _mechanism(kept.study, found))
     return pd.DataFrame(rows)

@@ -12,6 +12,7 @@ import numpy as np
 from ..core.checks import COUNT, checked
 from ..core.history import ALL_CLIENTS, PERSONAL
 from ..core.rng import numpy_stream
+from ..federation.federation import Federation
 from .run import Run
 from .study import each, expect_run, fit_once, refuse_ignored_axes
 
@@ -78,7 +79,8 @@ def tune(
     def score(cell: dict) -> float:
         run = expect_run(build(**cell))
         _refuse_test_domain(run, validate_on)  # each seed may have its own federation
-        return _score(fit_once(run, rounds, folder).table(), run, validate_on)
+        table = fit_once(run, rounds, folder).table()
+        return validation_score(table, run.federation, validate_on)
 
     trials = pd.DataFrame(cells).assign(score=each(score, cells, jobs, progress))
     return _chosen(trials, tried, len(seeds))
@@ -162,9 +164,14 @@ def _refuse_test_domain(run: Run, validate_on: str) -> None:
         )
 
 
-def _score(table: pd.DataFrame, run: Run, validate_on: str) -> float:
-    """The score of the last round."""
-    metric = run.federation.store.task.metric
+def validation_score(
+    table: pd.DataFrame, federation: Federation, validate_on: str
+) -> float:
+    """The score of the last round, as in ``tune``.
+
+    table: of a run's history.
+    """
+    metric = federation.store.task.metric
     rows = table[table["metric"].isin((metric, PERSONAL + metric))]
     if validate_on == VAL:
         rows = rows[rows["split"] == VAL]

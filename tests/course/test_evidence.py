@@ -303,6 +303,10 @@ def test_tables_are_written_from_kept_runs(places, tmp_path, fits):  # noqa: F81
         assert rows["is_chosen"].sum() == len(chosen)
         is_chosen = rows["is_chosen"].tolist()
         assert is_chosen == [cell in chosen for cell in rows[keys].to_dict("records")]
+        tried = tuned(study, study.tests[0], folder, study.tuned).trials
+        both = tried.merge(rows, on=["method", "lr", "seed"])
+        assert len(both) == len(tried)
+        np.testing.assert_allclose(both["validation"], both["score"], rtol=1e-3)
         table = pd.read_csv(folder / "comparisons.csv")
         named = ["domain 2, default", "domain 3, default", "domain 3, tuned"]
         if name == "own":
