@@ -225,7 +225,7 @@ def test_a_writer_that_is_killed_leaves_the_records_whole(tmp_path, monkeypatch)
 
 def test_no_committed_figure_lacks_its_record_and_no_record_its_figure():
     assert all(path.with_suffix(".png").exists() for path in FIGURES)
-    assert len(FIGURES) == 164
+    assert len(FIGURES) == 165
     others = [f for f in (ROOT / "figures").rglob("*.json") if f.name != RECORDS]
     assert [file.name for file in others] == ["bench.json"]
 
