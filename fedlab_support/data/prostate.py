@@ -98,7 +98,13 @@ def parts(
                       on both sides.
     one_in:           6 trains on a sixth of three fifths of a domain, but at least 32
                       slices, as mini-ProstateMRI does; 1 trains on all other slices.
+
+    Raises ValueError for another value.
     """
+    if by not in ("patients", "slices") or one_in < 1:
+        raise ValueError(
+            f"expected by='patients' or 'slices' and one_in ≥ 1, found {by!r}, {one_in}"
+        )
     is_train, is_test = np.zeros((2, len(domain)), dtype=bool)
     for number in np.unique(domain):
         rng = np.random.default_rng([SEED, number])
