@@ -45,6 +45,10 @@ class Outcome:
         """Accuracy on the images of a domain."""
         return float(self.correct[self.domain == domain].mean())
 
+    def deviation(self) -> float:
+        """Standard deviation of the accuracy between domains."""
+        return float(np.std([self.share(name) for name in sorted(set(self.domain))]))
+
 
 def outcome(study: Study, cell: dict, folder: Path, trains=True) -> Outcome | None:
     """Fit a run, or read it and its answers from disk.

@@ -84,9 +84,14 @@ class Study:
         ]
 
     def validate_on(self, test: str) -> str:
-        """The validation domain, if there is one; else the clients' own samples."""
-        held_out = self.deal(test, self.seeds[0]).held_out_domains
-        return held_out[0] if len(held_out) > 1 else VAL
+        """Where the rates for a test domain are chosen: see ``validation_of``."""
+        return validation_of(self.deal(test, self.seeds[0]))
+
+
+def validation_of(federation: Federation) -> str:
+    """The validation domain, if there is one; else "val", the clients' own samples."""
+    held_out = federation.held_out_domains
+    return held_out[0] if len(held_out) > 1 else VAL
 
 
 def _at_rate(rules: Protocol, lr: float) -> Protocol:

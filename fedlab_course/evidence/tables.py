@@ -16,7 +16,7 @@ from fedlab_support.run.tune import validation_score
 from ..leaderboard.paired import Paired, holm, over_images, paired, verdict
 from ..measures import cluster_accuracy
 from .runs import Outcome, outcome, reported
-from .studies import Study
+from .studies import Study, validation_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,17 +70,16 @@ def runs(kept: Kept, cells: Iterable[dict], chosen: Sequence[dict]) -> pd.DataFr
     for cell, found in kept.rows(cells):
         shares = {name: found.share(name) for name in sorted(set(found.domain))}
         own = [shares[cell["test"]]] if cell["test"] else list(shares.values())
-        where = kept.study.validate_on(cell["test"])
-        score = validation_score(found.history.table(), found.federation, where)
+        table, where = found.history.table(), validation_of(found.federation)
+        score = validation_score(table, found.federation, where)
         row = cell | {"is_chosen": cell in chosen, "validation": score}
         row |= {"accuracy": np.mean(own)}
-        row |= {} if cell["test"] else {"sigma_type": np.std(own)}
-        rows.append(row | shares | _mechanism(kept.study, found))
+        row |= {} if cell["test"] else {"sigma_type": found.deviation()}
+        rows.append(row | shares | _mechanism(kept.study, found, table))
     return pd.DataFrame(rows)
 
 
-def _mechanism(study: Study, found: Outcome) -> dict[str, float]:
-    table = found.history.table()
+def _mechanism(study: Study, found: Outcome, table: pd.DataFrame) -> dict[str, float]:
     logged = table[(table["split"] == "train") & table["metric"].isin(study.logged)]
     groups = table[(table["split"] == "server") & (table["metric"] == "group")]
     begin = study.rules.rounds - study.rules.every
@@ -118,11 +117,10 @@ def groups(name: str, kept: Kept) -> Groups:
     domains = study.deal(first, study.seeds[0]).held_out_domains if first else ("",)
     found = {f"{name}: {d or OWN}, default": (study.default(), d) for d in domains}
     for test in study.tests:
-        is_kept = {
-            method: all(map(kept, study.trials(test, [method])))
-            for method in study.tuned
-        }
-        if ready := [method for method in study.tuned if is_kept[method]]:
+        trials = {method: study.trials(test, [method]) for method in study.tuned}
+        if ready := [
+            method for method in study.tuned if all(map(kept, trials[method]))
+        ]:
             cells = reported(study, test, kept.folder, ready)
             missing = {cell["method"] for cell in cells if kept(cell) is None}
             cells = [cell for cell in cells if cell["method"] not in missing]
@@ -134,9 +132,9 @@ def comparisons(kept: Kept, by_group: Groups) -> pd.DataFrame:
     """Method minus reference in points, paired by seed; a row per pair of a group.
 
     Columns group, method, reference, those of ``Paired``, images_low and images_high
-    (``over_images``; NaN if seeds have different test samples), and p_holm, p adjusted
-    for all rows of the same measure. That is accuracy; groups on the clients' own
-    domains appear again as "…, deviation", the standard deviation between domains.
+    (``over_images``; NaN if seeds have different test samples), and p_holm. Accuracy is
+    compared, and on the clients' own domains also the standard deviation between them,
+    in groups named "…, deviation". p_holm is p, adjusted for all rows of one measure.
     """
     import pandas as pd
 
@@ -197,11 +195,8 @@ def _credit(found: Outcome, test: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _deviation(mine: Sequence[Outcome], other: Sequence[Outcome]) -> dict[str, float]:
-    def between(found: Outcome) -> float:
-        return 100 * float(np.std([found.share(n) for n in set(found.domain)]))
-
-    ahead = [between(a) - between(b) for a, b in zip(mine, other, strict=True)]
-    return vars(paired(ahead))
+    pairs = zip(mine, other, strict=True)
+    return vars(paired([100 * (a.deviation() - b.deviation()) for a, b in pairs]))
 
 
 # ---- what the papers claim ----------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import cycle
 
 import pandas as pd
@@ -60,12 +61,27 @@ def _ranks(axis: Axes, table: pd.DataFrame) -> None:
     data = table.assign(**{n: 100 * table[n] for n in ("beats", "low", "high")})
     axis.axvline(50, color=COLOURS["quiet"], linestyle=":", linewidth=1, zorder=0)
     for place, row in enumerate(data.to_dict("records")):
-        colour = colour_of(row["method"])
-        axis.plot([row["low"], row["high"]], [place, place], color=colour)
-        axis.plot(row["beats"], place, "o", color=colour)
+        _draw_interval(
+            axis, place, row["method"], [row["low"], row["high"]], row["beats"]
+        )
         write_beside(axis, place, f"{row['beats']:.0f}   on {row['num_protocols']}")
-    axis.set_yticks(range(len(data)), data["method"].astype(str))
-    axis.set(ylim=(max(1, len(data)) - 0.5, -0.5), xlim=(-2, 102))
+    _name_rows(axis, data["method"].astype(str))
+    axis.set_xlim(-2, 102)
+
+
+def _draw_interval(
+    axis: Axes, place: int, method: str, ends: list[float], value: float
+) -> None:
+    """A method's value as a dot on the bar of its interval."""
+    colour = colour_of(method)
+    axis.plot(ends, [place, place], color=colour)
+    axis.plot(value, place, "o", color=colour)
+
+
+def _name_rows(axis: Axes, names: Sequence[str]) -> None:
+    """A row per name, from the top."""
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(max(1, len(names)) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
     axis.grid(axis="x")
 
@@ -176,18 +192,15 @@ def tuning_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> P
     axis = figure.subplots()
     axis.axvline(0, color=COLOURS["quiet"], linewidth=0.8, zorder=0)
     for place, method in enumerate(order):
-        colour, row = colour_of(method), after.loc[method]
-        axis.plot([row["low"], row["high"]], [place, place], color=colour)
-        axis.plot(row["mean"], place, "o", color=colour)
+        row = after.loc[method]
+        _draw_interval(axis, place, method, [row["low"], row["high"]], row["mean"])
         if method in before.index:
-            usual = before.loc[method, "mean"]
-            axis.plot(usual, place, "o", color=colour, mfc="white", zorder=3)
+            look = {"color": colour_of(method), "mfc": "white", "zorder": 3}
+            axis.plot(before.loc[method, "mean"], place, "o", **look)
     points = table[["mean", "low", "high"]]
     low, high = points.min().min(), points.max().max()
     if len(order):
         _log_beyond_one(axis, 1.2 * min(low, -1.0), 1.2 * max(high, 1.0))
-    axis.set_yticks(range(len(order)), order)
-    axis.set(ylim=(max(1, len(order)) - 0.5, -0.5), xlabel="Points ahead")
-    axis.tick_params(axis="y", length=0)
-    axis.grid(axis="x")
+    _name_rows(axis, order)
+    axis.set_xlabel("Points ahead")
     return figure

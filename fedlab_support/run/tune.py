@@ -167,10 +167,7 @@ def _refuse_test_domain(run: Run, validate_on: str) -> None:
 def validation_score(
     table: pd.DataFrame, federation: Federation, validate_on: str
 ) -> float:
-    """The score of the last round, as in ``tune``.
-
-    table: of a run's history.
-    """
+    """The score by which ``tune`` chooses, from the table of a run's history."""
     metric = federation.store.task.metric
     rows = table[table["metric"].isin((metric, PERSONAL + metric))]
     if validate_on == VAL:
