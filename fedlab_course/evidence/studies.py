@@ -252,6 +252,7 @@ FEDFA_ON_OFFICE = Study(
         *(("FedFA", name) for name in FUSIONS),
     ),
     logged=("task_loss", "divergence", "gamma_spread"),
+    seeds=tuple(range(7)),  # three seeds asked for seven
 )
 
 
