@@ -88,7 +88,11 @@ class History:
                 self.traffic.append((*where, name, int(num)))
 
     def add_event(self, round: int, client: int, event: str, reason: str) -> None:
-        """Record that a client was left out of a round, or of the run, and why."""
+        """Record that a client was left out of a round, or of the run, and why.
+
+        reason:  its first 10,000 characters are kept: ``load`` reads no longer ones.
+        """
+        reason = reason[:10_000].replace("\r", "")  # csv.writer does not quote it
         self.absences.append((round, client, event, reason))
 
     def table(self) -> pd.DataFrame:
@@ -188,8 +192,9 @@ def summarise(
     for name in ("metric", "split"):
         _refuse_mixture(table, name, by, name in table and table[name].nunique() > 1)
     for name, all_of_them in (("domain", ALL_DOMAINS), ("client", ALL_CLIENTS)):
-        is_all = table[name] == all_of_them if name in table else table.index < 0
-        _refuse_mixture(table, name, by, is_all.any() and not is_all.all())
+        if name in table:
+            is_all = table[name] == all_of_them
+            _refuse_mixture(table, name, by, is_all.any() and not is_all.all())
     seeds = table.groupby([*by, "seed"], as_index=False, **GROUPS)["value"].mean()
     values = seeds.groupby(by, **GROUPS)["value"]
     return values.agg(mean="mean", sd="std", num_seeds="count").reset_index()

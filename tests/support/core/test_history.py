@@ -69,6 +69,15 @@ def test_files_give_every_float_back_to_the_last_bit(tmp_path, value):
         assert file.read_bytes() == twin.read_bytes()
 
 
+@pytest.mark.parametrize("reason", ["a\r\nb", 'a "b",\nc', "x" * 200_000])
+def test_any_reason_can_be_read_again(tmp_path, reason):
+    history = small_history()
+    history.add_event(2, 1, "left out", reason)
+    history.save(tmp_path)
+    assert History.load(tmp_path).absences == history.absences
+    assert reason.replace("\r", "").startswith(history.absences[-1][-1])
+
+
 def test_loading_from_an_empty_folder_says_what_is_missing(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no run\.json"):
         History.load(tmp_path)
@@ -124,6 +133,11 @@ def test_each_seed_counts_once_in_a_summary():
     one = summarise(last(table[table["seed"] == 0]), by=["method"]).iloc[0]
     assert one["num_seeds"] == 1
     assert math.isnan(one["sd"])
+
+
+def test_a_table_without_domains_may_have_any_index():
+    table = small_history().table().set_index("run")[["method", "seed", "value"]]
+    assert len(summarise(table)) == 1
 
 
 def test_a_summary_refuses_to_average_unlike_rows():
