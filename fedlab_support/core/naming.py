@@ -57,8 +57,9 @@ PLAIN = (bool, int, float, str, tuple, type(None))
 
 
 def _function(thing: object) -> object:
-    """The function in a property, a class method or a decorator."""
-    thing = getattr(thing, "fget", None) or getattr(thing, "__func__", thing)
+    """The function in a property, cached or not, a class method or a decorator."""
+    for name in ("fget", "func", "__func__"):
+        thing = getattr(thing, name, None) or thing
     return inspect.unwrap(thing) if callable(thing) else thing
 
 

@@ -440,6 +440,10 @@ class Own(FedAvg):
     def label(self):
         return LABEL
 
+    @cached_property
+    def table(self):
+        return ROWS
+
     @torch.no_grad()
     def after_training(self, model, context):
         return UPLOAD
@@ -450,7 +454,7 @@ def own_method(at_a_prompt: bool, **changes: str) -> type[FedAvg]:
     """A class with this code, in a file or typed."""
     text = OWN
     for name, value in (
-        {"FACTOR": "1", "LABEL": "'a'", "UPLOAD": "{}"} | changes
+        {"FACTOR": "1", "LABEL": "'a'", "ROWS": "3", "UPLOAD": "{}"} | changes
     ).items():
         text = text.replace(name, value)
     name = "<stdin>"
@@ -466,9 +470,9 @@ def own_method(at_a_prompt: bool, **changes: str) -> type[FedAvg]:
 def test_the_code_of_ones_own_method_is_compared(at_a_prompt):
     usual = code_of(own_method(at_a_prompt))
     assert usual and usual == code_of(own_method(at_a_prompt))
-    changes = {"FACTOR": "2", "LABEL": "'b'", "UPLOAD": "{'more': 1}"}
+    changes = {"FACTOR": "2", "LABEL": "'b'", "ROWS": "4", "UPLOAD": "{'more': 1}"}
     codes = {code_of(own_method(at_a_prompt, **{n: v})) for n, v in changes.items()}
-    assert len(codes | {usual}) == 4
+    assert len(codes | {usual}) == 5
     assert build(method=own_method(at_a_prompt)()).describe()["code"] == repr(usual)
 
 
