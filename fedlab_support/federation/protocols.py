@@ -118,7 +118,9 @@ def _reported(
     whole = (run["split"] == split) & (run["client"] == ALL_CLIENTS)
     measured = run[whole & (run["metric"] == metric)]
     is_reported = measured["domain"].isin(domains)
-    numbers = _by_round(measured[is_reported], run, f"{metric} of {domains}")
+    for each in domains:
+        _by_round(measured[measured["domain"] == each], run, f"{metric} of {each!r}")
+    numbers = measured[is_reported].groupby("round")["value"].mean()
     round = numbers.index[-1]
     if rule == "best_val":
         names = (metric, PERSONAL + metric)
