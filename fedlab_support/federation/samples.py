@@ -61,10 +61,10 @@ class Store:
         if self.rows is not None and self._has_room(inputs[:1].nbytes * len(data)):
             inputs, self.rows = inputs[self.rows], None
         stays = not self._has_room(inputs.nbytes)
-        self.images = torch.from_numpy(inputs).to("cpu" if stays else self.device)
+        self.images = _tensor(inputs).to("cpu" if stays else self.device)
         if self.rows is not None:
             self.rows = torch.from_numpy(self.rows)
-        labels = torch.from_numpy(data.labels).to(self.device)
+        labels = _tensor(data.labels).to(self.device)
         self.labels = labels.long() if data.task == "classification" else labels
         self.task = task(data.task)
         if isinstance(self.task, Regression):
@@ -127,6 +127,11 @@ class Store:
     def normalised(self, colours: Tensor) -> Tensor:
         """Colours in 0…1, (B, C, H, W), as normalised images."""
         return colours * (255 * self.scale) - self.shift
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    """The array without a copy, unless it runs backwards, as in ``images[:, ::-1]``."""
+    return torch.from_numpy(array.copy() if min(array.strides) < 0 else array)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,7 @@
 """Clients are views into one data set; leaks and empty clients are refused."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,6 +53,15 @@ def test_a_held_out_domain_is_whole_and_in_no_other_split():
         client = built.client(number)
         assert set(client.train.domain) | set(client.val.domain) == {1}
     assert built.held_out_domains == ("domain 0",)
+
+
+def test_arrays_may_run_backwards():
+    flipped, twin = DATA.images[:, :, ::-1], DATA.labels[::-1]
+    data = replace(DATA, images=flipped, labels=twin)
+    batch = Federation.build(data, PARTS).client(0).train.whole()
+    copied = replace(DATA, images=flipped.copy(), labels=twin.copy())
+    expected = Federation.build(copied, PARTS).client(0).train.whole()
+    assert batch.x.equal(expected.x) and batch.y.equal(expected.y)
 
 
 def test_several_held_out_domains_are_named_in_a_list():
