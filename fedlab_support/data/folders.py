@@ -66,7 +66,7 @@ def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
     ``test/<class>/<image>`` (or ``val``), which are then the split. Raises ValueError
     for a file that is not a complete image.
     """
-    path = Path(path)
+    path = Path(os.path.abspath(path))  # "." has no name
     with Tree(path) as tree:
         rows = list(_placed(tree))
         if not rows:
@@ -75,7 +75,7 @@ def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
                 "<class> or <domain>/<class>, found none"
             )
         names = tuple(tuple(sorted({row[place] for row in rows})) for place in (0, 1))
-        data = _assemble(tree, rows, names, size, {})
+        data = _assemble(tree, rows, names, int(size), {})
     is_split = len(names[0]) > 1 and {name.lower() for name in names[0]} <= {*SPLITS}
     return _as_split(data) if is_split else data
 
@@ -207,11 +207,12 @@ def _published_split(tree: Tree, layout: Layout) -> dict[Row, bool]:
         for is_test, end in enumerate(layout.lists):
             for line in tree.lines(files[f"{domain}{end}"]):
                 path, _, number = line.rpartition(" ")
-                *_, where, label, file = ("", "", *PurePosixPath(path).parts)
+                *_, where, label, file = ("", "", "", *PurePosixPath(path).parts)
                 name = classes.get(plain(label))
                 if name is None and layout.is_part:
                     continue
-                if plain(where) not in domains or number != str(numbers.get(name)):
+                is_here = domains.get(plain(where)) == domain
+                if not is_here or number != str(numbers.get(name)):
                     raise ValueError(
                         f"{domain}{end}: expected lines such as "
                         f"'{domain}/{layout.classes[0]}/name.jpg {layout.numbers[0]}' "

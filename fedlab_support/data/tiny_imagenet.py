@@ -66,7 +66,7 @@ def _rows(tree: Tree, what: str) -> tuple[list[tuple[str, str]], np.ndarray]:
             "tiny-imagenet-200 may stay packed"
         )
     known = {label for label, _ in train}
-    listed = dict(line.split("\t")[:2] for line in tree.lines(lists[0]))
+    listed = dict([*line.split(), ""][:2] for line in tree.lines(lists[0]))
     if set(listed) != set(val) or not known.issuperset(listed.values()):
         odd = sorted(set(listed) ^ set(val)) or sorted({*listed.values()} - known)
         raise ValueError(

@@ -31,9 +31,9 @@ UNREADABLE = (
 class Tree:
     """The files of a folder or zip, by their paths inside; nothing is extracted.
 
-    A zip directly in the folder is treated as if it were unpacked there. Hidden files
-    and those that an operating system adds are ignored. Use it in a ``with`` block,
-    which closes the zips.
+    A zip directly in the folder is treated as if it were unpacked there, and links to
+    folders are followed. Hidden files and those that an operating system adds are
+    ignored. Use it in a ``with`` block, which closes the zips.
 
     Raises ValueError for a damaged zip, or one with a path that leads out of it.
     """
@@ -45,7 +45,8 @@ class Tree:
             if path.is_dir():
                 for archive in sorted(path.glob("*.zip")):
                     self._add_zip(archive)
-                for folder, _, files in os.walk(path):
+                for folder, inner, files in os.walk(path, followlinks=True):
+                    inner[:] = [each for each in inner if not _is_above(folder, each)]
                     inside = os.path.relpath(folder, path).replace(os.sep, "/")
                     above = "" if inside == "." else f"{inside}/"
                     for name in files:
@@ -79,9 +80,10 @@ class Tree:
             raise
         except DAMAGE as error:
             raise ValueError(
-                f"{path.name}: expected a zip, found {path.stat().st_size:,} bytes "
-                f"that cannot be read ({error}). Probably an incomplete copy: delete "
-                "the file and copy it again"
+                f"{path.name}: expected a folder or a zip, found "
+                f"{path.stat().st_size:,} bytes that cannot be read ({error}); unpack "
+                "archives of other kinds. If it is a zip, it is probably an incomplete "
+                "copy: get it again"
             ) from error
         self._archives.append(archive)
         for member in archive.infolist():
@@ -94,7 +96,7 @@ class Tree:
                 )
             if not member.is_dir():
                 state = f"{member.file_size} {member.CRC}"
-                self._add(member.filename, partial(_unpacked, archive, member), state)
+                self._add(place.as_posix(), partial(_unpacked, archive, member), state)
 
     def __iter__(self) -> Iterator[str]:
         """Paths of all files, with "/" as separator, sorted by code point."""
@@ -126,6 +128,11 @@ class Tree:
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+def _is_above(folder: str, name: str) -> bool:
+    """Whether this folder in it is a link to one above, a loop without end."""
+    return Path(folder).resolve().is_relative_to(Path(folder, name).resolve())
 
 
 def _content(file: str) -> bytes:

@@ -49,6 +49,7 @@ def test_folder_and_zip_give_the_same_sorted_by_code_point(tmp_path):
 def test_a_size_is_at_least_a_pixel(tmp_path):
     write(tmp_path / "mine", SMALL)
     assert from_folders(tmp_path / "mine").image_shape == (3, 64, 64)
+    assert from_folders(tmp_path / "mine", np.int64(8)).image_shape == (3, 8, 8)
     with pytest.raises(ValueError, match=r"size must be .* ≥ 1"):
         from_folders(tmp_path / "mine", 0)
 
@@ -73,6 +74,28 @@ def test_a_tree_without_domains_is_one_domain(tmp_path):
         assert data.domain_names == (name.partition(".")[0],) == data.owner_names
         assert data.class_names == ("Zebra", "cat", "dog") and len(data) == 15
         assert np.bincount(data.labels[data.is_test]).tolist() == [1, 1, 1]
+
+
+def test_the_current_folder_has_a_name(tmp_path, monkeypatch):
+    flat = {name.removeprefix("Art/"): SMALL[name] for name in SMALL if "Art" in name}
+    write(tmp_path / "mine", flat)
+    monkeypatch.chdir(tmp_path / "mine")
+    assert from_folders(".", 8).domain_names == ("mine",) == (from_folders(".").name,)
+
+
+def test_links_to_folders_are_followed_but_not_up(tmp_path):
+    write(tmp_path / "stored", SMALL)
+    (tmp_path / "mine" / "photo").mkdir(parents=True)
+    (tmp_path / "mine" / "Art").symlink_to(tmp_path / "stored" / "Art")
+    (tmp_path / "mine" / "photo" / "dog").symlink_to(tmp_path / "stored/photo/dog")
+    (tmp_path / "stored" / "Art" / "dog" / "up").symlink_to(tmp_path / "stored")
+    data = from_folders(tmp_path / "mine", 8)
+    assert np.bincount(data.domain).tolist() == [15, 5]
+
+
+def test_a_zip_may_have_been_made_on_windows(tmp_path):
+    write_zip(tmp_path / "old.zip", {n.replace("/", "\\"): SMALL[n] for n in SMALL})
+    assert from_folders(tmp_path / "old.zip", 8).domain_names == ("Art", "photo")
 
 
 def split_tree(**splits: tuple[int, ...]) -> dict[str, bytes]:
@@ -195,8 +218,11 @@ def test_damaged_zips_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"photo/dog/2\.png in mine\.zip.*CRC"):
         from_folders(path, 8)
     path.write_bytes(content[:-30])
-    with pytest.raises(ValueError, match=r"mine\.zip: expected a zip.*incomplete copy"):
+    with pytest.raises(ValueError, match=r"mine\.zip: expected a .*incomplete copy"):
         from_folders(path, 8)
+    path.rename(tmp_path / "mine.tar.gz")
+    with pytest.raises(ValueError, match=r"a folder or a zip, found .* other kinds"):
+        from_folders(tmp_path / "mine.tar.gz")
     with pytest.raises(FileNotFoundError):
         from_folders(tmp_path / "nothing.zip")
 
@@ -266,6 +292,12 @@ def test_published_lists_are_followed_and_their_numbers_checked(tmp_path):
     write(tmp_path / "PACS", pacs_lists(first=0))
     with pytest.raises(ValueError, match=r"art_painting_train.*/dog/.* 1'"):
         load("pacs", root=tmp_path, size=4)
+    lists = pacs_lists()
+    place, other = (f"splits/{n}_train_kfold.txt" for n in ("photo", "sketch"))
+    for wrong in (lists[other], b"nothing"):
+        write(tmp_path / "PACS", lists | {place: wrong})
+        with pytest.raises(ValueError, match=r"photo_train.* expected lines such as"):
+            load("pacs", root=tmp_path, size=4)
     (tmp_path / "PACS" / "splits" / "photo_train_kfold.txt").unlink()
     assert "drawn with a seed" in load("pacs", root=tmp_path, size=4).source
 

@@ -41,6 +41,7 @@ UNKNOWN = b"val_0.JPEG\tn9\nval_1.JPEG\tn9\nval_2.JPEG\tn9"
         ({"val/images/val_7.JPEG": PICTURE}, r"found no match for 'val_7.JPEG'"),
         ({"val/images/val_1.JPEG": None}, r"found no match for 'val_1.JPEG'"),
         ({"val/val_annotations.txt": UNKNOWN}, "found no match for 'n9'"),
+        ({"val/val_annotations.txt": b"val_0.JPEG"}, "found no match for 'val_1"),
         ({"val/val_annotations.txt": None}, r"6 training images and 0 lists"),
         ({"train/n04067472/images/n_5.JPEG": PICTURE[:300]}, r"n_5\.JPEG in tiny-"),
     ],
