@@ -44,6 +44,8 @@ class Images:
 
     def __getitem__(self, index) -> np.ndarray:
         index, *rest = index if isinstance(index, tuple) else (index,)
+        if index is Ellipsis:
+            return self[:][(index, *rest)]
         found = self.array[index if self.rows is None else self.rows[index]]
         found = resize(np.asarray(found), self.size)
         return found[(slice(None),) * (found.ndim == 4) + tuple(rest)]

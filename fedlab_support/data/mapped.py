@@ -66,7 +66,9 @@ def mapped(source: Source) -> Block:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix(".lock")):
             digests = _Blocks(source, path).complete()
-    except (PermissionError, NotADirectoryError, FileExistsError) as error:
+    except OSError as error:
+        if error.errno is None:  # too little room
+            raise
         raise OSError(_room(source, path.parent, f"cannot write: {error}")) from error
     return np.load(path, mmap_mode="c"), digests
 

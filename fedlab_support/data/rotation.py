@@ -44,7 +44,7 @@ def rotated(
             f"{len(owners)} in {data.name}; take fewer degrees"
         )
     shuffled = np.random.default_rng(rng).permutation(owners)
-    images = np.empty_like(data.images_for("rotated"))
+    images = np.empty(data.images_for("rotated").shape, np.uint8)
     for number, group in enumerate(np.array_split(shuffled, len(degrees))):
         rows = np.flatnonzero(np.isin(data.owner, group))
         domain[rows] = number

@@ -1,13 +1,15 @@
 """Sets are decoded once, into a file that is checked, resumed and opened again."""
 
+import errno
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedlab_support import Federation
-from fedlab_support.data import load, mapped, prepared
+from fedlab_support.data import load, mapped, prepared, rotated
 from fedlab_support.data.domain_data import DomainData
 from fedlab_support.data.images import Images, at_size
 from fedlab_support.data.mapped import Source
@@ -80,6 +82,13 @@ def test_a_lack_of_room_or_of_permission_says_what_to_do(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"cannot write.*FEDLAB_CACHE"):
         opened()
 
+    def mkdir(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(OSError, match=r"Read-only file system; set FEDLAB_CACHE"):
+        opened()
+
 
 def data_of(images) -> DomainData:
     zeros = np.zeros(len(images), dtype=np.int64)
@@ -104,9 +113,16 @@ def test_a_selection_and_a_federation_copy_no_images():
     assert store.images.numpy().base is PIXELS or np.shares_memory(store.images, PIXELS)
 
 
+def test_rotating_reads_each_image_once(monkeypatch):
+    data = data_of(Images(PIXELS))
+    monkeypatch.setattr(Images, "__array__", None)  # it reads all of them
+    assert np.array_equal(rotated(data, [0]).images, PIXELS)
+
+
 def test_indexing_is_that_of_arrays():
     images, rows = Images(PIXELS, rows=np.arange(9, -1, -1)), PIXELS[::-1]
-    for index in (0, slice(2), rows[:, 0, 0, 0] > 99, (3, 0), (slice(4), 1, 0)):
+    is_light = rows[:, 0, 0, 0] > 99
+    for index in (0, slice(2), is_light, (3, 0), (slice(4), 1, 0), (..., 0), ...):
         assert np.array_equal(images[index], rows[index])
     assert np.array_equal(np.asarray(images), rows)
 
