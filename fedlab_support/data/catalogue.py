@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -210,8 +211,9 @@ def load(
     Raises ValueError for an unknown name or a damaged file, and FileNotFoundError, with
     instructions to get the files, when they are missing. See ``available``.
     """
+    size = size and int(size)  # NumPy's numbers are written differently in names
     if name in BUILT_IN:
-        data = built_in(name)
+        data = deepcopy(built_in(name))  # its arrays may be changed
         labels = data.labels
         if data.has_masks:
             labels = resize(labels, size, Image.Resampling.NEAREST)

@@ -88,6 +88,11 @@ def test_size_resizes_on_load():
         load("digits", size=0)
 
 
+def test_who_changes_a_set_does_not_change_the_next_one():
+    load("digits").labels[:] = 0
+    assert load("digits").labels.max() == 9
+
+
 def test_available_lists_built_in_sets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDLAB_DATA", raising=False)
