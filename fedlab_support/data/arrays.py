@@ -55,22 +55,23 @@ def from_arrays(
 
     Raises ValueError as ``DomainData``, and for missing values.
     """
-    inputs, labels = _numbers(inputs), np.asarray(labels)
+    inputs, labels = _numbers(inputs), _column(labels)
     is_mask = labels.dtype == np.uint8 and labels.ndim == 3
     usual = "regression" if labels.dtype.kind == "f" else "classification"
     task = task or ("segmentation" if is_mask else usual)
     if task == "regression":
         labels = labels.astype(np.float32).reshape(len(labels), -1)
-        class_names = class_names or [f"target {i + 1}" for i in range(labels.shape[1])]
+        usual_names = [f"target {i + 1}" for i in range(labels.shape[1])]
     elif task == "segmentation":
-        class_names = class_names or ("background", "foreground")
+        usual_names = ("background", "foreground")
     else:
-        labels, class_names = _numbered("labels", labels, class_names)
+        labels, usual_names = _numbered("labels", labels, class_names)
     domain = np.full(len(inputs), name) if domain is None else domain
     domain, domain_names = _numbered("domain", domain)
     owner, owner_names = (
         (domain, domain_names) if owner is None else _numbered("owner", owner)
     )
+    class_names = usual_names if class_names is None else class_names
     names = tuple(class_names), domain_names, owner_names
     share = test if SHARE.contains(test, "float") else 0.0
     is_test = np.zeros(len(inputs), bool) if share is test else np.asarray(test)
@@ -103,7 +104,9 @@ def from_dataset(dataset, *, test=TEST_SHARE, **settings) -> DomainData:
 
     Raises ValueError for another kind of data set, and for inputs that differ in shape.
     """
-    is_other = not isinstance(test, float | int | Sequence | np.ndarray)
+    # arrays, tensors and columns of tables have ndim, and samples are pairs
+    is_row = isinstance(test, Sequence) and not isinstance(next(iter(test), 0), tuple)
+    is_other = not (is_row or isinstance(test, float | int) or hasattr(test, "ndim"))
     parts = [dataset, test] if is_other else [dataset]
     try:
         sizes = [len(part) for part in parts]
@@ -143,16 +146,23 @@ def _numbers(inputs) -> np.ndarray | Images:
     if inputs.dtype.kind not in "biuf":
         raise ValueError(
             f"inputs must be numbers, found {inputs.dtype}; encode texts and "
-            "categories, as pandas.get_dummies or scikit-learn's TfidfVectorizer do"
+            "categories, as pandas.get_dummies(…, dtype=float) or scikit-learn's "
+            "TfidfVectorizer do"
         )
     return inputs.astype(np.int64 if inputs.dtype.kind in "iu" else np.float32)
+
+
+def _column(values) -> np.ndarray:
+    """An array; of texts one of objects, or NumPy would write NaN as the text "nan"."""
+    column = np.asarray(values)
+    return np.asarray(values, object) if column.dtype.kind == "U" else column
 
 
 def _numbered(
     what: str, values, names: Sequence[str] | None = None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Values as positions in their names, sorted if none are given, and the names."""
-    values = np.asarray(values)
+    values = _column(values)
     try:
         found, numbers = np.unique(values, return_inverse=True)
         is_whole = not (found != found).any() and None not in found.tolist()
@@ -187,11 +197,12 @@ def drawn_split(
         digests, return_index=True, return_inverse=True, return_counts=True
     )
     is_test = np.zeros(len(first), dtype=bool)
-    for cell in np.unique(cells):
-        mine = np.flatnonzero(cells[first] == cell)
-        mine = np.random.default_rng([SEED, zlib.crc32(cell.encode())]).permutation(
-            mine
-        )
+    names, cell_of = np.unique(cells[first], return_inverse=True)
+    by_cell = np.argsort(cell_of, kind="stable")
+    ends = np.cumsum(np.bincount(cell_of))
+    for cell, mine in zip(names, np.split(by_cell, ends[:-1]), strict=False):
+        rng = np.random.default_rng([SEED, zlib.crc32(cell.encode())])
+        mine = rng.permutation(mine)
         most = round(share * sizes[mine].sum())
         is_test[mine[np.cumsum(sizes[mine]) <= most]] = True
     return is_test[group]

@@ -117,11 +117,12 @@ class DomainData:
             ("std", Range(above=0), usual[1]),
         ):
             values = getattr(self, field)
-            values = (value,) if values is None else values
-            if isinstance(values, tuple) and len(values) == 1:
-                values *= channels
+            values = value if values is None else values
+            if not isinstance(values, tuple):
+                values = tuple(np.ravel(values).tolist())
+            values *= channels if len(values) == 1 else 1
             object.__setattr__(self, field, values)
-            is_row = isinstance(values, tuple | list) and len(values) == channels
+            is_row = len(values) == channels
             if not is_row or not all(limits.contains(v, "float") for v in values):
                 raise ValueError(
                     f"{self.name}: {field} needs {limits.words('float')} for each "
@@ -132,9 +133,10 @@ class DomainData:
         for field in ("class_names", "domain_names", "owner_names"):
             names = getattr(self, field)
             is_row = isinstance(names, tuple | list)
-            if not is_row or not all(isinstance(name, str) for name in names):
+            if not is_row or not all(name and isinstance(name, str) for name in names):
                 raise ValueError(
-                    f"{self.name}: {field} must be a tuple of texts, found {names!r}"
+                    f"{self.name}: {field} must be a tuple of texts, none of them "
+                    f"empty, found {names!r}"
                 )
             if len(set(names)) < len(names):
                 raise ValueError(
@@ -169,7 +171,7 @@ class DomainData:
                 f"shape {self.labels.shape}; use labels.astype('float32')[:, None]"
             )
         self._refuse_nan("labels", self.labels)
-        if len(self) and not self.labels.std(0).all():
+        if len(self) and not np.ptp(self.labels, 0).all():
             raise ValueError(f"{self.name}: targets must vary, found a constant one")
 
     def _check_column(self, field: str, num_names: int) -> None:

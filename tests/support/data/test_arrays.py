@@ -1,5 +1,7 @@
 """Data sets of one's own: arrays, tables, texts, and data sets of torch."""
 
+import time
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from fedlab_support import from_arrays, from_dataset
 from fedlab_support.data import DomainData
+from fedlab_support.data.arrays import drawn_split
 
 RNG = np.random.default_rng(0)
 TABLE = pd.DataFrame(
@@ -46,7 +49,7 @@ def test_floats_are_targets_and_other_labels_are_not():
     data = from_arrays(TABLE[["age"]], TABLE["dose"])
     assert data.task == "regression" and data.labels.shape == (50, 1)
     assert data.class_names == ("target 1",)
-    both = from_arrays(SITE[:, None], TABLE.to_numpy(), class_names=["age", "dose"])
+    both = from_arrays(SITE[:, None], TABLE.to_numpy(), class_names=TABLE.columns)
     assert both.class_names == ("age", "dose") and both.images.dtype == np.int64
     whole = from_arrays(TABLE, SITE, task="regression")
     assert whole.labels[:3, 0].tolist() == [7.0, 8.0, 9.0]
@@ -98,6 +101,13 @@ def test_a_share_of_each_domain_and_class_is_for_testing():
     assert from_arrays(inputs, inputs[:, 0], domain=domain).is_test[::2].sum() == 40
 
 
+def test_a_domain_for_every_writer_is_split_in_time():
+    cells = [f"{i // 3}/0" for i in range(60_000)]
+    start = time.process_time()
+    drawn_split(cells, np.arange(60_000))
+    assert time.process_time() - start < 3  # going through all samples for each: 6 s
+
+
 def test_equal_inputs_are_on_the_same_side():
     inputs = np.repeat(RNG.normal(size=(60, 3)), 3, axis=0)
     is_test = from_arrays(inputs, np.arange(180) % 3 > 1).is_test.reshape(60, 3)
@@ -114,6 +124,7 @@ def test_flags_say_which_are_for_testing():
     ("change", "words"),
     [
         ({"inputs": TABLE.assign(city="Rome")}, "inputs must be numbers, found object"),
+        ({"inputs": pd.get_dummies(TABLE.assign(city="Rome"))}, r"…, dtype=float\)"),
         (
             {"inputs": TABLE.assign(dose=np.nan)},
             r"inputs must be finite, found nan at \(0, 1\)",
@@ -123,8 +134,12 @@ def test_flags_say_which_are_for_testing():
         ({"inputs": np.zeros((50, 8, 8), np.uint8)}, "a channel axis of length 1"),
         ({"labels": SEX.astype(object).where(SITE > 7)}, "none of them missing"),
         ({"labels": [None, *SEX[1:]]}, "none of them missing"),
+        ({"labels": [float("nan"), *SEX[1:]]}, "none of them missing"),
+        ({"owner": ["a", float("nan")] * 25}, "none of them missing"),
+        ({"domain": ["", "a"] * 25}, "domain_names must be .* none of them empty"),
         ({"labels": SITE, "class_names": ("a", "b")}, r"lie in 0…1, found 9"),
         ({"labels": np.full(50, 2.0)}, "targets must vary"),
+        ({"labels": np.full(50, 1.1)}, "targets must vary"),  # 1.1 is rounded
         ({"labels": np.where(SITE > 7, 1.5, np.inf)}, "labels must be finite"),
         ({"domain": SITE[1:]}, "domain must have one entry per sample"),
         (
@@ -187,6 +202,15 @@ def test_tensors_subsets_and_floats_are_read_as_they_are():
     assert not scaled.has_images and scaled.images.max() <= 1
 
 
+def test_test_samples_are_pairs_or_flags_of_any_kind():
+    pairs = [(np.full(3, i), i % 2) for i in range(6)]
+    flags = np.arange(6) > 3
+    for test in (flags, torch.from_numpy(flags), pd.Series(flags), flags.tolist()):
+        assert from_dataset(pairs, test=test).is_test.tolist() == flags.tolist()
+    assert from_dataset(pairs[:4], test=pairs[4:]).is_test.tolist() == flags.tolist()
+    assert from_dataset(pairs, test=np.float32(0.4)).is_test.sum() == 2
+
+
 def test_what_is_no_data_set_of_pairs_is_refused():
     class Stream(IterableDataset):
         """Samples without positions."""
@@ -220,9 +244,8 @@ def test_floats_are_normalised_if_asked_and_images_by_default():
     assert plain.mean is None
     assert np.array_equal(Store(plain).inputs(rows), inputs[rows])
     mean, std = inputs.mean(0), inputs.std(0)
-    scaled = from_arrays(
-        inputs, np.arange(20) % 2, mean=tuple(mean.tolist()), std=tuple(std.tolist())
-    )
+    scaled = from_arrays(inputs, np.arange(20) % 2, mean=mean, std=list(std))
+    assert scaled.mean == tuple(mean.tolist()) and scaled.std == tuple(std.tolist())
     expected = (inputs[rows] - mean) / std
     np.testing.assert_allclose(Store(scaled).inputs(rows), expected, atol=1e-5)
     assert np.array_equal(scaled.images, inputs)
