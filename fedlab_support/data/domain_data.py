@@ -190,9 +190,11 @@ class DomainData:
             )
         if values.size and (values.min() < 0 or values.max() >= num_names):
             wrong = values.max() if values.max() >= num_names else values.min()
+            cure = "if the file counts from 1, subtract one when loading"
+            cure = "use (masks > 0).astype('uint8')" if is_masks else cure
             raise ValueError(
                 f"{self.name}: {field} must lie in 0…{num_names - 1}, found {wrong}; "
-                "if the file counts from 1, subtract one when loading"
+                f"{cure}"
             )
 
     def __len__(self) -> int:

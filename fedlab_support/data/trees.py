@@ -43,7 +43,7 @@ class Tree:
         self._files: dict[str, tuple[Callable[[], bytes], str]] = {}
         try:
             if path.is_dir():
-                for archive in sorted(path.glob("*.zip")):
+                for archive in sorted(path.glob("[!.]*.zip")):
                     self._add_zip(archive)
                 for folder, inner, files in os.walk(path, followlinks=True):
                     inner[:] = [each for each in inner if not _is_above(folder, each)]
@@ -115,7 +115,7 @@ class Tree:
 
     def lines(self, name: str) -> list[str]:
         """The lines of a text file that are not empty, stripped."""
-        text = self.read(name).decode("utf-8", errors="replace")
+        text = self.read(name).decode("utf-8-sig", errors="replace")
         return [line.strip() for line in text.splitlines() if line.strip()]
 
     def close(self) -> None:

@@ -361,6 +361,7 @@ def test_real_world_is_spelled_in_many_ways(tmp_path):
 def test_domainnet_is_ten_classes_of_several_zips(tmp_path):
     layout = layouts.DOMAINNET10
     write_domainnet(tmp_path / "domainnet", 3)
+    write(tmp_path / "domainnet", {"._real.zip": b"a Mac's"})
     data = load("domainnet10", root=tmp_path, size=4)
     assert len(data) == 180 and "180 of 22,851" in data.source
     for domain in layout.domains:

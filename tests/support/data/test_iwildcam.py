@@ -45,7 +45,9 @@ def test_the_official_layout_is_read(tmp_path):
 
 
 def test_size_resizes_and_the_folder_may_have_a_shorter_name(tmp_path):
-    write(tmp_path / "a", a_tree(), "iwildcam")
+    files = a_tree()
+    files["metadata.csv"] = "\ufeff".encode() + files["metadata.csv"]  # by Excel
+    write(tmp_path / "a", files, "iwildcam")
     data = load("iwildcam", tmp_path / "a", size=20)
     assert data.image_shape == (3, 20, 20)
 

@@ -119,7 +119,7 @@ DATA_MASK = torch.tensor([[1.0, 1, -1], [-1, 1, -1]])
         ({"labels": DATA.labels[:-1]}, r"found uint8 of shape \(59, 8, 8\)"),
         ({"labels": DATA.labels[:, 0, 0]}, r"found uint8 of shape \(60,\)"),
         ({"labels": DATA.labels.astype(np.int64)}, "found int64"),
-        ({"labels": 2 * DATA.labels}, r"labels must lie in 0…1, found 2"),
+        ({"labels": 2 * DATA.labels}, r"0…1, found 2; use \(masks > 0\)"),
         ({"class_names": ("ground", "zone", "zone 2")}, "expected two class names"),
         ({"task": "classification"}, "one entry per sample"),
     ],
