@@ -68,7 +68,8 @@ class Store:
         self.labels = labels.long() if data.task == "classification" else labels
         self.task = task(data.task)
         if isinstance(self.task, Regression):
-            self.task = Regression(variance=tuple(data.labels.var(0).tolist()))
+            variance = data.labels.var(0, dtype=np.float64)  # sums of many floats
+            self.task = Regression(variance=tuple(variance.tolist()))
         if data.mean is not None:
             axes = (1, -1) + (1,) * (self.images.ndim - 2)
             std = torch.tensor(data.std, device=self.device).view(axes)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedlab_support.data import from_arrays
 from fedlab_support.federation import federation as federation_module
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_domain, by_owner, iid, leave_out
@@ -62,6 +63,12 @@ def test_arrays_may_run_backwards():
     copied = replace(DATA, images=flipped.copy(), labels=twin.copy())
     expected = Federation.build(copied, PARTS).client(0).train.whole()
     assert batch.x.equal(expected.x) and batch.y.equal(expected.y)
+
+
+def test_the_variance_of_many_large_targets_is_right():
+    targets = 20_000 + np.random.default_rng(0).normal(size=(100_000, 2))
+    store = Store(from_arrays(np.zeros((100_000, 1)), targets, test=0))
+    assert store.task.variance == pytest.approx((1, 1), rel=0.02)
 
 
 def test_several_held_out_domains_are_named_in_a_list():
