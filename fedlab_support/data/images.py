@@ -44,8 +44,8 @@ class Images:
 
     def __getitem__(self, index) -> np.ndarray:
         index, *rest = index if isinstance(index, tuple) else (index,)
-        if index is Ellipsis:
-            return self[:][(index, *rest)]
+        if index is Ellipsis or index is None or any(map(np.ndim, rest)):
+            return self[:][(index, *rest)]  # depends on all axes
         found = self.array[index if self.rows is None else self.rows[index]]
         found = resize(np.asarray(found), self.size)
         return found[(slice(None),) * (found.ndim == 4) + tuple(rest)]
