@@ -83,10 +83,10 @@ class Federation:
         names = (held_out,) if isinstance(held_out, str) else tuple(held_out)
         is_held_out = np.isin(data.domain, domain_ids(data, names))
         parts = [np.asarray(part) for part in parts]
-        if any(part.ndim != 1 for part in parts):
+        if wrong := [part for part in parts if part.ndim != 1]:
             raise ValueError(
                 "parts must be a list of arrays of positions, one per client, found "
-                f"{parts[0]!r} as the first; see iid(data, clients=10, rng=0)"
+                f"{wrong[0]!r} as one; see iid(data, clients=10, rng=0)"
             )
         sizes = _checked_sizes(data, parts, is_held_out, names)
         num_val = np.minimum((sizes * val).astype(np.int64), sizes - 1)

@@ -122,9 +122,10 @@ def test_rotating_reads_each_image_once(monkeypatch):
 def test_indexing_is_that_of_arrays():
     images, rows = Images(PIXELS, rows=np.arange(9, -1, -1)), PIXELS[::-1]
     is_light = rows[:, 0, 0, 0] > 99
-    for index in (0, slice(2), is_light, (3, 0), (slice(4), 1, 0), (..., 0), (None, 0)):
-        assert np.array_equal(images[index], rows[index])
-    for index in (..., ([0, 2], [0, 1]), (slice(2), [0, 1])):
+    for index in (
+        *(0, slice(2), is_light, (3, 0), (slice(4), 1, 0), ..., (..., 0), (None, 0)),
+        *(([0, 2], [0, 1]), (slice(2), [0, 1])),
+    ):
         assert np.array_equal(images[index], rows[index])
     assert np.array_equal(np.asarray(images), rows)
 

@@ -336,6 +336,7 @@ def test_swapped_and_raw_arguments_are_refused_by_name(given, words):
     [
         (lambda: fl.LocalTraining(lr="0.1"), "found '0.1'; this is a text: leave out"),
         (lambda: fl.LocalTraining(optimiser="agd"), "found 'agd'; a method brings"),
+        (lambda: fl.Federation.build(DATA, [[0, 1], 7]), r"found array\(7\) as one;"),
         (lambda: fl.Federation.build(DATA, np.arange(9)), r"one per client, found .*0"),
         (lambda: fl.Federation.build(torch.zeros(3), []), "from_arrays, from_dataset"),
         (lambda: fl.load("."), "It is a path: from_folders"),
