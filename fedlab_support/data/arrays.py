@@ -199,8 +199,8 @@ def drawn_split(
     is_test = np.zeros(len(first), dtype=bool)
     names, cell_of = np.unique(cells[first], return_inverse=True)
     by_cell = np.argsort(cell_of, kind="stable")
-    ends = np.cumsum(np.bincount(cell_of))
-    for cell, mine in zip(names, np.split(by_cell, ends[:-1]), strict=False):
+    parts = np.split(by_cell, np.cumsum(np.bincount(cell_of))[:-1])
+    for cell, mine in zip(names, parts, strict=False):  # of no samples, one part
         rng = np.random.default_rng([SEED, zlib.crc32(cell.encode())])
         mine = rng.permutation(mine)
         most = round(share * sizes[mine].sum())

@@ -133,7 +133,7 @@ class DomainData:
         for field in ("class_names", "domain_names", "owner_names"):
             names = getattr(self, field)
             is_row = isinstance(names, tuple | list)
-            if not is_row or not all(name and isinstance(name, str) for name in names):
+            if not is_row or not all(isinstance(name, str) and name for name in names):
                 raise ValueError(
                     f"{self.name}: {field} must be a tuple of texts, none of them "
                     f"empty, found {names!r}"
@@ -190,11 +190,10 @@ class DomainData:
             )
         if values.size and (values.min() < 0 or values.max() >= num_names):
             wrong = values.max() if values.max() >= num_names else values.min()
-            cure = "if the file counts from 1, subtract one when loading"
-            cure = "use (masks > 0).astype('uint8')" if is_masks else cure
+            counts = "if the file counts from 1, subtract one when loading"
             raise ValueError(
                 f"{self.name}: {field} must lie in 0…{num_names - 1}, found {wrong}; "
-                f"{cure}"
+                + ("use (masks > 0).astype('uint8')" if is_masks else counts)
             )
 
     def __len__(self) -> int:
