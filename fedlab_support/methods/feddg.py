@@ -32,8 +32,7 @@ class FedDG(FedAvg):
     the mean (``alpha=0, mixing=1``) and shares an eighth of the amplitudes
     (``bank_share=0.125``). The report's ``alpha=0.003, mixing=0.6, match_label=True``
     also changes the mean only, at 28x28 pixels. The boundary-contrastive loss for masks
-    is not
-    implemented: masks are trained with the task's loss alone.
+    is not implemented: masks are trained with the task's loss alone.
 
     Source: Liu et al., CVPR 2021; code at 0a281e4.
     """
@@ -130,8 +129,9 @@ class FedDG(FedAvg):
         """L(theta; x) + L(theta - beta clip(grad L(theta; x)); t), to first order."""
         inner = context.task.loss(model(batch.x), batch.y)
         theta = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        gradient = torch.autograd.grad(inner, list(theta.values()))
-        pairs, k = list(zip(theta.items(), gradient, strict=True)), self.clip
+        gradient = torch.autograd.grad(inner, list(theta.values()), allow_unused=True)
+        pairs, k = zip(theta.items(), gradient, strict=True), self.clip
+        pairs = [(own, g) for own, g in pairs if g is not None]
         ahead = {name: p - self.beta * g.clamp(-k, k) for (name, p), g in pairs}
         ahead |= {name: buffer.clone() for name, buffer in model.named_buffers()}
         t = self._restyled(batch, context)

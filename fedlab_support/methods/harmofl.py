@@ -25,8 +25,8 @@ LAYER = "entry.harmony"
 class HarmoFL(FedAvg):
     """FedAvg on images that share one Fourier amplitude, trained with SAM.
 
-    In its first round a client uploads a running mean of its batches' amplitudes; from
-    then on all clients use the server's mean, which each receives once. ``alpha=0,
+    In round 1 each client uploads a running mean of its batches' amplitudes; from then
+    on all clients use the server's mean of these, which each receives once. ``alpha=0,
     window="none"`` is FedAvg of the same weighting. FedFA+ calls it FedHarmo.
 
     The paper replaces the whole amplitude (``window="full"``), which removes all

@@ -129,6 +129,7 @@ class SAM:
         self.base, self.rho, self.unit = base, rho, unit
         self.param_groups, self.state = base.param_groups, base.state
 
+    @torch.enable_grad()  # a run may start inside torch.no_grad()
     def step(self, closure: Callable[[], Tensor]) -> Tensor:
         """Take a step; ``closure`` computes the gradients and is called twice."""
         loss = closure()

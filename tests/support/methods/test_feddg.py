@@ -586,6 +586,16 @@ def test_the_loss_falls(federation):
     np.testing.assert_allclose(mean.loc["loss"], both, rtol=1e-5)
 
 
+def test_a_layer_that_is_not_used_changes_nothing(federation):
+    def with_a_spare(*shape):
+        model = small_cnn(*shape)
+        model.spare = nn.Linear(3, 3)
+        return model
+
+    one = fitted(federation, model=small_cnn)
+    assert distance(one, fitted(federation, model=with_a_spare)) == 0
+
+
 def test_a_client_of_one_picture_takes_part():
     data = tiny_data(num=20, test_share=0)
     rows = np.arange(20)

@@ -94,6 +94,7 @@ def test_clients_say_the_histogram_of_their_own_features(federation, number, poo
     method = FedFAPlus(aligned_stage=number, pool_features=pool, bins=6, p=1.0)
     run = a_run(federation, method)
     run.step(evaluate=False)
+    run.step(evaluate=False)  # with the range of this visit, not of the first
     message = run.messages[4]
     model = Stages((2, 8, 8), 4).eval()
     model.load_state_dict(message.weights)

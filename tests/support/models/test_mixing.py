@@ -241,3 +241,5 @@ def test_positive_moments_are_those_of_what_is_above_zero():
     mean, deviation = positive_moments(h, (1,), eps=0.0)
     assert mean.flatten().tolist() == [2.0, 0.0], "zeros do not count"
     assert deviation.flatten().tolist() == [1.0, 0.0]
+    alike = torch.linspace(100, 200, 50)[:, None].expand(50, 7)
+    assert positive_moments(alike, (1,), 1e-5)[1].isfinite().all(), "after rounding"

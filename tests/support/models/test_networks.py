@@ -343,8 +343,8 @@ def test_alexnet_without_norms_is_torchvisions():
 
 
 def test_alexnet_is_its_formula():
-    model = small_alexnet((3, 70, 70), M)
-    x = h = pictures((3, 70, 70), 3)
+    model = small_alexnet((3, 256, 256), M)
+    x = h = pictures((3, 256, 256), 3)  # the last map, 7x7, is averaged to 6x6
     model(x)  # statistics move
     convolutions = [(4, 2, 1), (1, 2, 1), (1, 1, 0), (1, 1, 0), (1, 1, 1)]
     kinds = (nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.BatchNorm1d)

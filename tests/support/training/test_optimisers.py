@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
-from fedlab_support.training.optimisers import FusedAdam, FusedSGD
+from fedlab_support.training.optimisers import SAM, FusedAdam, FusedSGD
 
 
 def network() -> nn.Module:
@@ -95,7 +95,11 @@ def test_adam_is_the_fused_kernel_bit_for_bit(kind):
         assert torch.equal(value, theirs.state_dict()[name])
 
 
-@pytest.mark.parametrize("kind", [FusedSGD, FusedAdam])
+def sam(groups, lr: float) -> SAM:
+    return SAM(FusedSGD(groups, lr), 0.05)
+
+
+@pytest.mark.parametrize("kind", [FusedSGD, FusedAdam, sam])
 def test_it_steps_where_gradients_are_off(kind):
     model, x = network(), torch.randn(4, 1, 6, 6)
     before = copy.deepcopy(model.state_dict())
