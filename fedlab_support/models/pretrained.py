@@ -27,7 +27,7 @@ _UNFIT = (RuntimeError, AttributeError, LookupError, EOFError, SafetensorError)
 class Units(nn.Module):
     """Convert images of this package to the normalisation of pretrained weights.
 
-    From (c - 0.5) / 0.5, c the colours in [0, 1], as in all data sets of this package,
+    From (c - 0.5) / 0.5, c the colours in [0, 1], the default of all data sets,
     to (c - mean) / std of ``UNITS``. A grey image gets three equal channels. This is a
     fixed part of the network, which is neither trained nor sent. It is a layer of its
     own because folding it into a convolution would change the colour of the padding.

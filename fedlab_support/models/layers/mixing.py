@@ -42,6 +42,11 @@ class Pairs:
 
     def mix(self, values: Tensor) -> Tensor:
         """Lambda v_i + (1 - lambda) v_pi(i), of the shape and type of ``values``."""
+        if not values.is_floating_point():
+            raise ValueError(
+                f"only floats can be mixed, found {values.dtype}, as of tokens; mix "
+                "features of a stage, or train without this augmentation"
+            )
         share = self.share.repeat(len(self._starts(values)))
         share = share.view(-1, *[1] * (values.ndim - 1))
         mixed = share * values + (1 - share) * self.partners(values)

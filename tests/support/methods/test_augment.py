@@ -335,7 +335,7 @@ def test_stages_are_drawn_alike_and_one_acts_at_a_time(federation):
 def test_each_stage_draws_for_itself_as_often_as_asked(federation):
     augment, context = MixStyle(p=0.3), a_visit(federation)
     model = augment.adapt(seeded(small_cnn, federation))
-    batch, stream, active = a_batch(federation), rng(), []
+    batch, stream, active, shares = a_batch(federation), rng(), [], []
     for _ in range(1_000):
         assert augment.apply(model, batch, context, stream) is batch
         pairs = [stage.added.augment.pairs for stage in model.stages]
@@ -343,8 +343,11 @@ def test_each_stage_draws_for_itself_as_often_as_asked(federation):
         if all(active[-1]):
             assert not torch.equal(pairs[0].share, pairs[1].share)
             assert len(set(pairs[0].share.tolist())) > 1, "one for each image"
+            shares.append(pairs[0].share)
     np.testing.assert_allclose(np.mean(active, axis=0), 0.3, atol=0.05)
     assert np.mean(np.all(active, axis=1)) == pytest.approx(0.09, abs=0.03)
+    # 1 / (4 (2 alpha + 1))
+    assert torch.cat(shares).var().item() == pytest.approx(0.25 / 1.2, rel=0.1)
 
 
 # ---- MoEx ---------------------------------------------------------------------------

@@ -60,8 +60,8 @@ def test_a_type_of_one_client_is_a_group(algorithm):
 
 def test_a_mixture_has_a_variance_for_each_dimension():
     t = torch.linspace(-1, 1, 12)
-    lying, standing = torch.stack([3 * t, 0 * t], 1), torch.stack([0 * t + 1, t / 10], 1)
-    points = torch.cat([lying, standing + torch.tensor([0, 0.5])])
+    lying, standing = torch.stack([3 * t, 0 * t], 1), torch.stack([0 * t, t / 10], 1)
+    points = torch.cat([lying, standing + torch.tensor([1, 0.5])])
     true = torch.arange(2).repeat_interleave(12)
     assert same_partition(grouped(points, 2), true)
     assert not same_partition(grouped(points, 2, "kmeans"), true)

@@ -96,6 +96,8 @@ def test_memory_layout_and_type_of_pictures_stay():
     mixed = the_pairs().mix(x)
     assert mixed.is_contiguous(memory_format=torch.channels_last)
     assert the_pairs().mix(x.bfloat16()).dtype == torch.bfloat16
+    with pytest.raises(ValueError, match=r"found torch\.int64, as of tokens"):
+        the_pairs().mix(x.long())
 
 
 # ---- MixStyle -----------------------------------------------------------------------

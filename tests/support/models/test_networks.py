@@ -716,6 +716,9 @@ def test_frozen_norms_stay_as_loaded_and_do_not_travel(tmp_path):
     made_up(path)
     factory = partial(mobilenet, weights=path)
     data = tiny_data(24, owners=2, channels=3, size=24)
+    with pytest.raises(ValueError, match=r"mean=0\.5, std=0\.5 .*, found mean=\(0.3,"):
+        Run(FedAvg(), Federation.build(data, by_owner(data)), factory)
+    data = replace(data, mean=(0.5,) * 3, std=(0.5,) * 3)
     run = fitted(factory, Federation.build(data, by_owner(data)))
     model = factory((3, 24, 24), data.num_classes)
     norms = {n: m for n, m in model.named_modules() if isinstance(m, nn.BatchNorm2d)}
