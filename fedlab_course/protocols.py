@@ -133,6 +133,8 @@ STYLED = {"network": "style_cd16x_relu1to4.fp16.safetensors"}
 CROWD = dict.fromkeys(("FedFA", "FedFA+"), Own({"stats_carry": "average"}))
 # small grey images allow a full matrix
 GREY = {"FedRobust": Own({"family": "full"})}
+# FedFA+'s tables have the momentum of FedFA's code
+FEDFA = {"FedAvgM": Own({"momentum": 0.01})}
 DIGIT_TYPES = ("scanned", "lowres", "drawn", "blended", "street")
 FIVE = ("mnist", "usps", "synthdigits", "mnistm", "svhn")
 SIX = ("clipart", "real", "painting", "sketch", "quickdraw", "infograph")
@@ -279,7 +281,7 @@ def paper_domains(dataset: str) -> Protocol:
     deal = partial(dealing.one_per_domain, size=256, share=SIZES[dataset])
     training = LocalTraining(lr=0.01, batch_size=32)
     work = (models.alexnet, training, 400, 20)
-    own = {"CCST": Own(STYLED)}
+    own = FEDFA | {"CCST": Own(STYLED)}
     return Protocol("one client per domain", dataset, deal, *work, own=own)
 
 
@@ -289,7 +291,7 @@ def paper_sites(dataset: str) -> Protocol:
     deal = partial(dealing.one_per_domain, size=384, share=share)
     training = LocalTraining(1e-4, 1, 16, optimiser="adam", weight_decay=1e-4)
     work = (models.unet, training, 500, 20)
-    own = {"CCST": Own(STYLED)}
+    own = FEDFA | {"CCST": Own(STYLED)}
     return Protocol("six hospitals (Dice)", dataset, deal, *work, own=own)
 
 
@@ -301,14 +303,14 @@ def paper_skewed(dataset: str, alpha: float) -> Protocol:
         "cifar10": (LocalTraining(0.1, 10, 10), 100, 10, 10),
         "tiny_imagenet": (LocalTraining(0.1, 5, 20), 500, 20, 5),
     }[dataset]
-    return Protocol(about, dataset, deal, models.resnet18, *work, own=CROWD)
+    return Protocol(about, dataset, deal, models.resnet18, *work, own=CROWD | FEDFA)
 
 
 def paper_femnist() -> Protocol:
     """FedFA+, Table 1: ResNet-18, writers."""
     deal = partial(dealing.owners, least=0.0, writers=3400)
     work = (models.resnet18, LocalTraining(0.05, 5, 32), 1000, 50, 50)
-    own = CROWD | GREY
+    own = CROWD | GREY | FEDFA | {"FedMix": Own({"share": 0.2})}  # FedMix's paper
     about = "fifty of 3,400 writers a round"
     return Protocol(about, "femnist_hub", deal, *work, own=own)
 

@@ -132,6 +132,54 @@ def test_papers_numbers_stand_in_the_rows_they_belong_to():
     assert matched(ours, numbers[:0], "name") is ours
 
 
+# rounds, local epochs, batch, optimiser, rate, clients per round: FedFA+, Table 1;
+# FISC, section 3.1, Table 4 and its program; FedGCR, its settings and its program
+CONFIGURED = {
+    "office_caltech10": (400, 1, 32, "sgd", 0.01, None),
+    "domainnet10": (400, 1, 32, "sgd", 0.01, None),
+    "prostate": (500, 1, 16, "adam", 1e-4, None),
+    "mini_prostate": (500, 1, 16, "adam", 1e-4, None),
+    "cifar10, 0.6": (100, 10, 10, "sgd", 0.1, 10),
+    "cifar10, 0.3": (100, 10, 10, "sgd", 0.1, 10),
+    "tiny_imagenet, 0.6": (500, 5, 20, "sgd", 0.1, 5),
+    "tiny_imagenet, 0.3": (500, 5, 20, "sgd", 0.1, 5),
+    "femnist": (1000, 5, 32, "sgd", 0.05, 50),
+    "pacs": (50, 1, 32, "adam", 3e-5, 20),
+    "office_home": (50, 1, 32, "adam", 3e-5, 20),
+    "iwildcam": (100, 1, 32, "adam", 3e-5, 24),
+    "digits5_types": (50, 1, 32, "adamw", 1e-3, None),
+    "domainnet10_types": (50, 1, 32, "adamw", 1e-3, None),
+    "pacs_types": (50, 1, 32, "adamw", 1e-3, None),
+}
+CLIENTS = {"cifar10, 0.3": 100, "tiny_imagenet, 0.6": 100, "pacs": 100}
+CLIENTS |= {"office_home": 100, "iwildcam": 243}
+
+
+def test_the_papers_protocols_are_configured_as_printed():
+    known = {n.removeprefix("paper: ") for n in protocols.PROTOCOLS if "paper" in n}
+    assert known == CONFIGURED.keys()
+    for name, printed_there in CONFIGURED.items():
+        rules = protocol(f"paper: {name}")
+        t = rules.training
+        how = (t.epochs, t.batch_size, t.optimiser, t.lr)
+        assert (rules.rounds, *how, rules.cohort) == printed_there, name
+        clients = rules.deal.keywords.get("clients")
+        assert clients == CLIENTS.get(name, clients), name
+
+
+def test_the_papers_protocols_have_the_baselines_own_settings():
+    made = settings.fedfa()
+    for name in ("office_caltech10", "prostate", "cifar10, 0.3", "femnist"):
+        momentum = method_of(made["FedAvgM"], protocol(f"paper: {name}")).momentum
+        assert momentum == 0.01, "of FedFA's code, see fedavgm.md"
+    share = {
+        n: method_of(made["FedMix"], protocol(f"paper: {n}")).share for n in CLIENTS
+    }
+    assert set(share.values()) == {0.05}
+    assert method_of(made["FedMix"], protocol("paper: femnist")).share == 0.2
+    assert method_of(made["FedAvgM"], protocol("digits5")).momentum == 0.9
+
+
 def test_clients_of_the_papers_have_the_printed_sizes(monkeypatch):
     sizes = protocols.SIZES["office_caltech10"]
     domain = np.repeat(np.arange(4), 800)
