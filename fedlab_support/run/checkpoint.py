@@ -36,7 +36,8 @@ FORMAT = 3
 """Changes when files of an older version can no longer be read."""
 
 MACHINE = ("device", "torch")
-"""Settings of the machine: a difference causes only a warning."""
+"""Settings of the machine: a difference causes only a warning, unless a run of a CPU is
+to continue on an accelerator, which is refused."""
 
 DAMAGED = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError)
 DAMAGED += (IndexError, MemoryError, SafetensorError)
@@ -250,7 +251,9 @@ def _refuse_another(path: Path, there: dict, here: dict) -> None:
         for name in sorted(here.keys() | there.keys())
         if here.get(name) != there.get(name)
     }
-    machine = [differs.pop(name) for name in MACHINE if name in differs]
+    # a CPU's file does not say which tensors belong on an accelerator
+    is_stuck = "device" in differs and there.get("device") == "cpu"
+    machine = [differs.pop(n) for n in MACHINE[is_stuck:] if n in differs]
     if differs:
         raise ValueError(
             f"the checkpoint {path} is another run's: {'; '.join(differs.values())}; "

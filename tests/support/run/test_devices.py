@@ -113,6 +113,15 @@ def same_as_the_cpu(build, folder, rounds: int = 2) -> Run:
     return resumed
 
 
+def test_a_run_of_the_cpu_does_not_continue_on_the_device(federation, tmp_path):
+    def build(device: str) -> Run:
+        return Run(fl.FedAvgM(), federation, fl.small_cnn, SGD, device=device)
+
+    build("cpu").fit(1, False, tmp_path)
+    with pytest.raises(ValueError, match="device: here 'pretend', there 'cpu'"):
+        build(NAME).fit(2, False, tmp_path)
+
+
 @dataclass(frozen=True)
 class Further:
     """Settings of a run beside its method."""
