@@ -170,14 +170,13 @@ def test_a_client_that_hung_does_not_leave_its_model_behind():
 
 
 @pytest.mark.slow
-def test_clients_of_a_cancelled_round_do_not_count_as_hung_in_the_next():
-    method, event = Sleeps(seconds=(0, 0, 0.1, 1.2, 1.2)), threading.Event()
-    run = run_of(method, workers=3, deadline=1.4)
+def test_no_client_of_a_cancelled_round_is_still_at_work_in_the_next():
+    method, event = Sleeps(seconds=(0, 0, 0.1, 1.0, 1.0)), threading.Event()
+    run = run_of(method, workers=3, deadline=60.0)
     threading.Timer(0.05, event.set).start()
     with stopping_on(event), pytest.raises(Stopped):
         run.step()
-    run.step()
-    assert len(run.messages) == 5
+    assert run.engine._learners.qsize() == 3
 
 
 def test_a_deadline_that_nobody_reaches_changes_nothing():
