@@ -231,7 +231,8 @@ class LocalEngine:
                     raise
                 return Failure.of(error)
             finally:
-                self._learners.put(learner)
+                if self._learners.qsize() < self.workers:  # else it was replaced
+                    self._learners.put(learner)
                 self._seconds[function.__name__] = time.thread_time() - began
 
         is_short = self._seconds.get(function.__name__, SHORT_SECONDS) < SHORT_SECONDS
@@ -255,7 +256,7 @@ class LocalEngine:
         is not waited for, and its model is replaced.
         """
         waiting, done = deque(items), queue.SimpleQueue()
-        results, running = {}, {}
+        results, running, stopped = {}, {}, None
         limit = self.job.deadline + GRACE_SECONDS
 
         def work(item) -> None:
@@ -277,9 +278,10 @@ class LocalEngine:
                 wait = max(0.0, first - time.monotonic())
                 item, result, error = done.get(timeout=wait)
                 if running.pop(item, None) is not None:
-                    if error is not None:
-                        raise error
                     results[item] = result
+                    if error is not None:  # raised when running items have ended
+                        stopped = error
+                        waiting.clear()
             for item, (thread, end) in list(running.items()):
                 if time.monotonic() > end:
                     del running[item]
@@ -287,6 +289,8 @@ class LocalEngine:
                     results[item] = Failure("TimeoutError: it hung past its deadline")
                     model = copy.deepcopy(self.job.model)
                     self._learners.put(Learner(model, self.job.training.compile))
+        if stopped is not None:
+            raise stopped
         self.caches.trim()
         return {item: results[item] for item in items}
 

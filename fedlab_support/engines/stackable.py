@@ -50,17 +50,19 @@ def _obstacle(job: Job) -> str:
 
     A class that overrides the loss must declare itself ``stackable``: its loss uses
     only the parameters, the batch's x and y, the broadcast that all clients share, and
-    ``context.task.loss``, the only mean over samples.
+    ``context.task.loss``, the only mean over samples. So must one that overrides
+    ``before_training``: it sets nothing in the model that the loss depends on.
     """
     kind = type(job.method)
     if not kind.stackable:
         return f"{kind.__name__} declares that its loss is not stackable"
-    loss, declared = (
-        next(parent for parent in kind.__mro__ if name in vars(parent))
-        for name in ("loss", "stackable")
+    *hooks, declared = (
+        next(n for n, parent in enumerate(kind.__mro__) if name in vars(parent))
+        for name in ("loss", "before_training", "stackable")
     )
-    if loss not in declared.__mro__:
-        return f"{kind.__name__} overrides loss without declaring it stackable"
+    for hook, place in zip(("loss", "before_training"), hooks, strict=True):
+        if place < declared:
+            return f"{kind.__name__} overrides {hook} without declaring it stackable"
     for hook in ("optimiser", "client_broadcast"):
         if kind.overrides(hook):
             return f"{kind.__name__} overrides {hook}, which differs between clients"
@@ -73,6 +75,9 @@ def _obstacle(job: Job) -> str:
     parameters = job.model.named_parameters
     if len([*parameters()]) < len([*parameters(remove_duplicate=False)]):
         return "two layers of the network share a parameter"
+    own = set(job.initial_private) - {name for name, _ in parameters()}
+    if own:
+        return f"{min(own)!r} is a private buffer, and stacked clients share buffers"
     if norms := [*batch_norms(job.model)]:
         return f"{norms[0]!r} is a BatchNorm, which would normalise over all clients"
     for name, module in job.model.named_modules():

@@ -42,6 +42,7 @@ class FedDGGA(FedAvg):
     centred: bool = True  # False: gaps are not compared with their mean
 
     label: ClassVar[str] = "FedDG-GA"
+    stackable: ClassVar[bool] = True
     val_share: ClassVar[float] = 0.2
 
     def check_federation(self, federation: Federation) -> None:

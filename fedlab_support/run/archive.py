@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from glob import glob
 from lzma import LZMAError
 from pathlib import Path
@@ -65,28 +65,45 @@ def find(name: str, place: str | Path) -> History | None:
     archive, home = archive_of(place), folder_of(place) / name
     if archive.exists():
         try:
-            with ZipFile(archive) as file:
+            with _opened(archive) as file:
                 if name in file.NameToInfo:
                     return _history(file.read(name))
-        except DAMAGED as error:
-            if home.exists():
-                return kept(home)
-            raise ValueError(
-                f"{archive}: expected an archive of finished runs, found {error}; "
-                "restore it from version control, or delete it to train its runs again"
-            ) from None
+        except ValueError:
+            if not home.exists():
+                raise
     return kept(home) if home.exists() else None
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[ZipFile]:
+    """An archive; ValueError, also inside the block, if it is damaged."""
+    try:
+        with ZipFile(archive) as file:
+            # one that was cut short passes for the last run that is whole
+            if not all(name.endswith(".zip") for name in file.namelist()):
+                raise ValueError("its end missing")
+            yield file
+    except DAMAGED as error:
+        raise ValueError(
+            f"{archive}: expected an archive of finished runs, found {error}; "
+            "restore it from version control, or delete it to train its runs again"
+        ) from None
 
 
 def settings_in(place: str | Path) -> Iterator[str]:
     """The settings of all finished runs, as JSON; damaged files are left out."""
-    with suppress(*DAMAGED), ZipFile(archive_of(place)) as archive:
+    with suppress(*DAMAGED), _opened(archive_of(place)) as archive:
         for name in archive.namelist():
-            with ZipFile(io.BytesIO(archive.read(name))) as file:
-                yield file.read("made_by.json").decode()
+            with suppress(*DAMAGED):
+                yield _settings(io.BytesIO(archive.read(name)))
     for home in sorted(folder_of(place).glob("*.zip")):
-        with suppress(*DAMAGED), ZipFile(home) as file:
-            yield file.read("made_by.json").decode()
+        with suppress(*DAMAGED):
+            yield _settings(home)
+
+
+def _settings(run: Path | io.BytesIO) -> str:
+    with ZipFile(run) as file:
+        return file.read("made_by.json").decode()
 
 
 def kept(home: Path) -> History:
@@ -143,7 +160,7 @@ def pack(place: str | Path) -> int:
     with claimed(claim):
         runs = {}
         if archive.exists():
-            with ZipFile(archive) as file:
+            with _opened(archive) as file:
                 runs = {name: file.read(name) for name in file.namelist()}
         num_before = len(runs)
         for home in homes:
@@ -161,8 +178,7 @@ def pack(place: str | Path) -> int:
 
 def _check_name(home: Path) -> None:
     kept(home)
-    with ZipFile(home) as file:
-        name = name_for(file.read("made_by.json").decode())
+    name = name_for(_settings(home))
     if home.name != name:
         raise ValueError(
             f"{home}: expected a run named after its settings, {name}; rename it, or "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import warnings
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from types import CodeType
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from ..core.messages import Server, Tensors, refuse_nan
 from ..core.naming import name_of
@@ -71,8 +73,11 @@ def built(
                 "model must return an nn.Module, as small_cnn does, found "
                 f"{name_of(model)[:60]}"
             )
+        if any(map(is_lazy, model.parameters())):
+            raise ValueError("use nn.Linear(…) in place of nn.LazyLinear(…)")
         refuse_parts(method, model)
         refuse_units(model, data)
+        model = copy.deepcopy(model)  # a factory may return one network twice
         model.image_shape = data.image_shape  # for what the method may add
         model.num_classes = data.num_classes
         model = method.adapt(model)
@@ -178,7 +183,8 @@ def initial_state(
             f"{sorted(unknown)}; see model.state_dict()"
         )
     state = {name: value.clone() for name, value in model.state_dict().items()}
-    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    every = model.named_parameters(remove_duplicate=False)  # a tied one has two names
+    trained = {name for name, p in every if p.requires_grad}
     weights = {name: state[name] for name in names if name not in private}
     parameters = frozenset(trained - private)
     server = Server(0, weights, parameters=parameters, num_clients=num_clients)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
@@ -36,8 +36,8 @@ FORMAT = 3
 """Changes when files of an older version can no longer be read."""
 
 MACHINE = ("device", "torch")
-"""Settings of the machine: a difference causes only a warning, unless a run of a CPU is
-to continue on an accelerator, which is refused."""
+"""Settings of the machine: a difference causes only a warning, but from a CPU no
+run continues on an accelerator."""
 
 DAMAGED = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError)
 DAMAGED += (IndexError, MemoryError, SafetensorError)
@@ -97,15 +97,22 @@ def _is_start(start: History, history: History) -> bool:
 def _made_by(run) -> dict:
     """The settings that identify a run; ValueError if it cannot be restored."""
     made_by = run.describe() | {"evaluate_every": run.evaluate_every, "format": FORMAT}
-    for name, value in made_by.items():
-        is_function = name in ("select", "schedule")
-        if " at 0x" in str(value) or (is_function and is_nameless(value)):
-            raise ValueError(
-                f"checkpoints are identified by the settings of a run, but its {name} "
-                f"is only known as {value!r}, a name that others may share; use a "
-                "function of a module or notebook cell, or a frozen dataclass"
-            )
+    refuse_nameless(made_by, ("select", "schedule"))
     return made_by
+
+
+def refuse_nameless(made_by: dict, functions: Sequence[str]) -> None:
+    """Raise ValueError for a setting whose name others may share."""
+    for name, value in made_by.items():
+        # "...," is NumPy's and PyTorch's short form of a long array
+        is_shared = any(sign in str(value) for sign in (" at 0x", "...,"))
+        if is_shared or (name in functions and is_nameless(value)):
+            raise ValueError(
+                f"a run on disk is identified by its settings, but its {name} is only "
+                f"known as {value!r}, a name that others may share; use "
+                "functools.partial, or a function or frozen dataclass of a module or "
+                "notebook cell"
+            )
 
 
 @contextmanager
@@ -251,9 +258,9 @@ def _refuse_another(path: Path, there: dict, here: dict) -> None:
         for name in sorted(here.keys() | there.keys())
         if here.get(name) != there.get(name)
     }
-    # a CPU's file does not say which tensors belong on an accelerator
-    is_stuck = "device" in differs and there.get("device") == "cpu"
-    machine = [differs.pop(n) for n in MACHINE[is_stuck:] if n in differs]
+    # files of a CPU do not show which tensors an accelerator would hold
+    alike = MACHINE if there.get("device") != "cpu" else ("torch",)
+    machine = [differs.pop(name) for name in alike if name in differs]
     if differs:
         raise ValueError(
             f"the checkpoint {path} is another run's: {'; '.join(differs.values())}; "

@@ -29,7 +29,7 @@ from ..training.privacy import Privacy
 from ..training.settings import LocalTraining
 from .building import built, check_pieces, initial_state
 from .checkpoint import keeping
-from .evaluation import SPLITS, measure
+from .evaluation import measure
 from .round import play, set_up, unwritten_state
 from .summary import as_text, describe, latest_score, save_network, spent
 from .traffic import record_node_evaluation
@@ -160,7 +160,7 @@ class Run:
         held_out = "+".join(federation.held_out_domains)
         label = name or f"{method.label}, seed {seed}"
         self.history = History(label, method.label, self.seed, held_out)
-        self.has_started, self.must_measure = False, True
+        self.has_started, self.must_measure, self.measured_round = False, True, -1
         self.rounds_restored = 0  # from a checkpoint, not yet counted by a fit
 
     # ---- rounds ---------------------------------------------------------------------
@@ -192,27 +192,24 @@ class Run:
             self.rounds_restored -= past
             shown = {"disable": not progress, "desc": self.history.run}
             with tqdm(total=rounds, initial=past, **shown) as bar:
-                is_last = past > 0 and self._call(callbacks)
+                ends = past == rounds and not self.rounds_restored
+                is_last = past > 0 and self._ends(callbacks, ends)
                 for done in range(past + 1, rounds + 1):
                     if is_last:
                         break
                     self.step(evaluate=done == rounds or None)
-                    is_last = self._call(callbacks) or done == rounds
+                    is_last = self._ends(callbacks, done == rounds)
                     keep(is_last)
                     bar.set_postfix_str(latest_score(self))
                     bar.update()
         return self.history
 
-    def _call(self, callbacks: Sequence[Callable[[Run], object]]) -> bool:
-        """Call all; whether one returns True. The round is then evaluated."""
+    def _ends(self, callbacks: Sequence[Callable[[Run], object]], ends: bool) -> bool:
+        """Call all; if one returns True or ``ends``, evaluate the round, which ends."""
         answers = [call(self) for call in callbacks]
-        if not any(map(_is_true, answers)):
+        if not (ends or any(map(_is_true, answers))):
             return False
-        if not any(
-            round == self.server.round and split in SPLITS
-            for round, split, *_ in self.history.measured
-        ):
-            self.evaluate()
+        self.evaluate()
         return True
 
     @checked()
@@ -229,14 +226,13 @@ class Run:
                 "another thread is stepping this run; use one run per thread"
             )
         try:
-            with one_intra_op_thread():
+            with one_intra_op_thread(), torch.enable_grad():  # in no_grad, too
                 return self._step(evaluate)
         finally:
             self._stepping.release()
 
     def _step(self, evaluate: bool | None) -> Run:
-        if self.engine.job is not self.job:
-            raise RuntimeError("the engine has another run's job; use one per run")
+        self._refuse_another_job()
         if not self.has_started:
             self._start()
         if self.must_measure:
@@ -244,8 +240,9 @@ class Run:
         done = play(self)
         self.server, self.messages, self.usual = done.server, done.messages, done.usual
         self.history.extend(done.record)
-        kept = {i: p for i, p in done.private.items() if p.weights or p.memory}
-        self.private.update(kept)
+        for i, kept in done.private.items():
+            if kept.weights or kept.memory or i in self.private:
+                self.private[i] = kept
         self.reports.update({m.client: m.upload for m in self.messages if m.upload})
         self.times_chosen[done.cohort] += 1
         is_due = self.server.round % self.evaluate_every == 0
@@ -262,6 +259,10 @@ class Run:
         self.has_started = True
         self.history.extend(record)
 
+    def _refuse_another_job(self) -> None:
+        if self.engine.job is not self.job:
+            raise RuntimeError("the engine has another run's job; use one per run")
+
     def show_weights(self) -> None:
         """Load into ``model`` the weights that a new client would use."""
         self._shown.eval()
@@ -269,7 +270,9 @@ class Run:
 
     # ---- measurement ----------------------------------------------------------------
     def evaluate(self) -> None:
-        """Evaluate the server's weights on every split and record it in the history."""
+        """Evaluate the server's weights on every split and record it, once a round."""
+        if self.measured_round == self.server.round:
+            return
         with unwritten_state(self.server):
             rows = list(measure(self))
         for row in rows:
@@ -278,7 +281,7 @@ class Run:
             for owners in (self.federation.with_val, self.federation.with_test):
                 asked = np.intersect1d(owners, self.clients).tolist()
                 record_node_evaluation(self.history, self.server, asked)
-        self.must_measure = False
+        self.measured_round, self.must_measure = self.server.round, False
 
     @checked(client_id=WHOLE)
     def scores(self, samples: Samples, client_id: int | None = None) -> Scores:
@@ -286,10 +289,9 @@ class Run:
 
         client_id:  None evaluates the weights that a new client would use.
         """
-        if client_id is not None and client_id >= len(self.federation):
-            raise ValueError(
-                f"clients are numbered 0…{len(self.federation) - 1}, found {client_id}"
-            )
+        if client_id is not None:
+            self.federation.client(client_id)  # raises ValueError if there is none
+        self._refuse_another_job()
         state = self.state_of(client_id)
         return self.engine.evaluate([Evaluation(state, samples)], self.server.round)[0]
 

@@ -14,6 +14,7 @@ from ..core.messages import Server, Tensors, expect_alike
 from ..core.naming import plain
 from ..training.context import PrivateState
 from .bounds import Usual
+from .evaluation import SPLITS
 from .journal import TABLES
 
 
@@ -67,6 +68,8 @@ class Snapshot:
             getattr(run.history, name)[:] = getattr(self.history, name)
         run.show_weights()
         run.has_started, run.must_measure = True, False
+        rounds = (round for round, split, *_ in run.history.measured if split in SPLITS)
+        run.measured_round = max(rounds, default=-1)
 
 
 def _trees(snapshot: Snapshot) -> dict[str, Tensors]:

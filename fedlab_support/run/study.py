@@ -19,9 +19,9 @@ from tqdm.auto import tqdm
 
 from ..core.checks import COUNT, checked
 from ..core.history import TABLE, History, concat
-from ..core.naming import is_nameless, name_of, plain
+from ..core.naming import name_of, plain
 from .archive import find, folder_of, keep, kept, matching, name_for, settings_in
-from .checkpoint import claimed
+from .checkpoint import claimed, refuse_nameless
 from .run import Run
 
 if TYPE_CHECKING:
@@ -163,12 +163,12 @@ def fit_once(
     others: where else it may be found, as in `study`.
     A run's file appears when it is complete; until then a hidden folder has
     checkpoints.
-    Raises ValueError when the model, the selection or the schedule has no name of its
-    own. Warns when no upload was accepted in any round.
+    Raises ValueError when a setting has no name of its own, and for a run that has made
+    rounds. Warns when no upload was accepted in any round.
     """
     if folder is None:
         return _warn_if_untrained(run.fit(rounds, progress=False))
-    text, home = identity(run, rounds, folder)
+    text, home = _identity_of_new(run, rounds, folder)
     history = _finished(text, home, folder, others)
     if history is None:
         _warn_of_changed_code(run, text, folder)
@@ -213,23 +213,27 @@ def trained(
             one that `folder` keeps, so that a study after this one reads it.
     Raises ValueError as `fit_once`.
     """
-    text, home = identity(run, rounds, folder)
+    text, home = _identity_of_new(run, rounds, folder)
     run.fit(rounds, False, checkpoint=home.with_suffix(""), every=rounds)
     if _finished(text, home, folder, others) is None:
         keep(run.history, text, home)
     return run
 
 
+def _identity_of_new(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
+    """As ``identity``; ValueError for a run that would be kept with more rounds."""
+    if run.server.round:
+        raise ValueError(
+            f"expected a new run, found one after {run.server.round} rounds, which "
+            f"cannot be kept as a run of {rounds} rounds; build another"
+        )
+    return identity(run, rounds, folder)
+
+
 def identity(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
     """The settings of a run as JSON, and the file that is named after them."""
     made_by = run.describe() | {"rounds": rounds, "evaluate_every": run.evaluate_every}
-    for part in ("model", "select", "schedule"):
-        if is_nameless(made_by.get(part, "")):
-            raise ValueError(
-                f"finished runs are identified by their settings, but the {part} is "
-                f"only known as {made_by[part]!r}; use functools.partial, or a "
-                "function or frozen dataclass of a module or notebook cell"
-            )
+    refuse_nameless(made_by, ("model", "select", "schedule"))
     text = as_text(made_by)
     return text, folder_of(folder) / name_for(text)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import takewhile
 from pathlib import Path
 
 import torch
@@ -47,11 +48,16 @@ def describe(run) -> dict:
 
 
 def latest_score(run) -> str:
-    """The latest score, such as ``accuracy 81.5%``; empty before the first."""
-    latest = [row for row in run.history.measured[-200:] if row[1] in ("test", "val")]
-    metric = run.federation.store.task.metric
-    values = [row[5] for row in latest if row[4].endswith(metric)]
-    return f"{metric} {values[-1]:.1%}" if values else ""
+    """The latest score, such as ``accuracy 81.5%``; empty before the first.
+
+    Of all test samples; without any the mean over the clients' validation samples.
+    """
+    metric, newest = run.federation.store.task.metric, reversed(run.history.measured)
+    rows = takewhile(lambda row: row[0] >= run.measured_round, newest)
+    rows = [row for row in rows if row[2] == "" and row[4].endswith(metric)]
+    test, val = ([row[5] for row in rows if row[1] == s] for s in ("test", "val"))
+    values = test[:1] or val
+    return f"{metric} {sum(values) / len(values):.1%}" if values else ""
 
 
 def as_text(run) -> str:

@@ -91,7 +91,8 @@ def _chosen(trials: pd.DataFrame, tried: dict[str, list[dict]], num: int) -> Tun
     choice, is_chosen = {}, np.zeros(len(trials), dtype=bool)
     for method, settings in tried.items():
         mine = np.flatnonzero(trials["method"] == method).reshape(-1, num)
-        best = int(trials["score"].to_numpy()[mine].mean(1).argmax())
+        means = trials["score"].to_numpy()[mine].mean(1)
+        best = int(np.nan_to_num(means, nan=-np.inf).argmax())  # NaN: it diverged
         choice[method], is_chosen[mine[best]] = settings[best], True
     return Tuned(trials.assign(is_chosen=is_chosen), choice)
 

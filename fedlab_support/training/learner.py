@@ -101,7 +101,7 @@ class Learner:
         if compile:
             model.compile()
         self.model, self.frozen = model, frozen_modules(model)
-        self.trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        self._trained = [n for n, p in model.named_parameters() if p.requires_grad]
         self.smallest_batch = 2 if batch_norms(model) else 1
         self._modes = {mode: self._flags(mode) for mode in (True, False)}
         self._held, self._unsaved = {}, []  # tables of the modules, not tensors
@@ -113,6 +113,12 @@ class Learner:
                     else:
                         name = f"{prefix}.{key}" if prefix else key
                         self._held[name] = (table, key)
+
+    @property
+    def trained(self) -> list[tuple[str, nn.Parameter]]:
+        """The parameters that an optimiser updates, with their names."""
+        places = ((name, *self._held[name]) for name in self._trained)
+        return [(name, table[key]) for name, table, key in places]
 
     @torch.no_grad()
     def load(self, *trees: Tensors) -> None:

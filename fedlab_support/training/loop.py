@@ -96,10 +96,12 @@ def take_step(
                 parameter.grad = None
         with _autocast(context.training, batch.x):
             loss = method.loss(model, batch, context)
-        if not isinstance(loss, Tensor):
+        is_stack = context.client is None
+        if not isinstance(loss, Tensor) or (loss.ndim and not is_stack):
+            shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
             raise TypeError(
                 f"{method.label}.loss must return a scalar tensor, found "
-                f"{type(loss).__name__}"
+                f"{type(loss).__name__}{shape}"
             )
         (loss.sum() if loss.ndim else loss).backward()
         context.log("loss", loss)

@@ -27,10 +27,7 @@ class Fused:
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Take a step with the gradients that ``closure`` computes; return its loss."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():  # a run may start inside torch.no_grad()
-                loss = closure()
+        loss = None if closure is None else closure()
         with torch.no_grad():
             for group in self.param_groups:
                 params = [p for p in group["params"] if p.grad is not None]
@@ -129,7 +126,6 @@ class SAM:
         self.base, self.rho, self.unit = base, rho, unit
         self.param_groups, self.state = base.param_groups, base.state
 
-    @torch.enable_grad()  # a run may start inside torch.no_grad()
     def step(self, closure: Callable[[], Tensor]) -> Tensor:
         """Take a step; ``closure`` computes the gradients and is called twice."""
         loss = closure()

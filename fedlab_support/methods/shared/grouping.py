@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -169,6 +170,8 @@ class GroupReweighting(ReceivedLoss):
     delta: float = setting(0.5, at_least=0, at_most=1)  # limit of beta; 0: no groups
     gamma: float = setting(0.5, at_least=0, at_most=1)  # 1: beta stays 0; code: 0.9
     rounds_ahead: int = setting(0, at_least=0)  # of beta's schedule; 1 as in the code
+
+    stackable: ClassVar[bool] = False
 
     @property
     def groups_clients(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ class ReceivedLoss:
     is the mean over the client's training data, in evaluation mode, before the first
     step; FedGCR's AFL, q-FFL and TERM average over batches during training.
     """
+
+    stackable: ClassVar[bool] = True
 
     def before_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The loss of the model as received, a float64 scalar."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
 
 from fedlab_support import FedAvg, LocalTraining, Run, small_cnn
+from fedlab_support.core.cancellation import Stopped, stopping_on
 from tests.runs import distance, unequal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -53,6 +55,8 @@ class Writes(FedAvg):
     """A hook writes into what it was given."""
 
     hook: str = ""
+
+    stackable: ClassVar[bool] = True
 
     def before_training(self, model, context):
         """Write into the broadcast, on request."""
@@ -142,6 +146,37 @@ def test_a_client_that_hangs_is_left_out_and_the_round_goes_on(workers, asleep):
     assert events["client"].tolist() == [2] and events["round"].tolist() == [2]
     assert "hung past its deadline" in events["reason"].item()
     assert [message.client for message in run.messages] == [0, 1, 2, 3, 4]
+
+
+@dataclass(frozen=True)
+class Sleeps(FedAvg):
+    """Clients that train longer than others, in seconds."""
+
+    seconds: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+    def before_training(self, model, context):
+        """Sleep."""
+        time.sleep(self.seconds[context.client.id])
+        return {}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:round .* left out")
+def test_a_client_that_hung_does_not_leave_its_model_behind():
+    run = run_of(Sleeps(seconds=(0, 0, 0, 0, 0.9)), deadline=0.1)
+    run.step().step().step()
+    time.sleep(1)
+    assert run.engine._learners.qsize() <= 3
+
+
+@pytest.mark.slow
+def test_no_client_of_a_cancelled_round_is_still_at_work_in_the_next():
+    method, event = Sleeps(seconds=(0, 0, 0.1, 1.0, 1.0)), threading.Event()
+    run = run_of(method, workers=3, deadline=60.0)
+    threading.Timer(0.05, event.set).start()
+    with stopping_on(event), pytest.raises(Stopped):
+        run.step()
+    assert run.engine._learners.qsize() == 3
 
 
 def test_a_deadline_that_nobody_reaches_changes_nothing():

@@ -104,7 +104,7 @@ def test_every_layer_of_a_stack_moves(federation, norm):
 def test_a_stack_that_does_not_fit_is_trained_in_parts(federation, at_once):
     whole = fitted(federation, "stacked")
     run = Run(FedAvg(), federation, small_cnn, PLAIN, engine="stacked", seed=3)
-    run.engine.at_once = at_once
+    run.engine.stack_size = at_once
     run.fit(3, progress=False)
     assert_same(whole, run)
 
@@ -140,6 +140,8 @@ def test_faults_hit_the_same_clients_and_noise_is_the_same(federation):
 @dataclass(frozen=True)
 class Speaker(FedAvg):
     """Measures before and after, remembers, and keeps its head to itself."""
+
+    stackable: ClassVar[bool] = True
 
     def private_names(self, model):
         return {"head.weight", "head.bias"}
@@ -218,6 +220,29 @@ class OwnWords(FedAvg):
         return {"you": torch.tensor([client_id])}
 
 
+@dataclass(frozen=True)
+class SetsLayers(FedAvg):
+    def before_training(self, model, context):
+        model.gain.fill_(2)
+        return {}
+
+
+@dataclass(frozen=True)
+class PrivateGain(FedAvg):
+    def private_names(self, model):
+        return {"gain"}
+
+
+class Gained(nn.Sequential):
+    def __init__(self, image_shape, num_classes):
+        width = int(np.prod(image_shape))
+        super().__init__(nn.Flatten(), nn.Linear(width, num_classes))
+        self.register_buffer("gain", torch.ones(1))
+
+    def forward(self, x):
+        return super().forward(x) * self.gain
+
+
 class Noisy(nn.Sequential):
     def __init__(self, image_shape, num_classes):
         self.head = None
@@ -240,6 +265,8 @@ REFUSED = [
     ({"method": FedMix()}, "FedMix declares"),
     ({"method": Silent()}, "Silent overrides loss without declaring"),
     ({"method": Child()}, "Child overrides loss without declaring"),
+    ({"method": SetsLayers()}, "SetsLayers overrides before_training without"),
+    ({"method": PrivateGain(), "model": Gained}, "'gain' is a private buffer"),
     ({"method": OwnWords()}, "OwnWords overrides client_broadcast"),
     ({"method": Probe(), "model": AwkwardNet}, "Probe overrides"),
     ({"model": partial(small_cnn, norm="batch")}, "'stages.0.1' is a BatchNorm"),
@@ -402,6 +429,8 @@ def test_an_engine_that_has_taken_on_another_run_does_not_train_this_one(federat
         runs = [Run(FedAvg(), federation, one_layer, engine=engine) for _ in range(2)]
         with pytest.raises(RuntimeError, match="the engine has another run's job"):
             runs[0].step()
+        with pytest.raises(RuntimeError, match="the engine has another run's job"):
+            runs[0].scores(federation.test)
         assert runs[0].server.round == 0 and runs[1].step().server.round == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedlab_support.core.history import History
 from fedlab_support.run import archive
-from fedlab_support.run.archive import find, keep, kept, name_for, pack
+from fedlab_support.run.archive import find, keep, kept, name_for, pack, settings_in
 from fedlab_support.run.checkpoint import claimed
 from fedlab_support.run.run import Run
 from fedlab_support.run.study import fit_once, study, trained
@@ -140,6 +140,30 @@ def test_a_damaged_archive_is_named(tmp_path):
     packed.write_bytes(packed.read_bytes()[:200])
     with pytest.raises(ValueError, match=r"runs\.zip: expected an archive"):
         find(home.name, tmp_path / "runs")
+
+
+def test_an_archive_without_its_end_is_not_taken_for_a_run_in_it(tmp_path):
+    runs, packed = tmp_path / "runs", tmp_path / "runs.zip"
+    homes = [left_by(runs, seed) for seed in range(3)]
+    pack(runs)
+    added, whole = left_by(runs, 3), packed.read_bytes()
+    packed.write_bytes(whole[:-30])
+    for attempt in (lambda: find(homes[0].name, runs), lambda: pack(runs)):
+        with pytest.raises(ValueError, match="of finished runs, found its end missing"):
+            attempt()
+    assert packed.read_bytes() == whole[:-30] and added.exists()
+
+
+def test_a_damaged_run_hides_no_settings_of_others_and_is_not_packed_again(tmp_path):
+    runs, packed = tmp_path / "runs", tmp_path / "runs.zip"
+    for seed in range(3):
+        left_by(runs, seed)
+    pack(runs)
+    left_by(runs, 3)
+    packed.write_bytes(packed.read_bytes().replace(b"made_by.json", b"made_at.json", 1))
+    assert len(list(settings_in(runs))) == 3
+    with pytest.raises(ValueError, match="of finished runs, found Bad CRC"):
+        pack(runs)
 
 
 # ---- a study reads what was packed --------------------------------------------------

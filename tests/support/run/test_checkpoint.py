@@ -281,6 +281,21 @@ def test_another_machine_is_worth_a_warning(tmp_path, monkeypatch, undisturbed):
         assert trace(fitted(tmp_path)) == undisturbed
 
 
+def test_from_a_cpu_no_run_continues_on_an_accelerator(tmp_path):
+    refuse = checkpoint._refuse_another
+    with pytest.raises(ValueError, match="device: here 'cuda', there 'cpu'; use"):
+        refuse(tmp_path, {"device": "cpu"}, {"device": "cuda"})
+    with pytest.warns(UserWarning, match="continues on another platform"):
+        refuse(tmp_path, {"device": "cuda"}, {"device": "cpu"})
+
+
+def test_a_round_to_which_a_run_is_restored_is_measured_if_it_is_the_last(tmp_path):
+    stopped(tmp_path, 2, evaluate_every=9)
+    run = build(evaluate_every=9)
+    table = run.fit(2, False, tmp_path).table()
+    assert table[table["split"] == "test"]["round"].unique().tolist() == [0, 2]
+
+
 @pytest.mark.slow
 def test_numpy_numbers_in_settings_are_the_same_numbers(tmp_path):
     stopped(tmp_path, 1)

@@ -89,6 +89,14 @@ class Number(FedAvg):
         return super().loss(model, batch, context).item()
 
 
+class EachOfThem(FedAvg):
+    """FedAvg that forgets to average."""
+
+    def loss(self, model, batch, context):
+        """A loss per sample."""
+        return context.task.losses(model(batch.x), batch.y)
+
+
 class Forgetful(FedAvg):
     """FedAvg that forgets to return the server."""
 
@@ -100,6 +108,7 @@ class Forgetful(FedAvg):
     ("method", "words"),
     [
         (Number(), "Number.loss must return a scalar tensor, found float"),
+        (EachOfThem(), r"return a scalar tensor, found Tensor of shape \(\d+,\)"),
         (Forgetful(), "Forgetful.aggregate must return a Server, .* found NoneType"),
     ],
 )
@@ -323,6 +332,7 @@ GOOD = (FedAvg(), unequal(), fl.small_cnn, fl.LocalTraining())
         ((*GOOD[:3], {"lr": 0.1}), "training must be LocalTraining or None"),
         ((*GOOD[:3], fl.uniform(2)), "training must be LocalTraining or None"),
         ((*GOOD, 3), "select must be a function or None, found 3"),
+        ((*GOOD[:2], lambda shape, num: nn.LazyLinear(num)), "place of nn.LazyLinear"),
         ((*GOOD[:2], nn.Linear), r"as in Linear\(\(2, 8, 8\), 4\), which raises"),
     ],
 )

@@ -134,6 +134,19 @@ def test_settings_of_a_regression_can_be_tuned():
     assert tuned.choice == {"FedAvg": {"lr": 0.05}}
 
 
+def test_a_learning_rate_whose_scores_are_no_numbers_is_not_chosen():
+    def normed(shape, num):
+        return nn.Sequential(Layers(shape, 8), nn.LayerNorm(8), nn.Linear(8, num))
+
+    def build(method, seed, lr):
+        training = fl.LocalTraining(lr=lr, batch_size=200)  # one step
+        return a_run(table("targets"), model=normed, training=training)
+
+    tuned = fl.tune(build, {"FedAvg": {"lr": [0.05, 1e25]}}, 1, "val", progress=False)
+    assert tuned.trials["score"].isna().tolist() == [False, True]
+    assert tuned.choice == {"FedAvg": {"lr": 0.05}}
+
+
 def test_an_output_that_would_broadcast_is_refused_even_without_evaluation():
     data = fl.from_arrays(X, TRUTH[:, 0], test=0)
     federation = fl.Federation.build(data, fl.iid(data, 3, 0))

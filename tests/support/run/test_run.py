@@ -1,11 +1,16 @@
 """A run: what it refuses before training, what it counts, what it prints."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
+from torch import nn
 
 from fedlab_support import (
     FedAvg,
+    FedAvgM,
     Federation,
+    FedSAM,
     LocalTraining,
     Run,
     by_owner,
@@ -18,6 +23,7 @@ from fedlab_support import (
     small_cnn,
     uniform,
 )
+from tests.runs import distance
 from tests.tiny import tiny_data
 
 
@@ -218,6 +224,74 @@ def test_it_prints_well(federation):
     assert "shared parameters" in text and repr(everyone()) in text
     message = repr(run.messages[0])
     assert "head.weight" in message and "kB" in message
+
+
+def test_the_score_that_is_shown_is_that_of_all_test_samples_or_of_all_clients(data):
+    for given, splits in ((data, ["test"]), (tiny_data(120, test_share=0), ["val"])):
+        federation = Federation.build(given, by_owner(given), val=0.4)
+        run = Run(FedAvg(), federation, small_cnn, workers=1, evaluate_every=2)
+        run.fit(2, progress=False)
+        found = run.history.table().query("round == 2 and metric == 'accuracy'")
+        found = found[found["split"].isin(splits) & (found["domain"] == "")]["value"]
+        assert found.iloc[-1] != found.mean() or splits == ["test"]
+        for _ in range(2):
+            assert repr(run).endswith(f"accuracy {found.mean():.1%}")
+            run.step(evaluate=False)
+
+
+def test_a_round_is_evaluated_once_however_often_it_is_asked_for(federation):
+    run = Run(FedAvg(), federation, small_cnn, workers=1)
+    run.fit(1, progress=False)
+    rows = len(run.history.measured)
+    run.evaluate()
+    assert len(run.history.measured) == rows
+
+
+@dataclass(frozen=True)
+class ForgetsAgain(FedAvg):
+    """A client remembers every other visit."""
+
+    def before_training(self, model, context):
+        """Remember, or forget."""
+        if context.memory.pop("seen", None) is None:
+            context.memory["seen"] = torch.ones(1)
+        return {}
+
+
+def test_what_a_client_has_forgotten_does_not_come_back(federation):
+    run, seen = Run(ForgetsAgain(), federation, small_cnn, workers=1), []
+    for _ in range(4):
+        run.step()
+        seen.append({"seen" in run.private[i].memory for i in range(6)})
+    assert seen == [{True}, {False}, {True}, {False}]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("method", [FedAvg(), FedSAM()])
+def test_a_run_trains_where_gradients_are_off(federation, method, workers):
+    with torch.no_grad():
+        off = Run(method, federation, small_cnn, workers=workers).step()
+    on = Run(method, federation, small_cnn, workers=workers).step()
+    assert distance(off, on) == 0 < distance(off, Run(method, federation, small_cnn))
+
+
+class Tied(nn.Sequential):
+    """One layer under two names."""
+
+    def __init__(self, image_shape, num_classes):
+        twice = nn.Linear(64, 64)
+        super().__init__(nn.Flatten(), twice, nn.ReLU(), twice, nn.Linear(64, 4))
+
+
+def test_the_servers_momentum_reaches_a_layer_under_both_its_names(federation):
+    run = Run(FedAvgM(), federation, Tied, workers=1).step().step()
+    assert run.server.weights["1.weight"].equal(run.server.weights["3.weight"])
+
+
+def test_a_network_that_a_factory_returns_twice_begins_twice_where_it_is(federation):
+    network = small_cnn((1, 8, 8), 4)
+    runs = [Run(FedAvg(), federation, lambda *_: network).step() for _ in range(2)]
+    assert distance(*runs) == 0 and runs[0].model is not runs[1].model
 
 
 def test_the_model_shows_the_servers_weights_in_evaluation_mode(federation):

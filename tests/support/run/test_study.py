@@ -232,6 +232,28 @@ def test_selections_that_differ_only_inside_are_told_apart_or_refused(tmp_path):
         assert told == [{0}, {2}]
 
 
+@dataclass(frozen=True, eq=False)
+class Weighted(FedAvg):
+    """FedAvg with an array among its settings."""
+
+    shares: np.ndarray = None
+
+
+def test_settings_that_print_alike_are_refused(tmp_path):
+    run = build(method=Weighted(shares=np.arange(2000)))
+    with pytest.raises(ValueError, match=r"method is only known as .*0,    1,"):
+        fit_once(run, 1, tmp_path)
+    fit_once(build(method=Weighted(shares=np.arange(20))), 1, tmp_path)
+
+
+@pytest.mark.parametrize("fits", [fit_once, trained])
+def test_a_run_that_has_made_rounds_is_not_kept_as_a_new_one(tmp_path, fits):
+    run = build().step()
+    with pytest.raises(ValueError, match="expected a new run, found one after 1 round"):
+        fits(run, 2, tmp_path)
+    assert run.server.round == 1 and list(tmp_path.iterdir()) == []
+
+
 def test_a_kept_run_answers_to_the_name_it_is_given_now(tmp_path):
     fit_once(build(name="first"), 1, tmp_path)
     assert set(fit_once(build(name="second"), 1, tmp_path).table()["run"]) == {"second"}

@@ -105,7 +105,7 @@ def test_a_nameless_schedule_is_not_kept(tmp_path):
         training = LocalTraining(schedule=lambda round: 1 / round)
         return fl.Run(FedAvg(), unequal(), fl.small_cnn, training, seed=seed)
 
-    with pytest.raises(ValueError, match=r"the schedule is only known as .*<lambda>"):
+    with pytest.raises(ValueError, match=r"its schedule is only known as .*<lambda>"):
         study(build, {"seed": [0]}, 1, tmp_path, progress=False)
     with pytest.raises(ValueError, match="its schedule is only known as"):
         build(0).fit(1, progress=False, checkpoint=tmp_path)
@@ -134,6 +134,8 @@ def test_the_training_of_a_run_cannot_be_replaced():
 def test_a_hook_cannot_replace_the_training_of_its_context():
     class Faster(FedAvg):
         """Trains with other settings than those of the run."""
+
+        stackable = True
 
         def before_training(self, model, context):
             """Refused in every engine alike."""

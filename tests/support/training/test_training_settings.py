@@ -324,6 +324,13 @@ def test_loading_keeps_the_tensors_that_an_optimiser_holds():
     assert {n: v.data_ptr() for n, v in model.state_dict().items()} == before
 
 
+def test_a_parameter_that_a_hook_replaces_is_the_one_that_is_trained():
+    model = network()
+    learner = Learner(model)
+    model.head.bias = nn.Parameter(torch.zeros(3))
+    assert dict(learner.trained)["head.bias"] is model.head.bias
+
+
 def test_later_trees_win():
     model = network()
     ones, twos = ({"head.bias": torch.full((3,), value)} for value in (1.0, 2.0))
