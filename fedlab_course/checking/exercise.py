@@ -136,7 +136,7 @@ def call(answer: object, *inputs: object, given: str) -> object:
         value = answer(*inputs)
     except NotImplementedError:
         raise NotAttempted("not attempted") from None
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         if isinstance(error, TypeError) and "ellipsis" in str(error).lower():
             raise NotAttempted("not attempted") from None
         raise Wrong(_explain(error, answer, given)) from None
