@@ -22,7 +22,8 @@ def slider(
     label, unit:  shown left of it.
     Raises ValueError when the range is empty or does not contain the value.
     """
-    value = low + round((high - low) / 2 / step) * step if value is None else value
+    if value is None:
+        value = round(low + round((high - low) / 2 / step) * step, 10)
     _expect_inside(low, high, value)
     is_whole = all(isinstance(number, int) for number in (low, high, step, value))
     description = f"{label} ({unit})" if unit else label

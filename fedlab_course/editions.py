@@ -28,12 +28,14 @@ from nbconvert.preprocessors import TagRemovePreprocessor
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_raw_cell
 
+from fedlab_support.core.files import replacing
+
 from . import ticks
 from .checking.calls import check_name, checks_in
 from .runner import BUILD, find_chapters
 
 MARKED = re.compile(
-    r"(?ms)^([ \t]*)#+ BEGIN SOLUTION\n.*?^[ \t]*#+ END SOLUTION[ \t]*$"
+    r"(?ms)^([ \t]*)#+ BEGIN SOLUTION[ \t]*\n.*?^[ \t]*#+ END SOLUTION[ \t]*$"
 )
 MARKER = re.compile(r"(?m)^[ \t]*#+ (BEGIN|END) SOLUTION[ \t]*$")
 ABOUT_SOLUTIONS = "The solution is the next cell; unfold it when you have tried."
@@ -142,26 +144,29 @@ def write(edition: str, out: Path, chapters: Sequence[Path]) -> list[Path]:
     What they show and read from ``figures`` is copied beside them. A copy leaves out
     the chapters that ``out`` has already. Copies and chapters for students keep ticks
     for exercises that pass; a file that has some is left as it is.
+    Raises ValueError if ``out`` holds the chapters themselves.
     """
-    written = []
+    written, home = [], chapters[0].parent
+    if (out / "notebooks").resolve() == home.resolve():
+        raise ValueError(f"{out} holds the chapters themselves; name another folder")
     for chapter in chapters:
         target = out / "notebooks" / chapter.name
         if edition == "copy" and target.exists():
             continue
         notebook = EDITIONS[edition](nbformat.read(chapter, as_version=4))
         target.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(notebook, target)
+        with replacing(target) as part:  # half a copy would stay one
+            nbformat.write(notebook, part)
         shown = chapter.parent.parent / "figures" / chapter.stem
         if shown.is_dir():
             shutil.copytree(shown, out / "figures" / chapter.stem, dirs_exist_ok=True)
         written.append(target)
-    home = chapters[0].parent
     if written and (out / "figures").is_dir():
         for table in home.parent.glob("figures/*.csv"):  # chapters link to the verdicts
             shutil.copy(table, out / "figures")
     profiles = home / "profiles"
     shutil.copytree(profiles, out / "notebooks" / "profiles", dirs_exist_ok=True)
-    if edition != "instructor":  # the line above refuses the repository itself
+    if edition != "instructor":
         ticks.begin(out / "notebooks")
     return written
 

@@ -84,7 +84,7 @@ def _about(control: W.Widget, offered: Choices) -> dict:
 def choices(control: W.Widget) -> Choices:
     """All positions of a control, in their order."""
     if hasattr(control, "max"):
-        count = round((control.max - control.min) / control.step)
+        count = int((control.max - control.min) / control.step + 1e-6)
         values = [control.min + k * control.step for k in range(count + 1)]
         if isinstance(control, W.FloatSlider):
             values = [round(value, 10) for value in values]

@@ -21,6 +21,9 @@ from .editions import write
 from .runner import BUILD, ROOT, find_chapters
 
 CONSTRAINTS = "constraints.txt"
+OWN = {CONSTRAINTS, "requirements.txt", "runtime.txt"}
+OWN |= {"README.md", "notebooks", "figures"}
+"""What a hand-out holds beside its wheel."""
 README = """# Federated learning under domain shift: the course's notebooks
 
 Chapters are in `notebooks`, in reading order. They need Python 3.11 or newer and about
@@ -93,7 +96,9 @@ def write_handout(out: Path, chapters: Sequence[Path]) -> None:
             f"expected a clone of the course, found no pyproject.toml in {ROOT}; a "
             "hand-out is made in a clone: make handout"
         )
-    if out.exists() and any(out.iterdir()) and not (out / CONSTRAINTS).exists():
+    found = {file.name for file in out.glob("*")}
+    others = [name for name in found - OWN if not name.endswith(".whl")]
+    if others or (found and CONSTRAINTS not in found):
         raise ValueError(f"{out} holds something else; name another folder with --out")
     shutil.rmtree(out, ignore_errors=True)
     write("student", out, chapters)

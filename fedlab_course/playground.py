@@ -207,10 +207,7 @@ class Playground(LiveTraining):
         """A new line of the list, with a free colour and a name of its own."""
         taken = {entry.outcome.progress.place for entry in self.entries}
         place = min(set(range(MOST_RUNS)) - taken)
-        names = [entry.name.value for entry in self.entries]
-        name, number = self.present.method, 2
-        while name in names:
-            name, number = f"{self.present.method} ({number})", number + 1
+        name = _free(self.present.method, self.entries)
         entry = Entry(
             Outcome.of(self.present, self.runs, name, place),
             readable(W.Text(name, description="name", continuous_update=False)),
@@ -222,6 +219,8 @@ class Playground(LiveTraining):
         return entry
 
     def _rename(self, entry: Entry) -> None:
+        others = [other for other in self.entries if other is not entry]
+        entry.name.value = _free(entry.name.value, others)
         progress = replace(entry.outcome.progress, name=entry.name.value)
         entry.outcome = replace(entry.outcome, progress=progress)
         self._tell(redraw=True)
@@ -257,6 +256,14 @@ class Playground(LiveTraining):
         measure = "" if self.measure.value == SCORE else self.measure.value
         rounds = self.controls["rounds"].value
         return progress_picture(runs, rounds=rounds, measure=measure)
+
+
+def _free(wanted: str, others: Sequence[Entry]) -> str:
+    """A name that no other run has; of two alike, the comparison would show one."""
+    names, name, number = [entry.name.value for entry in others], wanted, 2
+    while name in names:
+        name, number = f"{wanted} ({number})", number + 1
+    return name
 
 
 def _controls(methods: Sequence[str], rounds: int, preset: Mapping) -> dict:

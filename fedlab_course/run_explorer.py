@@ -96,7 +96,7 @@ class OneMore(LiveTraining):
     def __init__(self, explorer: RunExplorer) -> None:
         self.explorer, self.latest = explorer, None
         self.value = readable(W.Combobox(description="value", ensure_option=False))
-        self.seed = readable(W.BoundedIntText(0, max=10**6, description="seed"))
+        self.seed = readable(W.BoundedIntText(description="seed"))
         rounds = explorer.finished.exploration.rules.rounds
         super().__init__(self._round, self._figure, rounds, picture=explorer.image)
         row = in_rows(self.value, self.seed)
@@ -118,6 +118,7 @@ class OneMore(LiveTraining):
         latest.run.step(evaluate=is_last or None)
         if is_last:
             self.explorer.finished.keep(latest.axis, latest.value, latest.run)
+            self._say_seconds()
         return number
 
     def _new(self, axis: str, text: str, seed: int) -> Trained:
@@ -152,7 +153,8 @@ class OneMore(LiveTraining):
         spent = finished.seconds(axis, self.value.value)
         about = f" (about {max(1, round(spent))} s)" if spent else ""
         self.start.description = f"Train this cell{about}"
-        self.seed.value = finished.next_seed(axis, self.value.value)
+        self.seed.max = finished.next_seed(axis, self.value.value)  # without gaps
+        self.seed.value = self.seed.max
 
 
 def explore_runs(chapter: Chapter, **values: list) -> RunExplorer:

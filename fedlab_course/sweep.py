@@ -143,7 +143,8 @@ def plan(
     """The checked cells of a grid.
 
     Raises ValueError for a parameter that the chapter lacks, a value of another type,
-    an axis without values or with one twice, a chapter that keeps no runs.
+    an axis without values or with one twice, axes of one parameter or of a folder, a
+    chapter that keeps no runs.
     """
     known = papermill.inspect_notebook(str(notebook))
     if known and "runs_dir" not in known:
@@ -156,6 +157,12 @@ def plan(
             raise ValueError(
                 f"axis {axis!r} needs different values, found {list(values)}"
             )
+    set_by = _as_parameters(dict.fromkeys(grid), known)
+    if len(set_by) < len(grid) or set_by.keys() & {"figures_dir", "runs_dir"}:
+        raise ValueError(
+            "axes must set different parameters, and none a folder, which each cell "
+            f"has for itself; found {list(grid)}"
+        )
     cells = []
     for values in product(*grid.values()):
         point = dict(zip(grid, values, strict=True))

@@ -31,7 +31,7 @@ def proximal(answer: type[FedAvg]) -> str:
     mu = 0.3
     if not callable(answer):
         raise Wrong(f"expected a class, found {_kind(answer)}")
-    method = call(lambda: answer(mu=mu), given="mu=0.3")
+    method = call(lambda: answer(mu=mu), given="mu=0.3", by=answer)
     if not isinstance(method, FedAvg):
         raise Wrong("expected a class that inherits from fl.FedAvg")
     _check_penalty(method, mu)
@@ -74,7 +74,8 @@ def after_two_rounds(method: FedAvg) -> Tensor:
         run.step(evaluate=False).step(evaluate=False)
         return torch.cat([v.double().flatten() for v in run.server.weights.values()])
 
-    return call(train, given="two rounds of your method on three clients")
+    given = "two rounds of your method on three clients"
+    return call(train, given=given, by=method)
 
 
 def _check_penalty(method: FedAvg, mu: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -148,14 +149,15 @@ def fedsr(answer: type[FedAvg]) -> str:
     if issubclass(answer, FedSR):
         raise Wrong("subclass fl.FedAvg: a subclass of fl.FedSR has its loss already")
     for l2r, cmi in WEIGHTS:
-        method = answer(l2r_weight=l2r, cmi_weight=cmi)
+        weights = {"l2r_weight": l2r, "cmi_weight": cmi}
         model, batch = _network_and_batch()
         given = f"a batch of {len(batch.y)}, l2r_weight={l2r}, cmi_weight={cmi}"
+        method = call(partial(answer, **weights), given=given, by=answer)
         found = call(method.loss, model, batch, _context(), given=given)
         if not isinstance(found, Tensor) or found.shape != ():
             what = getattr(found, "shape", type(found).__name__)
             raise Wrong(f"a loss is one number, a tensor of shape (), found {what}")
-        reference = FedSR(l2r_weight=l2r, cmi_weight=cmi)
+        reference = FedSR(**weights)
         right = reference.loss(model, batch, _context())
         mistakes = _loss_mistakes(model, batch, l2r, cmi)
         compare(found.detach(), right.detach(), mistakes, ADVICE, rtol=1e-5, atol=1e-5)

@@ -123,10 +123,11 @@ def is_stub(value: object) -> bool:
     return False
 
 
-def call(answer: object, *inputs: object, given: str) -> object:
+def call(answer: object, *inputs: object, given: str, by: object = None) -> object:
     """Run the learner's function.
 
     given: the inputs in words, for the message.
+    by:    the learner's class or object, if the function is the course's own.
     Raises NotAttempted for a stub, and Wrong when the function raises: with the error
     and the line of the learner's own code that raised it.
     """
@@ -136,10 +137,10 @@ def call(answer: object, *inputs: object, given: str) -> object:
         value = answer(*inputs)
     except NotImplementedError:
         raise NotAttempted("not attempted") from None
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         if isinstance(error, TypeError) and "ellipsis" in str(error).lower():
             raise NotAttempted("not attempted") from None
-        raise Wrong(_explain(error, answer, given)) from None
+        raise Wrong(_explain(error, answer if by is None else by, given)) from None
     if value is None:
         raise NotAttempted("not attempted (or is `return` missing?)")
     if is_stub(value):
@@ -166,10 +167,12 @@ def _place(stack: Iterable[tuple[FrameType, int]], answer: object) -> str:
 
     stack: frames with line numbers, innermost first.
     """
-    code = getattr(answer, "__code__", None)
+    own = vars(answer if isinstance(answer, type) else type(answer)).values()
+    codes = [each.__code__ for each in (answer, *own) if hasattr(each, "__code__")]
+    files = {code.co_filename for code in codes}
     for frame, number in stack:
-        if code is not None and frame.f_code.co_filename == code.co_filename:
+        if (file := frame.f_code.co_filename) in files:
             name, line = frame.f_code.co_name, number - frame.f_code.co_firstlineno + 1
-            text = linecache.getline(code.co_filename, number).strip()
+            text = linecache.getline(file, number).strip()
             return f"\nin line {line} of {name}" + (f": {text}" if text else "")
     return ""

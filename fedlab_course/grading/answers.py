@@ -15,6 +15,9 @@ from nbformat import NotebookNode
 
 from ..checking.calls import checks_in
 
+MAGIC = re.compile(
+    r"(?m)^([ \t]*)(?:%%?time[ \t]+(\S.*)|[%!?].*|.*\?[ \t]*|\w+ = [%!].*)$"
+)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -51,7 +54,7 @@ class Statement:
 def statements(
     notebook: NotebookNode, is_own: Callable[[NotebookNode], bool]
 ) -> list[Statement]:
-    """The statements of all code cells, in order; lines with magics are left out.
+    """The statements of all code cells, in order, without magics.
 
     What a student has written may be no Python: see ``repaired``.
     """
@@ -120,9 +123,12 @@ def repaired(notebook: NotebookNode, original: NotebookNode) -> dict[str, str]:
 
 
 def without_magics(source: str) -> str:
-    """The source with lines that only IPython understands left empty."""
-    lines = source.splitlines()
-    return "\n".join("" if line[:1] in ("%", "!") else line for line in lines)
+    """The source as Python: `pass` for what only IPython understands, as ``help?``."""
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return MAGIC.sub(lambda line: line[1] + (line[2] or "pass"), source)
+    return source
 
 
 def names_in(node: ast.AST) -> set[str]:

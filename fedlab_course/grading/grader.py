@@ -104,8 +104,11 @@ class _Grader:
         return fitting[0] if len(fitting) == 1 else ""
 
     def version(self, file: Path) -> str:
-        """A hash of the file, its chapter and the course."""
-        digest = hashlib.sha256(file.read_bytes())
+        """A hash of the file, its chapter and the course; "" if it cannot be read."""
+        try:
+            digest = hashlib.sha256(file.read_bytes())
+        except OSError:  # its row says why
+            return ""
         if chapter := self.chapter(file):
             digest.update(self.marks[chapter].encode())
         return digest.hexdigest()[:12]
@@ -182,17 +185,28 @@ def notebooks_in(places: Sequence[Path]) -> list[Path]:
                 f"expected a notebook or a folder, found nothing at {place}"
             )
         inside = sorted(place.rglob("*.ipynb")) if place.is_dir() else [place]
-        found += [f for f in inside if ".ipynb_checkpoints" not in f.parts]
+        found += [f for f in inside if not _is_hidden(f.relative_to(place))]
     return found
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether it is a checkpoint, or what a Mac puts beside a file in a zip."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _named(files: Sequence[Path]) -> dict[str, Path]:
     """Each file under its path below the folder that holds them all."""
     if not files:
         raise ValueError("expected notebooks that were handed in, found none")
-    whole = [file.resolve() for file in files]
+    whole = [Path(os.path.abspath(file)) for file in files]  # links keep their names
     top = Path(os.path.commonpath([file.parent for file in whole]))
-    return {file.relative_to(top).as_posix(): file for file in whole}
+    return {_as_text(file.relative_to(top)): file for file in whole}
+
+
+def _as_text(path: Path) -> str:
+    """A path as text that any table can hold, whatever bytes a zip made of its name."""
+    text = os.fsencode(path.as_posix()).decode(errors="backslashreplace")
+    return _harmless(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

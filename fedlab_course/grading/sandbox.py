@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -58,11 +57,7 @@ def judged(
         text, _ = process.communicate(json.dumps(task | limits).encode(), SECONDS)
         end = f"the notebook ended its own process (exit status {process.returncode})"
     except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            if hasattr(os, "killpg"):  # which Windows lacks
-                os.killpg(process.pid, signal.SIGKILL)
-            else:
-                process.kill()
+        cleanup.end(str(home))  # also what has left its group, or the pipe stays open
         text, _ = process.communicate()
         end = f"stopped: the notebook took longer than {SECONDS} seconds"
     finally:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedlab_support.core.checks import Range, checked
 from fedlab_support.core.rng import numpy_stream
-from fedlab_support.federation.selection import Roster, check_selection
+from fedlab_support.federation.selection import Roster, check_selection, cohort_of
 
 Selection = Callable[[Roster, np.random.Generator], Sequence[int]]
 
@@ -72,6 +72,7 @@ def _drawn(
     """Round, clients asked for their loss, clients selected, and how often so far.
 
     losses: (K,), read in every round, so that the caller may change them in between.
+    Raises ValueError, as a run does, unless different clients are selected.
     """
     if len(losses) != len(sizes):
         raise ValueError(
@@ -94,7 +95,8 @@ def _drawn(
     )
     for round in range(1, rounds + 1):
         asked.clear()
-        chosen = select(roster, numpy_stream(seed, "select", round))
+        drawn = select(roster, numpy_stream(seed, "select", round))
+        chosen = cohort_of(drawn, ids)
         times[chosen] += 1
         yield round, list(asked), chosen, times
 

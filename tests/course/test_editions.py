@@ -44,6 +44,8 @@ def read(chapter: Path):
 def test_what_stands_between_markers_becomes_three_dots_at_its_indent():
     (cell,) = student(one_cell(MARKED)).cells
     assert cell.source == "\ndef f(x):\n    ...\n\nf(1)\n"
+    spaced = one_cell(MARKED.replace("BEGIN SOLUTION", "BEGIN SOLUTION  "))
+    assert student(spaced).cells[0].source == cell.source
 
 
 @pytest.mark.parametrize("sign", ["### BEGIN SOLUTION", "### END SOLUTION"])
@@ -221,3 +223,23 @@ def test_a_copy_to_work_in_is_never_overwritten(tmp_path):
     file.write_text("my answers")
     assert write("copy", tmp_path, CHAPTERS[:1]) == []
     assert file.read_text() == "my answers"
+
+
+def test_half_a_copy_is_none(tmp_path, monkeypatch):
+    def full(notebook, file):
+        file.write_text("half")
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(nbformat, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            write("copy", tmp_path, CHAPTERS[:1])
+    assert write("copy", tmp_path, CHAPTERS[:1])
+
+
+@pytest.mark.parametrize("edition", ["student", "instructor", "copy"])
+def test_no_edition_is_written_over_the_chapters_themselves(tmp_path, edition):
+    (file,) = write("copy", tmp_path, CHAPTERS[:1])
+    with pytest.raises(ValueError, match="holds the chapters themselves"):
+        write(edition, tmp_path, [file])
+    assert file.read_text() == CHAPTERS[0].read_text()

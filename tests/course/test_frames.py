@@ -34,6 +34,8 @@ def test_choices_are_all_positions_of_a_control(explorer):
     assert [value for _, value in offered["is_on"]] == [False, True]
     values = [value for _, value in choices(slider(0.0, 0.3, 0.1))]
     assert values == [0.0, 0.1, 0.2, 0.3], "and not 0.30000000000000004"
+    assert slider(0.1, 0.5, 0.1).value == 0.3, "which has a frame"
+    assert [value for _, value in choices(slider(0, 11, 4))] == [0, 4, 8]
 
 
 def test_sliders_are_thinned_and_keep_their_ends_and_their_value(explorer):

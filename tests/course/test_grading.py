@@ -14,7 +14,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from fedlab_course.editions import student
 from fedlab_course.grading import grade, grader, main, notebooks_in, sandbox
-from fedlab_course.grading.answers import needed, repaired, statements
+from fedlab_course.grading.answers import needed, repaired, statements, without_magics
 from fedlab_course.grading.task import task_of
 from fedlab_course.runner import NOTEBOOKS, find_chapters
 from tests.paths import ROOT
@@ -98,6 +98,21 @@ def test_what_uses_all_variables_needs_the_parameters():
         cells[0],
         cells[2],
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "python"),
+    [
+        ("sum?\nx = 1", "pass\nx = 1"),
+        ("?sum\n%time x = f(2)\nfiles = !ls", "pass\nx = f(2)\npass"),
+        ("try:\n    x\nexcept:\n    !ls", "try:\n    x\nexcept:\n    pass"),
+        ("%%time\nx = 1", "pass\nx = 1"),
+    ],
+)
+def test_what_only_ipython_understands_costs_no_answer(source, python):
+    assert without_magics(source) == python
+    text = 'x = """Why?\n% of clients\n!"""'
+    assert without_magics(text) == text, "this is Python"
 
 
 # ---- a class ------------------------------------------------------------------------
@@ -192,6 +207,8 @@ from IPython.display import display, HTML
 from fedlab_course.checking.exercise import Exercise, Result
 display({{"text/html": "{shown}", "text/plain": "✔ shares: right"}}, raw=True)
 exercises.check("no_such_exercise", 3)
+exercises.EXERCISES["share_seen"] = exercises.EXERCISES["shares"]
+object.__setattr__(exercises.EXERCISES["shares"], "check", lambda *_, **__: "right")
 """
     file = handed_in(tmp_path, "ada", trick)
     with_answer(file, "shares", "my_shares = [1, 2, 3]\nsmall = {'sizes': [1]}")
@@ -200,7 +217,7 @@ exercises.check("no_such_exercise", 3)
     with_answer(file, "comparison", "my_table = 3")
     table = by_exercise(grade([file], "smoke", tmp_path / "out"))
     assert "no_such_exercise" not in table
-    assert table["shares"][0] == "no"
+    assert table["shares"] == ["no", "expected {client: share}, found list"]
     assert table["dearer_round"][0] == "no"
     assert "fedlab_course.checking.exercise" in table["dearer_round"][1]
     assert "must not" in table["comparison"][1], "nothing counts afterwards"
@@ -236,6 +253,18 @@ subprocess.Popen(["sleep", "{name}"], start_new_session=True)
     assert set(grade([file], "smoke", tmp_path / "out")["passed"]) == {"not attempted"}
     lines = [p.info["cmdline"] or [] for p in psutil.process_iter(["cmdline"])]
     assert not [line for line in lines if name in line]  # a zombie has none
+
+
+@pytest.mark.slow
+def test_what_leaves_its_group_does_not_hold_up_the_grading(tmp_path, monkeypatch):
+    monkeypatch.setattr(sandbox, "isolation", tuple)
+    monkeypatch.setattr(sandbox, "SECONDS", 8)
+    left = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)"
+    file = with_answer(handed_in(tmp_path, "ada", left), "shares", "my_shares = 3")
+    began = time.monotonic()
+    table = by_exercise(grade([file], "smoke", tmp_path / "out"))
+    assert table["shares"] == ["no", "expected {client: share}, found int"]
+    assert time.monotonic() - began < 300
 
 
 @pytest.mark.slow
@@ -296,6 +325,7 @@ def test_folders_of_students_and_names_of_moodle_are_told_apart(tmp_path):
         "Max_1202_assignsubmission_file_04b_fedfa_segmentation.ipynb",
         "max/homework.ipynb",
         "max/.ipynb_checkpoints/01_fedavg-checkpoint.ipynb",
+        "__MACOSX/ada/._01_fedavg.ipynb",
     ]
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -307,6 +337,20 @@ def test_folders_of_students_and_names_of_moodle_are_told_apart(tmp_path):
     assert [found[name] for name in names[:5]] == expected
     last = table.set_index("file")["message"][names[4]]
     assert "in the file's name; call it 00_tour_<somebody>" in last
+
+
+def test_a_file_without_a_readable_name_or_content_has_a_row(tmp_path):
+    (tmp_path / "00_tour_gone.ipynb").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "00_tour_dir.ipynb").mkdir()
+    odd = [b"=1 00_tour_J\xfcrgen.ipynb", b"=1 00_tour_J\xe4rgen.ipynb"]
+    for name in odd:
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("{}")
+    table = grade(notebooks_in([tmp_path]), "smoke", tmp_path / "out")
+    rows = table.set_index("file")["message"]
+    names = [name.decode(errors="backslashreplace") for name in odd]
+    assert {"'" + name for name in names} < set(rows.index), "and no formulas"
+    assert "FileNotFoundError" in rows["00_tour_gone.ipynb"]
+    assert "IsADirectoryError" in rows["00_tour_dir.ipynb"]
 
 
 @pytest.mark.slow

@@ -62,8 +62,12 @@ def test_a_folder_of_ones_own_is_not_emptied(tmp_path, without_wheel, capsys):
         main(["--out", str(tmp_path), "--chapters", "00"])
     assert "holds something else" in capsys.readouterr().err
     assert (tmp_path / "thesis.tex").read_text() == "mine"
-    assert main(["--out", str(tmp_path / "new"), "--chapters", "00"]) == 0
-    assert main(["--out", str(tmp_path / "new"), "--chapters", "00"]) == 0
+    new = ["--out", str(tmp_path / "new"), "--chapters", "00"]
+    assert main(new) == main(new) == 0
+    (tmp_path / "new" / ".git").mkdir()  # a clone, too, has constraints.txt
+    with pytest.raises(SystemExit):
+        main(new)
+    assert (tmp_path / "new" / ".git").is_dir()
 
 
 @pytest.mark.slow

@@ -96,6 +96,8 @@ def test_pinned_runs_stay_and_become_a_table_of_ones_own():
     for rate in (0.05, 0.02, 0.01):
         start(board, lr=rate, seeds=3)
         board.entries[-1].pin.value = True
+    board.entries[0].name.value = "FedAvg (3)"
+    assert board.entries[0].name.value == "FedAvg (3) (2)", "no run hides another"
     board.entries[0].name.value = "quick"
     names = [entry.name.value for entry in board.entries]
     assert names == ["quick", "FedAvg (2)", "FedAvg (3)"]

@@ -82,6 +82,7 @@ def test_a_measure_is_a_share_in_per_cent_or_the_loss(explorer):
 @pytest.mark.slow
 def test_one_more_run_grows_in_the_figure_and_is_kept(explorer, small, tmp_path):
     training = explorer.training
+    training.seed.value = 7
     assert training.seed.value == 2, "the first that is not stored"
     assert "about" in training.start.description
     training.value.value = "3"  # a value of one's own
@@ -90,6 +91,7 @@ def test_one_more_run_grows_in_the_figure_and_is_kept(explorer, small, tmp_path)
     training.start.click()
     training.wait()
     assert training.note.value == "finished after 4 rounds"
+    assert training.seed.value == 1, "the next one"
     assert explorer.image.value != picture
     shown = explorer.draw("E").axes[0].get_xticklabels()
     assert [label.get_text() for label in shown] == ["1", "2", "3"], "in order"

@@ -77,6 +77,11 @@ class Raises(Pull):
         return context.no_such_name
 
 
+class Deeper(Pull):
+    def adapt(self, model):
+        return torch.nn.Sequential(model, torch.nn.Linear(10, 10))
+
+
 def own(kind, off=0.0, **settings):
     return {"mine": kind(**settings), "neutral": kind(strength=off)}
 
@@ -114,7 +119,8 @@ def test_a_stub_of_a_method_is_not_attempted(answer):
         (own(Unused), "does the hook use the setting"),
         (own(Inverse), "wrong way round"),
         (own(GlobalNoise), "context.rng"),
-        (own(Raises), "no_such_name"),
+        (own(Raises), "no_such_name'\nin line 2 of loss: return context"),
+        (own(Deeper), "'neutral' does not have the weights of FedAvg"),
     ],
 )
 def test_a_wrong_method_gets_its_own_hint(answer, words):

@@ -586,6 +586,11 @@ class Stub(Prox):
         return ...
 
 
+class RaisesWhenMade(Prox):
+    def __post_init__(self):
+        raise ValueError("unknown")
+
+
 class StubWithAFrame(Prox):
     def penalty(self, model, context):
         return ...
@@ -614,6 +619,7 @@ def test_fedprox_as_a_class_passes_and_a_stub_is_not_attempted():
         (Batchwise, "shape (2,)"),
         (Equal, "after two rounds"),
         (Raises, "AttributeError"),
+        (RaisesWhenMade, "in line 2 of __post_init__: raise ValueError"),
         (fl.FedAvg, "mu"),
         (lambda mu: mu, "inherits from fl.FedAvg"),
         ("many", "found str"),

@@ -514,6 +514,7 @@ def stumbles(self, model, batch, context):
         (fedsr_with(stumbles), "line 2 of stumbles"),
         (FedSR, "has its loss already"),
         (MyFedSR(), "class"),
+        (FedAvg, "keyword argument 'l2r_weight'"),
         (lambda *_: 0.0, "class"),
     ],
 )

@@ -92,7 +92,11 @@ def test_an_endless_answer_of_another_kind_ends(soon):
 
 
 def test_an_answer_that_leaves_python_does_not_take_the_notebook_along():
+    def interrupts(*inputs):
+        raise KeyboardInterrupt
+
     refuse(check("weighted_average", leaves), "SystemExit", "of leaves")
+    refuse(check("weighted_average", interrupts), "KeyboardInterrupt", "of interrupts")
 
 
 def test_the_limit_works_inside_another_thread(soon):

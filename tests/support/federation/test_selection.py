@@ -489,6 +489,9 @@ def test_a_rehearsal_checks_and_leaves_out_nobody_it_should_have():
     assert worst.tolist() == [0, 1, 0]
     with pytest.raises(ValueError, match="candidates must be at most 3"):
         rehearse(power_of_choice(1, 4), [3, 1, 2])
+    for wrong in ([-1], [0, 0], [True, False, True]):
+        with pytest.raises(ValueError, match="distinct clients"):
+            rehearse(lambda *_, wrong=wrong: wrong, [3, 1, 2], rounds=5)
 
 
 def test_falling_losses_hand_the_next_rounds_to_other_clients():
