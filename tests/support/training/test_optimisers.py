@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
-from fedlab_support.training.optimisers import SAM, FusedAdam, FusedSGD
+from fedlab_support.training.optimisers import FusedAdam, FusedSGD
 
 
 def network() -> nn.Module:
