@@ -164,6 +164,8 @@ def types(
     images: int,
     tested: int = 150,
     imbalance: int = 10,
+    share: float = 1.0,
+    is_series: bool = False,
 ) -> Federation:
     """Client types, one domain each.
 
@@ -172,6 +174,9 @@ def types(
     tested:    test images of each domain, at most.
     imbalance: clients of the most common type over those of the rarest; inside a type,
                the largest client has as many times the images of the smallest.
+    share:     of the available images to train on.
+    is_series: the sizes inside a type grow by the ratio of the series of counts, as
+               FedGCR's program has it for all data but PACS.
     """
     data, rng = load(dataset, size=size), np.random.default_rng(0)
     if absent := [name for name in order if name not in data.domain_names]:
@@ -181,9 +186,9 @@ def types(
             f"{', '.join(absent)}. To get them, {obtain}"
         )
     data = _thinned(data, _at_most(tested, rng), of_test=True)
-    inside = imbalance if imbalance > 1 else None
+    inside = None if is_series or imbalance == 1 else imbalance
     deal = partial(client_types, imbalance=imbalance, rng=0, order=order, inside=inside)
-    share = min(1.0, images / sum(map(len, deal(data))))
+    share = min(share, images / sum(map(len, deal(data))))
     return _without(data, partial(deal, share=share), held_out, val)
 
 

@@ -322,7 +322,8 @@ def small_protocol(name: str) -> protocols.Protocol:
             for name, each in rules.own.items()
         }
         rules = replace(rules, network=network, own=own)
-        rules = rules.dealing(size=8, tested=8)
+        # few images for so many clients
+        rules = rules.dealing(size=8, tested=8, share=1.0, is_series=False)
     elif "share" in known:
         rules = replace(rules, network=NARROW).dealing(size=64)
     elif "lam" in known or rules.deal.func.__name__ == "mixtures":

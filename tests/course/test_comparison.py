@@ -17,6 +17,7 @@ from fedlab_course.protocols import Protocol, protocol
 from fedlab_course.settings import CHAPTERS, method_of
 from fedlab_support.core.history import last
 from fedlab_support.data import from_arrays
+from fedlab_support.federation.partition.imbalance import type_sizes
 from tests.course.test_leaderboard import LocalTraining, deal, tiny_cnn
 
 
@@ -178,6 +179,32 @@ def test_the_papers_protocols_have_the_baselines_own_settings():
     assert set(share.values()) == {0.05}
     assert method_of(made["FedMix"], protocol("paper: femnist")).share == 0.2
     assert method_of(made["FedAvgM"], protocol("digits5")).momentum == 0.9
+    base = [
+        method_of(made["FedSAM"], protocol(f"paper: {n}")).base
+        for n in ("office_caltech10", "domainnet10", "cifar10, 0.3")
+    ]
+    assert base == ["adam", "adam", None]
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "inside"),
+    [
+        ("digits5_types", 0.3, None),
+        ("domainnet10_types", 0.6, None),
+        ("pacs_types", 0.6, 10),
+    ],
+)
+def test_the_papers_client_types_have_the_sizes_of_its_program(
+    monkeypatch, name, share, inside
+):
+    domain = np.repeat(["a", "b", "c", "d"], 10_000)
+    inputs = np.random.default_rng(0).random((40_000, 1))
+    data = from_arrays(inputs, np.arange(40_000) % 2, domain=domain)
+    monkeypatch.setattr(dealing, "load", lambda name, size: data)
+    dealt = protocol(f"paper: {name}").deal("…", "", 0.0, order=data.domain_names)
+    sizes = [len(dealt.client(i).train) for i in range(len(dealt))]
+    available = np.bincount(data.domain[~data.is_test])
+    assert sizes == np.concatenate(type_sizes(available, 10, share, inside)).tolist()
 
 
 def test_clients_of_the_papers_have_the_printed_sizes(monkeypatch):
