@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -27,17 +28,23 @@ _UNFIT = (RuntimeError, AttributeError, LookupError, EOFError, SafetensorError)
 class Units(nn.Module):
     """Convert images of this package to the normalisation of pretrained weights.
 
-    From (c - 0.5) / 0.5, c the colours in [0, 1], the default of all data sets,
-    to (c - mean) / std of ``UNITS``. A grey image gets three equal channels. This is a
-    fixed part of the network, which is neither trained nor sent. It is a layer of its
-    own because folding it into a convolution would change the colour of the padding.
+    From the units of the data, which a run tells it with ``read``, to (c - mean) / std
+    of ``UNITS``, c the colours in [0, 1]. A grey image gets three equal channels. This
+    is a fixed part of the network, which is neither trained nor sent. It is a layer of
+    its own because folding it into a convolution would change the colour of the
+    padding.
     """
 
     def __init__(self, name: str):
         super().__init__()
-        mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in UNITS[name])
-        self.register_buffer("scale", 0.5 / std, persistent=False)
-        self.register_buffer("shift", (0.5 - mean) / std, persistent=False)
+        self.mean, self.std = (torch.tensor(v).view(1, 3, 1, 1) for v in UNITS[name])
+        self.read((0.5,), (0.5,))
+
+    def read(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        """Expect (c - mean) / std, one value or one per channel; at first 0.5 each."""
+        mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (mean, std))
+        self.register_buffer("scale", std / self.std, persistent=False)
+        self.register_buffer("shift", (mean - self.mean) / self.std, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (B, 1 or 3, H, W) → (B, 3, H, W)."""

@@ -18,7 +18,6 @@ from torch.nn.parameter import is_lazy
 from ..core.messages import Server, Tensors, refuse_nan
 from ..core.naming import name_of
 from ..core.rng import sequence
-from ..data import DomainData
 from ..federation.federation import Federation
 from ..methods import FedAvg
 from ..models.layers.noise import own_noise
@@ -76,8 +75,10 @@ def built(
         if any(map(is_lazy, model.parameters())):
             raise ValueError("use nn.Linear(…) in place of nn.LazyLinear(…)")
         refuse_parts(method, model)
-        refuse_units(model, data)
         model = copy.deepcopy(model)  # a factory may return one network twice
+        for module in model.modules():
+            if isinstance(module, Units):
+                module.read(data.mean, data.std)
         model.image_shape = data.image_shape  # for what the method may add
         model.num_classes = data.num_classes
         model = method.adapt(model)
@@ -98,16 +99,6 @@ def refuse_parts(method: FedAvg, model: nn.Module) -> None:
             f"{method.label} uses the network's {' and '.join(method.needs_parts)}, "
             f"and {type(model).__name__} has no {' and no '.join(lacking)}; write it "
             "as head(encode(x)), with encode(x) returning features (B, D)"
-        )
-
-
-def refuse_units(model: nn.Module, data: DomainData) -> None:
-    """Raise ValueError if pretrained weights would receive images in other units."""
-    is_pretrained = any(isinstance(module, Units) for module in model.modules())
-    if is_pretrained and data.has_images and {*data.mean, *data.std} != {0.5}:
-        raise ValueError(
-            "networks with weights convert images from mean=0.5, std=0.5 to their own "
-            f"units, found mean={data.mean}, std={data.std}; leave both out in the data"
         )
 
 
