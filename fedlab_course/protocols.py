@@ -334,7 +334,7 @@ def paper_mixed(dataset: str, clients: int, cohort: int, rounds: int, every: int
 
 def paper_types(dataset: str, order: tuple[str, ...]) -> Protocol:
     """FedGCR: ViT-B/16, images of 224 pixels, AdamW at 1e-3."""
-    # of a half (Digit-Five) or all images, its program validates on two fifths
+    # its program uses half of Digit-Five, and keeps two fifths of all data to validate
     amount = {"share": 0.3 if order == FIVE else 0.6, "is_series": order != PACS}
     amount |= {"images": ALL_OF_THEM, "tested": ALL_OF_THEM}
     deal = partial(dealing.types, size=224, order=order, **amount)

@@ -117,12 +117,13 @@ class DomainData:
             ("std", Range(above=0), usual[1]),
         ):
             values = getattr(self, field)
-            values = value if values is None else values
-            if not isinstance(values, tuple):
+            values = (value,) if values is None else values
+            if np.ndim(values) and not isinstance(values, tuple):
                 values = tuple(np.ravel(values).tolist())
-            values *= channels if len(values) == 1 else 1
+            if isinstance(values, tuple) and len(values) == 1:
+                values *= channels
             object.__setattr__(self, field, values)
-            is_row = len(values) == channels
+            is_row = isinstance(values, tuple) and len(values) == channels
             if not is_row or not all(limits.contains(v, "float") for v in values):
                 raise ValueError(
                     f"{self.name}: {field} needs {limits.words('float')} for each "

@@ -73,7 +73,10 @@ def built(
                 f"{name_of(model)[:60]}"
             )
         if any(map(is_lazy, model.parameters())):
-            raise ValueError("use nn.Linear(…) in place of nn.LazyLinear(…)")
+            raise ValueError(
+                "expected parameters of known shapes, found a lazy layer; use "
+                "nn.Linear(…) in place of nn.LazyLinear(…)"
+            )
         refuse_parts(method, model)
         model = copy.deepcopy(model)  # a factory may return one network twice
         for module in model.modules():

@@ -36,8 +36,8 @@ FORMAT = 3
 """Changes when files of an older version can no longer be read."""
 
 MACHINE = ("device", "torch")
-"""Settings of the machine: a difference causes only a warning, but from a CPU no
-run continues on an accelerator."""
+"""Settings of the machine: a difference causes only a warning. But a run that a CPU has
+begun cannot continue on an accelerator."""
 
 DAMAGED = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError)
 DAMAGED += (IndexError, MemoryError, SafetensorError)
