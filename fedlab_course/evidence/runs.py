@@ -41,13 +41,18 @@ class Outcome:
     rows: np.ndarray
     domain: np.ndarray
 
+    @property
+    def domains(self) -> list[str]:
+        """The domains of the images, sorted."""
+        return sorted(set(self.domain))
+
     def share(self, domain: str) -> float:
         """Accuracy on the images of a domain."""
         return float(self.correct[self.domain == domain].mean())
 
     def deviation(self) -> float:
         """Standard deviation of the accuracy between domains."""
-        return float(np.std([self.share(name) for name in sorted(set(self.domain))]))
+        return float(np.std([self.share(name) for name in self.domains]))
 
 
 def outcome(study: Study, cell: dict, folder: Path, trains=True) -> Outcome | None:

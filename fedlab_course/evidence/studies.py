@@ -12,7 +12,9 @@ from fedlab_support.data import DomainData, load
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import (
     by_domain,
+    by_owner,
     client_types,
+    dirichlet,
     heterogeneous,
     leave_out,
 )
@@ -218,11 +220,11 @@ FEDGCR_EVEN = replace(
 
 
 # ---- FedFA on Office: Tables 3, 6, 7 and 9 ------------------------------------------
-def resplit(data: DomainData, seed: int) -> DomainData:
-    """``data`` with other test samples, as many as before in each domain."""
+def resplit(data: DomainData, groups: np.ndarray, seed: int) -> DomainData:
+    """``data`` with other test samples, as many as before in each group."""
     is_test, rng = data.is_test.copy(), np.random.default_rng(seed)
-    for domain in range(len(data.domain_names)):
-        mine = np.flatnonzero(data.domain == domain)
+    for group in np.unique(groups):
+        mine = np.flatnonzero(groups == group)
         is_test[mine] = rng.permutation(is_test[mine])
     return replace(data, is_test=is_test)
 
@@ -230,7 +232,8 @@ def resplit(data: DomainData, seed: int) -> DomainData:
 @lru_cache(maxsize=2)
 def offices(test: str, seed: int) -> Federation:
     """A client per domain, new test samples for each seed, a fifth for validation."""
-    data = resplit(_data("office10", 96), seed)
+    data = _data("office10", 96)
+    data = resplit(data, data.domain, seed)
     among = leave_out(data, (test,) if test else ())
     parts = by_domain(data, clients_per_domain=1, rng=seed, among=among)
     return Federation.build(data, parts, (test,) if test else (), val=0.2, seed=seed)
@@ -253,6 +256,44 @@ FEDFA_ON_OFFICE = Study(
     ),
     logged=("task_loss", "divergence", "gamma_spread"),
     seeds=tuple(range(7)),  # three seeds asked for seven
+)
+
+
+# ---- FedFA+ with many clients: Table 5 ----------------------------------------------
+@lru_cache(maxsize=2)
+def skewed(test: str, seed: int) -> Federation:
+    """A hundred clients, classes by Dirichlet(0.3); a fifth of each validates."""
+    data = _data("cifar10", 32)
+    parts = dirichlet(data, clients=100, alpha=0.3, rng=seed)
+    return Federation.build(data, parts, val=0.2, seed=seed)
+
+
+@lru_cache(maxsize=2)
+def writers(test: str, seed: int) -> Federation:
+    """A client per writer, new test samples for each seed; a fifth validates."""
+    data = _data("femnist", 28)
+    data = resplit(data, data.owner, seed)
+    return Federation.build(data, by_owner(data), val=0.2, seed=seed)
+
+
+FEDFA_ON_CIFAR = replace(
+    FEDFA_ON_OFFICE,
+    place="04_fedfa/fair_cifar10",
+    rules=replace(protocol("cifar10"), every=20),
+    deal=skewed,
+    arms={name: fedfa()[name] for name in ("FedAvg", "FedFA+", "FedFA")},
+    tests=("",),
+    rates=(0.05, 0.015, 0.15),
+    tuned=("FedAvg", "FedFA+", "FedFA"),
+    against=(("FedFA+", "FedAvg"), ("FedFA", "FedAvg"), ("FedFA+", "FedFA")),
+    seeds=(0, 1, 2),
+)
+
+FEDFA_ON_FEMNIST = replace(
+    FEDFA_ON_CIFAR,
+    place="04_fedfa/fair_femnist",
+    rules=replace(protocol("femnist"), every=20),
+    deal=writers,
 )
 
 
@@ -304,6 +345,8 @@ STUDIES = {
     "fedgcr": FEDGCR_ON_PACS,
     "fedgcr_even": FEDGCR_EVEN,
     "fedfa": FEDFA_ON_OFFICE,
+    "fedfa_cifar10": FEDFA_ON_CIFAR,
+    "fedfa_femnist": FEDFA_ON_FEMNIST,
     "digits": DIGITS_BOARD,
 }
 """The studies, by the name that the command knows."""

@@ -58,7 +58,7 @@ def runs(kept: Kept, cells: Iterable[dict], chosen: Sequence[dict]) -> pd.DataFr
     is_chosen:        whether its cell is among ``chosen``, those of the chosen rates.
     validation:       the score by which rates are chosen.
     accuracy:         the mean over the test domains, also given one by one.
-    sigma_type:       standard deviation over the clients' own domains.
+    sigma_type:       standard deviation over the clients' own domains, if several.
     active_first, …:  the mean of a logged value over round 1, and over the last rounds
                       since the evaluation before; likewise the others of
                       ``study.logged``.
@@ -68,13 +68,14 @@ def runs(kept: Kept, cells: Iterable[dict], chosen: Sequence[dict]) -> pd.DataFr
 
     rows = []
     for cell, found in kept.rows(cells):
-        shares = {name: found.share(name) for name in sorted(set(found.domain))}
+        shares = {name: found.share(name) for name in found.domains}
         own = [shares[cell["test"]]] if cell["test"] else list(shares.values())
         table, where = found.history.table(), validation_of(found.federation)
         score = validation_score(table, found.federation, where)
         row = cell | {"is_chosen": cell in chosen, "validation": score}
         row |= {"accuracy": np.mean(own)}
-        row |= {} if cell["test"] else {"sigma_type": found.deviation()}
+        if _is_spread(cell["test"], found):
+            row["sigma_type"] = found.deviation()
         rows.append(row | shares | _mechanism(kept.study, found, table))
     return pd.DataFrame(rows)
 
@@ -133,8 +134,9 @@ def comparisons(kept: Kept, by_group: Groups) -> pd.DataFrame:
 
     Columns group, method, reference, those of ``Paired``, images_low and images_high
     (``over_images``; NaN if seeds have different test samples), and p_holm. Accuracy is
-    compared, and on the clients' own domains also the standard deviation between them,
-    in groups named "…, deviation". p_holm is p, adjusted for all rows of one measure.
+    compared, and on several domains of the clients' own also the standard deviation
+    between them, in groups named "…, deviation". p_holm is p, adjusted for all rows of
+    one measure.
     """
     import pandas as pd
 
@@ -147,13 +149,18 @@ def comparisons(kept: Kept, by_group: Groups) -> pd.DataFrame:
                 names = {"method": method, "reference": reference}
                 pair = [[of[seed] for seed in seeds] for of in (mine, other)]
                 rows.append({"group": group} | names | _accuracy(*pair, test))
-                if not test:
+                if _is_spread(test, pair[0][0]):
                     even = f"{group}, deviation"
                     rows.append({"group": even} | names | _deviation(*pair))
     table = pd.DataFrame(rows, columns=COMPARED[:-1])
     measure = table["group"].str.endswith(", deviation")
     adjusted = table["p"].astype(float).groupby(measure).transform(holm)
     return table.assign(p_holm=adjusted).sort_values("group", kind="stable")
+
+
+def _is_spread(test: str, found: Outcome) -> bool:
+    """Whether the clients' own domains are tested, and are several."""
+    return not test and len(found.domains) > 1
 
 
 def _by_method(kept: Kept, cells: Iterable[dict]) -> dict[str, dict[int, Outcome]]:
@@ -185,7 +192,7 @@ def _credit(found: Outcome, test: str) -> tuple[np.ndarray, np.ndarray]:
 
     If test is "", these are all images, and all domains count equally.
     """
-    domains = [test] if test else sorted(set(found.domain))
+    domains = [test] if test else found.domains
     credit = np.zeros(len(found.correct))
     for name in domains:
         mine = found.domain == name

@@ -12,7 +12,7 @@ import pytest
 from fedlab_course import evidence
 from fedlab_course.evidence import Study, studies
 from fedlab_course.evidence.runs import reported, tuned
-from fedlab_course.evidence.tables import groups
+from fedlab_course.evidence.tables import groups, runs
 from fedlab_course.leaderboard.paired import holm, over_images, paired
 from fedlab_course.protocols import Own, Protocol
 from fedlab_course.settings import Setting
@@ -36,7 +36,7 @@ def two_out(test: str, seed: int) -> Federation:
 
 
 def own(test: str, seed: int) -> Federation:
-    data = studies.resplit(DATA, seed)
+    data = studies.resplit(DATA, DATA.domain, seed)
     return Federation.build(data, heterogeneous(data, 6, 0.3, seed), val=0.3)
 
 
@@ -133,6 +133,8 @@ def test_claims_name_comparisons_that_exist():
         (studies.mixtures, 100),
         (partial(studies.types, imbalance=10), 6),
         (studies.offices, 4),
+        (studies.skewed, 100),
+        (studies.writers, 8),
     ],
 )
 def test_every_seed_deals_anew(monkeypatch, deal, size):
@@ -148,13 +150,14 @@ def test_every_seed_deals_anew(monkeypatch, deal, size):
     getattr(deal, "func", deal).cache_clear()
 
 
-def test_a_new_split_has_as_many_test_samples_in_each_domain():
-    found = studies.resplit(DATA, 1)
+@pytest.mark.parametrize("groups", [DATA.domain, DATA.owner], ids=["domain", "owner"])
+def test_a_new_split_has_as_many_test_samples_in_each_group(groups):
+    found = studies.resplit(DATA, groups, 1)
     assert (found.is_test != DATA.is_test).any()
-    for domain in range(4):
-        mine = DATA.domain == domain
+    for group in set(groups):
+        mine = groups == group
         assert found.is_test[mine].sum() == DATA.is_test[mine].sum() > 0
-    assert np.array_equal(studies.resplit(DATA, 1).is_test, found.is_test)
+    assert np.array_equal(studies.resplit(DATA, groups, 1).is_test, found.is_test)
 
 
 # ---- finished runs ------------------------------------------------------------------
@@ -289,6 +292,20 @@ def test_own_domains_are_compared_for_evenness_too(places):
     for measure in (is_even, ~is_even):
         mine = table[measure]
         assert mine["p_holm"].tolist() == pytest.approx(holm(mine["p"]).tolist())
+
+
+class InOneDomain(evidence.Kept):
+    def __call__(self, cell):
+        found = super().__call__(cell)
+        return found and replace(found, domain=np.full(len(found.domain), "all"))
+
+
+@pytest.mark.slow
+def test_in_one_domain_there_is_no_evenness(places):
+    kept, cells = InOneDomain(OWN, places["own"][1]), OWN.default()
+    table = evidence.comparisons(kept, {"all": (cells, "")})
+    assert table["group"].tolist() == ["all", "all"]
+    assert "sigma_type" not in runs(kept, cells, chosen=[])
 
 
 @pytest.mark.slow
