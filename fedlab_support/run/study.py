@@ -81,6 +81,15 @@ def _check_axis(name: str, values: Sequence) -> None:
     """Raise ValueError unless there are values, all different, and a free column."""
     if not isinstance(name, str):
         raise ValueError(f"an axis of grid is an argument's name, found {name!r}")
+    check_values(name, values)
+    if name in TABLE and name not in ("seed", "method"):
+        raise ValueError(
+            f"axis {name!r} would overwrite that column of the history; rename it"
+        )
+
+
+def check_values(name: str, values: Sequence) -> None:
+    """Raise ValueError unless an axis has values, all different."""
     is_list = isinstance(values, Iterable) and not isinstance(values, str)
     if not is_list or len(values) == 0:
         raise ValueError(
@@ -88,10 +97,6 @@ def _check_axis(name: str, values: Sequence) -> None:
         )
     if len({repr(value) for value in values}) < len(values):
         raise ValueError(f"axis {name!r} has a value twice, found {values!r}")
-    if name in TABLE and name not in ("seed", "method"):
-        raise ValueError(
-            f"axis {name!r} would overwrite that column of the history; rename it"
-        )
 
 
 def refuse_ignored_axes(build: Callable[..., Run], grid: Mapping) -> None:

@@ -14,7 +14,7 @@ from ..core.history import ALL_CLIENTS, PERSONAL
 from ..core.rng import numpy_stream
 from ..federation.federation import Federation
 from .run import Run
-from .study import each, expect_run, fit_once, refuse_ignored_axes
+from .study import check_values, each, expect_run, fit_once, refuse_ignored_axes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,7 @@ def tune(
 
     A run's score is that of its last round, the mean over clients for "val". The first
     of equal settings is chosen. Raises ValueError for unequal budgets, a choice on the
-    test domain, and runs without such validation data.
+    test domain, values or seeds given twice, and runs without such validation data.
     Source: Gulrajani and Lopez-Paz, *In Search of Lost Domain Generalization*, ICLR
     2021: an equal budget for all, and no method without its way of choosing settings.
     """
@@ -101,15 +101,14 @@ def _drawn(
     method: str, space: Mapping[str, Sequence], budget: int | None
 ) -> list[dict]:
     """The settings to try, in the order of the grid."""
-    if not space or not all(map(len, space.values())):
-        raise ValueError(
-            f"spaces needs a setting of {method} with at least one value to try, found "
-            f"{space!r}"
-        )
+    if not space:
+        raise ValueError(f"spaces needs a setting of {method}, found {space!r}")
     if taken := {"method", "seed"} & set(space):
         raise ValueError(
             f"{taken} of {method} is no setting; seeds has its own argument"
         )
+    for name, values in space.items():
+        check_values(name, values)
     grid = [
         dict(zip(space, values, strict=True)) for values in product(*space.values())
     ]
@@ -127,11 +126,9 @@ def _drawn(
 def _check(build, spaces: Mapping, tried: dict, seeds, validate_on: str) -> None:
     """Raise ValueError for budgets, seeds, settings and data that are not fair."""
     counts = {method: len(settings) for method, settings in tried.items()}
-    if not counts or not len(seeds):
-        raise ValueError(
-            "expected at least one method in spaces and one number in seeds, found "
-            f"{spaces!r} and {seeds!r}"
-        )
+    check_values("seed", seeds)
+    if not counts:
+        raise ValueError(f"expected at least one method in spaces, found {spaces!r}")
     if len(set(counts.values())) > 1:
         raise ValueError(
             f"every method gets the same budget, found {counts} settings to try; give "

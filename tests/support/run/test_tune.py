@@ -140,13 +140,20 @@ def test_the_test_domain_is_refused_before_any_training(fits):  # noqa: F811
         (DATA.domain_names[2], SPACES, "validate_on must be 'val' or a held-out"),
         (VALIDATION, {}, "at least one method"),
         (VALIDATION, {"FedAvg": {}}, "needs a setting of FedAvg"),
-        (VALIDATION, {"FedAvg": {"lr": []}}, "needs a setting of FedAvg"),
+        (VALIDATION, {"FedAvg": {"lr": []}}, "'lr' needs a list of at least one"),
+        (VALIDATION, {"FedAvg": {"lr": 0.1}}, "'lr' needs a list"),
+        (VALIDATION, {"FedAvg": {"lr": [0.1, 0.1]}}, "'lr' has a value twice"),
         (VALIDATION, {"FedAvg": {"lr": [0.1], "seed": [1]}}, "'seed'"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(validate_on, spaces, message):
     with pytest.raises(ValueError, match=message):
         quiet(build, spaces, 1, validate_on)
+
+
+def test_a_seed_counts_once():
+    with pytest.raises(ValueError, match="'seed' has a value twice"):
+        quiet(build, SPACES, 1, VALIDATION, seeds=(0, 1, 0))
 
 
 def test_a_setting_that_changes_nothing_is_refused():
