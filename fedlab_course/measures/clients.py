@@ -14,7 +14,6 @@ from fedlab_support.core.history import (
     MEASURED,
     PERSONAL,
     columns_of,
-    concat,
     last,
 )
 
@@ -28,12 +27,10 @@ def as_participants(table: pd.DataFrame) -> pd.DataFrame:
     personal layers, they replace the rows of a client that never participated.
     """
     is_own = (table["split"] == "test") & table["metric"].str.startswith(PERSONAL)
-    own = table[is_own]
-    own = own.assign(metric=own["metric"].str.removeprefix(PERSONAL))
-    keys = [name for name in table.columns if name != "value"]
-    both = concat([table[~is_own].reset_index(), own.reset_index()])
-    both = both.drop_duplicates(keys, keep="last").set_index("index")
-    return both.sort_index().rename_axis(table.index.name)
+    plain = table["metric"].str.removeprefix(PERSONAL)
+    named = table.assign(metric=table["metric"].mask(is_own, plain))
+    keys = pd.MultiIndex.from_frame(named.drop(columns="value"))
+    return named[is_own | ~keys.isin(keys[is_own])]
 
 
 @checked(num_clients=COUNT)

@@ -94,6 +94,8 @@ def test_personal_scores_take_the_place_of_those_of_a_client_never_seen():
     assert found["method"].tolist() == sorted(found["method"])[::-1], "in their order"
     rows = plain.table()
     pd.testing.assert_frame_equal(as_participants(rows), rows)
+    twice = pd.concat([rows, rows]).rename_axis("row")  # runs that nothing tells apart
+    pd.testing.assert_frame_equal(as_participants(twice), twice)
 
 
 @pytest.mark.parametrize(("num_clients", "tenth"), [(3, 1), (10, 1), (87, 8)])
