@@ -10,6 +10,8 @@ import pandas as pd
 
 LEVEL = 0.95
 """Coverage of an interval; below three pairs there is none."""
+ALPHA = 0.05
+"""A p-value below it is clear. In floats, 1 - LEVEL is a little more."""
 LEAST = 3
 POWER = 0.8
 MOST_SEEDS = 10_000
@@ -167,7 +169,7 @@ def verdict(printed: float, ours: Paired, p: float) -> str:
     """
     if ours.num < LEAST:
         return f"undecided (an interval needs at least {LEAST} seeds)"
-    if p < 1 - LEVEL:
+    if p < ALPHA:
         return "holds" if ours.mean * printed > 0 else "refuted"
     if not ours.low <= printed <= ours.high and abs(printed) > abs(ours.mean):
         return "refuted at the printed size"

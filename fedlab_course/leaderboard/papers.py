@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ..printed import printed as numbers
-from .paired import LEVEL, holm, paired
+from .paired import ALPHA, holm, paired
 from .ranking import blocks
 
 COPIED = ("paper", "table", "dataset", "method", "reference")
@@ -81,7 +81,7 @@ def orders(runs: pd.DataFrame) -> pd.DataFrame:
     found["p_holm"] = holm(found["p_holm"])
     agrees = np.sign(found["ours"]) == np.sign(found["printed"])
     clear = np.where(agrees, "yes", "no")
-    found["holds"] = np.where(found["p_holm"] < 1 - LEVEL, clear, "unclear")
+    found["holds"] = np.where(found["p_holm"] < ALPHA, clear, "unclear")
     return found
 
 

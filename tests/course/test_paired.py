@@ -162,6 +162,7 @@ SMALL = paired([0.1, -0.1, 0.2])
         (3.6, WIDE, 0.8, "undecided (would need 15 seeds)"),
         (0.0, WIDE, 0.8, "undecided (would need more than 10,000 seeds)"),
         (3.6, paired([3.0, 3.1]), np.nan, "undecided (an interval needs at least 3"),
+        (1.0, Paired(2, -1e-5, 4, 1, 3, 0.05), 0.05, "undecided"),  # 1 - 0.95 > 0.05
     ],
 )
 def test_a_verdict_follows_from_the_interval(printed, ours, p, words):
