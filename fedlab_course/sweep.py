@@ -285,8 +285,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "a clone of the course or with what `make handout` writes"
             )
         params = profile(chosen.profile, notebook.stem, notebook.parent)
-        params |= each_once(map(assignment, chosen.set))
+        given = each_once(map(assignment, chosen.set))
         grid = each_once(map(axis, chosen.grid))
+        each_once([*given.items(), *grid.items()])  # refuses what is set and swept
+        params |= given
         with stopped_by_signals():
             table = sweep(notebook, grid, params, chosen.out, chosen.jobs)
     except KeyboardInterrupt:

@@ -99,7 +99,8 @@ def test_all_that_is_set_counts_however_it_is_written(chapter, tmp_path, monkeyp
     ((_, grid, params, *_),) = given
     assert grid == {"seed": [0, 1], "lr": [1]}
     assert params == {"fail": True, "runs_dir": "there"}
-    for twice in (["--set", "fail=true", "fail=false"], ["--grid", "seed=2"]):
+    again = ["--set", "fail=true", "fail=false"], ["--grid", "seed=2"]
+    for twice in (*again, ["--set", "lr=1"]):
         with pytest.raises(SystemExit):
             main([*words, *twice])
     assert len(given) == 1
