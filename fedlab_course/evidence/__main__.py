@@ -29,7 +29,7 @@ def main() -> None:
             places = [options.figures / other.place for other in STUDIES.values()]
             found = verdicts(compared(places))
             found.to_csv(options.figures / "verdicts.csv", **WRITTEN)
-    except FileNotFoundError as error:  # no data, no weights, no runs
+    except (OSError, ValueError) as error:  # no data, no weights, no runs
         parser.exit(1, f"{error}\n")
 
 

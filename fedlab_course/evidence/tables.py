@@ -260,13 +260,21 @@ WRITTEN = {"float_format": "%.4g", "index": False, "lineterminator": "\n"}
 
 
 def tables(name: str, study: Study, folder: Path) -> None:
-    """Write ``runs.csv`` and ``comparisons.csv`` of a study's kept runs."""
+    """Write ``runs.csv`` and ``comparisons.csv`` of a study's kept runs.
+
+    Raises FileNotFoundError if there are none.
+    """
     kept = Kept(study, folder)
     by_group = groups(name, kept)
     tuned = {test: cells for n, (cells, test) in by_group.items() if "tuned" in n}
     cells = chain(*(cells for cells, _ in by_group.values()))
     cells = chain(cells, *(study.trials(test, study.tuned) for test in tuned))
     table = runs(kept, cells, chosen=list(chain(*tuned.values())))
+    if table.empty:
+        raise FileNotFoundError(
+            f"expected finished runs in {folder}, found none; to train them, "
+            + COMMAND.format(name)
+        )
     table.to_csv(folder / "runs.csv", **WRITTEN)
     comparisons(kept, by_group).to_csv(folder / "comparisons.csv", **WRITTEN)
 

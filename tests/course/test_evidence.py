@@ -11,6 +11,7 @@ import pytest
 
 from fedlab_course import evidence
 from fedlab_course.evidence import Study, studies
+from fedlab_course.evidence.__main__ import main
 from fedlab_course.evidence.runs import reported, tuned
 from fedlab_course.evidence.tables import groups, runs
 from fedlab_course.leaderboard.paired import holm, over_images, paired
@@ -339,6 +340,19 @@ def test_tables_are_written_from_kept_runs(places, tmp_path, fits):  # noqa: F81
     assert len(found) == len(evidence.claims())
     assert set(found["verdict"]) == {"not run fairly yet"}
     assert not fits
+
+
+def test_without_runs_there_is_nothing_to_tabulate_or_pack(
+    tmp_path, monkeypatch, capsys
+):
+    with pytest.raises(FileNotFoundError, match=r"found none.*evidence train own"):
+        evidence.tables("own", OWN, tmp_path)
+    assert not list(tmp_path.iterdir())
+    words = ["evidence", "pack", "fisc", "--figures", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit):
+        main()
+    assert "expected finished runs" in capsys.readouterr().err
 
 
 @pytest.mark.slow
