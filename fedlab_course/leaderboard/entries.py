@@ -38,8 +38,12 @@ def entries(
 
 
 def setting_of(entry: str) -> Setting:
-    """The setting of an entry: a method by label, or FedAvg with an augmentation."""
+    """The setting of an entry: a method by label, or FedAvg with an augmentation.
+
+    Raises ValueError for an unknown name.
+    """
     label, _, change = entry.partition(" + ")
+    entries([label], [change] if change else [])
     if change:
         return Setting(label, {}, trained(augment=AUGMENTATIONS[change]))
     return Setting(label)
@@ -146,8 +150,8 @@ def collect(
     }
     cells = [
         {"name": name, "entry": entry, "seed": seed, "held_out": held_out}
-        for name in names
-        for seed in seeds or protocol(name).seeds
+        for name in dict.fromkeys(names)
+        for seed in dict.fromkeys(seeds) or protocol(name).seeds
         for held_out in protocol(name).held_out
         for entry in found
         if not reasons[name, entry]

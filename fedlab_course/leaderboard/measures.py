@@ -35,10 +35,10 @@ def measured(
     worst_domain: the lowest score of a domain.
     sigma_domain: standard deviation over domains (dividing by their number).
     held_out:     score on held-out domains.
-    sigma_type, sigma_client: if each client holds one domain, standard deviation over
-                  types of clients and over clients, tested on their domains as in
-                  FedGCR's paper; otherwise ``sigma_client`` is over clients on their
-                  validation samples.
+    sigma_type, sigma_client: if each client holds one domain, with test samples,
+                  standard deviation over types of clients and over clients, tested on
+                  their domains as in FedGCR's paper; otherwise ``sigma_client`` is over
+                  clients on their validation samples.
     kilobytes:    per round, down and up, all clients together, without the one-time
                   set-up in round 0.
     seconds:      median per round, on the machine that trained.
@@ -53,7 +53,7 @@ def measured(
     every = domains.groupby("domain")["value"].mean()
     return {
         "held_out_domain": history.held_out,
-        "score": float(means.get("held_out", means.get("test"))),
+        "score": float(means.get("held_out", means.get("test", np.nan))),
         "worst_domain": float(every.min()),
         "held_out": float(means.get("held_out", np.nan)),
         "sigma_domain": float(every.std(ddof=0)),
@@ -70,9 +70,9 @@ def _evenness(
     held = [
         np.unique(federation.client(i).train.domain) for i in range(len(federation))
     ]
-    if len(names) > 1 and all(len(own) == 1 for own in held):
-        types = np.array([names[own[0]] for own in held])
-        found = fairness(every.reindex(types).to_numpy(), types)
+    types = np.array([names[own[0]] for own in held if len(own) == 1])
+    if len(names) > 1 and len(types) == len(held) and np.isin(types, every.index).all():
+        found = fairness(every[types].to_numpy(), types)
         return {name: found[name] for name in ("sigma_type", "sigma_client")}
     clients = ends[(ends["client"] != ALL_CLIENTS) & (ends["split"] == "val")]["value"]
     spread = float(clients.std(ddof=0)) if len(clients) else np.nan

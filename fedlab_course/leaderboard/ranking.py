@@ -64,17 +64,16 @@ def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataF
     (NaN).
     """
     shares = beaten(blocks(runs, measure))
-    once, again = _weights(shares.index, seed)
-    values = shares.to_numpy()
     edge = (1 - LEVEL) / 2
-    low, high = np.nanquantile(_means(again, values), (edge, 1 - edge), axis=0)
+    draws = pd.DataFrame(_drawn(shares, seed))
+    low, high = draws.quantile([edge, 1 - edge]).to_numpy()
     protocols = shares.notna().groupby("protocol").any().sum()
     has_few = protocols.to_numpy() < LEAST
     low, high = (np.where(has_few, np.nan, edge) for edge in (low, high))
     found = pd.DataFrame(
         {
             "method": shares.columns,
-            "beats": _means(once[None], values)[0],
+            "beats": shares.groupby("protocol").mean().mean().to_numpy(),
             "low": low,
             "high": high,
             "num_protocols": protocols.to_numpy(),
@@ -135,23 +134,17 @@ def _difference(gaps: pd.Series) -> tuple[float, float, float, int] | None:
     return sets["mean"].mean(), np.sqrt(u.sum()) / num, freedom, num
 
 
-def _weights(index: pd.MultiIndex, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The weight of each block, (blocks,), and in each draw, (DRAWS, blocks).
+def _drawn(shares: pd.DataFrame, seed: int) -> np.ndarray:
+    """The methods' means over data sets in each draw, (DRAWS, methods).
 
     A draw samples as many data sets as there are, and as many blocks within each, both
     with replacement.
     """
     rng = np.random.default_rng(seed)
-    names = index.get_level_values("protocol").to_numpy()
-    protocols, member = np.unique(names, return_inverse=True)
-    once = (1 / np.bincount(member))[member]
-    taken = _resampled(len(protocols), rng)
-    again = np.zeros((DRAWS, len(index)))
-    for number in range(len(protocols)):
-        mine = np.flatnonzero(member == number)
-        drawn = _resampled(len(mine), rng)
-        again[:, mine] = taken[:, number, None] * drawn / len(mine)
-    return once, again
+    parts = [part.to_numpy() for _, part in shares.groupby("protocol")]
+    taken = _resampled(len(parts), rng)
+    means = [_means(_resampled(len(part), rng), part) for part in parts]
+    return _means(taken, np.stack(means, axis=1))
 
 
 def _resampled(num: int, rng: np.random.Generator) -> np.ndarray:
@@ -160,7 +153,10 @@ def _resampled(num: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Weighted means of columns, (draws, columns), over the blocks without NaN."""
-    here = ~np.isnan(values)
-    total, counted = weights @ np.nan_to_num(values), weights @ here
+    """Weighted means, (draws, columns), of (num, columns) or (draws, num, columns).
+
+    weights: (draws, num). NaN are left out.
+    """
+    parts = np.nan_to_num(values), ~np.isnan(values)
+    total, counted = ((weights[:, None] @ part)[:, 0] for part in parts)
     return np.divide(total, counted, out=np.full_like(total, np.nan), where=counted > 0)

@@ -71,6 +71,12 @@ def test_an_unknown_name_is_refused_with_the_known_ones(wrong):
         leaderboard.protocol("mnist6")
 
 
+@pytest.mark.parametrize("entry", ["FedAwg", "FedAvg + mixdown"])
+def test_no_run_is_made_of_an_unknown_entry(entry):
+    with pytest.raises(ValueError, match="expected some of"):
+        leaderboard.collect(["digit_domains"], [entry])
+
+
 def test_a_protocol_decides_weighting_settings_and_samples_kept_back(board):
     run = leaderboard.run_of("FedProx", board)
     assert (run.method.weighting, run.method.mu) == ("equal", 0.5)
@@ -159,6 +165,17 @@ def test_measures_are_what_a_slow_reading_of_the_history_gives(board):
     assert found["kilobytes"] == pytest.approx(sum(in_rounds) / 4 / 1000)
 
 
+@pytest.mark.parametrize("tested", [0, 1])
+def test_what_has_no_test_samples_has_no_measure(tested):
+    data = tiny_data(num=60, owners=3)
+    data = data.select(np.flatnonzero(~data.is_test | (data.domain < tested)))
+    clients = Federation.build(data, by_domain(data, 2, 0), val=0.3)
+    run = Run(methods.FedAvg(), clients, tiny_cnn, LocalTraining(batch_size=16))
+    found = leaderboard.measured(run.fit(1, progress=False), clients, last_rounds=1)
+    assert np.isfinite([found["score"], found["worst_domain"]]).all() == bool(tested)
+    assert np.isnan(found["sigma_type"]) and found["sigma_client"] >= 0
+
+
 def test_a_domain_that_nobody_has_is_the_score(board):
     name = tiny_data().domain_names[-1]
     run = leaderboard.run_of("FedAvg", board, held_out=name)
@@ -198,6 +215,13 @@ def fits(monkeypatch) -> list[Run]:
 
 def scores(found) -> list[float]:
     return found.runs["score"].tolist()
+
+
+def test_what_is_named_twice_runs_once(board, fits):
+    twice = [board, board], ["FedAvg", "FedAvg"], [0, 0]
+    found = leaderboard.collect(*twice, QUIET(length=0.25))
+    assert len(found.runs) == len(fits) == 1
+    assert len(leaderboard.blocks(found.runs)) == 1
 
 
 @pytest.mark.slow
@@ -423,6 +447,22 @@ def test_a_data_set_counts_once_however_many_seeds_it_has():
     wanted = [(0.375 + 1) / 2, (1 + 0) / 2, 0.125]
     np.testing.assert_allclose(ranks["beats"], wanted)
     assert ranks["num_protocols"].tolist() == [2, 2, 1]
+
+
+def test_a_data_set_counts_once_also_for_a_method_with_fewer_seeds():
+    some = {("a", seed): {"FedAvg": 0.8, "FPL": 0.9} for seed in range(3)}
+    some |= {(name, 0): {"FedAvg": 0.8, "FPL": 0.7} for name in "bcd"}
+    some["a", 1]["FedBN"] = 1.0
+    some["b", 0]["FedBN"] = 0.1
+    ranks = leaderboard.ranks(made_up(some)).set_index("method")
+    assert ranks.loc["FedBN", "beats"] == (1 + 0) / 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_method_without_any_opponent_has_no_rank():
+    alone = {("a", 0): {"FedAvg": 0.8, "FPL": 0.9}, ("b", 0): {"FedBN": 0.8}}
+    assert set(leaderboard.ranks(made_up(alone))["method"]) == {"FedAvg", "FPL"}
+    assert leaderboard.ranks(made_up({("b", 0): {"FedBN": 0.8}})).empty
 
 
 def test_there_is_an_interval_from_three_data_sets_on():
