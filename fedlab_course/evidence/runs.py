@@ -103,13 +103,17 @@ def _packed(folder: Path) -> Path:
 
 
 def pack(folder: Path) -> None:
-    """Move finished runs and their answers into ``runs.zip`` and ``answers.zip``."""
-    archive.pack(folder / "runs")
+    """Move finished runs and their answers into ``runs.zip`` and ``answers.zip``.
+
+    Raises ValueError if there are neither, and as ``archive.pack``.
+    """
+    loose = sorted((folder / ANSWERS).glob("*.bits"))
+    if not loose or any((folder / "runs").glob("*.zip")):
+        archive.pack(folder / "runs")
     packed, found = _packed(folder), {}
     if packed.exists():
         with ZipFile(packed) as file:
             found = {name: file.read(name) for name in file.namelist()}
-    loose = sorted((folder / ANSWERS).glob("*.bits"))
     found |= {home.name: home.read_bytes() for home in loose}
     with replacing(packed) as part, ZipFile(part, "w") as file:
         for name in sorted(found):

@@ -197,6 +197,10 @@ def test_packed_runs_are_found(tmp_path, fits):  # noqa: F811
     assert not [*tmp_path.glob("runs/*.zip"), *tmp_path.glob("answers/*")]
     assert all(keep(cell, tmp_path, trains=False) is not None for cell in cells)
     assert len(fits) == 2
+    (tmp_path / "answers.zip").unlink()
+    keep(CELL, tmp_path)
+    evidence.pack(tmp_path)  # answers that were lost, of a packed run
+    assert keep(CELL, tmp_path, trains=False) is not None
 
 
 # ---- tables -------------------------------------------------------------------------
