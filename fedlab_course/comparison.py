@@ -106,7 +106,8 @@ class Comparison:
     ) -> pd.DataFrame:
         """Run the settings that questions need; ``answer`` shows them one by one.
 
-        done:  histories that are there already.
+        done:  histories that are there already; settings without any seed of the grid
+               are run for it, too.
         score: maps histories to one row per run: name, seed, value (a share).
         grid:  of the further settings, such as ``seed=[0]``.
         Returns all histories.
@@ -121,7 +122,8 @@ class Comparison:
             imbalance, *_ = grid["imbalance"]
             self._printed |= {"imbalance": imbalance, "metric": "avg_type"}
         wanted = {name for question in self._asked for name in self.questions[question]}
-        rest = [n for n in self.settings if n in wanted - set(done["name"])]
+        there = done[done["seed"].isin(grid.get("seed", done["seed"]))]
+        rest = [n for n in self.settings if n in wanted - set(there["name"])]
         runs = pd.concat([done, self.sweep(name=rest, **grid)]) if rest else done
         self._scores = score(runs)
         return runs
