@@ -171,7 +171,8 @@ def verdict(printed: float, ours: Paired, p: float) -> str:
         return f"undecided (an interval needs at least {LEAST} seeds)"
     if p < ALPHA:
         return "holds" if ours.mean * printed > 0 else "refuted"
-    if not ours.low <= printed <= ours.high and abs(printed) > abs(ours.mean):
+    sign = np.sign(printed)
+    if max(sign * ours.low, sign * ours.high) < abs(printed):
         return "refuted at the printed size"
     needed = pairs_needed(ours.sd, printed)
     seeds = f"{needed:,}" if needed else f"more than {MOST_SEEDS:,}"

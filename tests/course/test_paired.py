@@ -149,6 +149,7 @@ def test_that_many_pairs_find_it_in_four_of_five_cases():
 # ---- verdicts -----------------------------------------------------------------------
 CLEAR, WIDE = paired([2.0, 2.1, 1.9]), paired([-4.0, 1.0, 5.0])
 SMALL = paired([0.1, -0.1, 0.2])
+AGAINST = paired([-9.0, -10.0, -12.0])
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,9 @@ SMALL = paired([0.1, -0.1, 0.2])
         (-3.6, CLEAR, 0.01, "refuted"),
         (1.9, CLEAR, 0.2, "undecided (would need 3 seeds)"),
         (3.6, SMALL, 0.6, "refuted at the printed size"),
+        (-3.6, SMALL, 0.6, "refuted at the printed size"),
+        (1.9, AGAINST, 0.2, "refuted at the printed size"),
+        (1.0, CLEAR, 0.2, "undecided (would need 3 seeds)"),  # more than printed
         (0.1, SMALL, 0.6, "undecided (would need 21 seeds)"),
         (3.6, WIDE, 0.8, "undecided (would need 15 seeds)"),
         (0.0, WIDE, 0.8, "undecided (would need more than 10,000 seeds)"),
