@@ -14,7 +14,9 @@ import numpy as np
 from fedlab_support.core.files import replacing
 from fedlab_support.core.history import History
 from fedlab_support.federation.federation import Federation
+from fedlab_support.federation.samples import Samples
 from fedlab_support.run import archive
+from fedlab_support.run.run import Run
 from fedlab_support.run.study import each, fit_once, identity
 from fedlab_support.run.tune import Tuned, tune
 
@@ -30,7 +32,8 @@ class Outcome:
     federation: its federation.
     history:    its history.
     correct:    whether the last weights classify each image correctly, bool (N,), of
-                the held-out domains, or else of the clients' test samples.
+                the held-out domains, or else of the clients' test samples; a domain of
+                one client only is that client's, with its own layers if it has some.
     rows:       positions of these images in the data set, int (N,).
     domain:     their domains, text (N,).
     """
@@ -73,11 +76,23 @@ def outcome(study: Study, cell: dict, folder: Path, trains=True) -> Outcome | No
     if not bits:
         if run.server.round < rounds:
             run.fit(rounds - run.server.round, progress=False)
-        bits = np.packbits(run.scores(asked).score > 0.5).tobytes()
+        bits = np.packbits(_answers(run, asked)).tobytes()
         _keep_answers(bits, folder / ANSWERS / f"{Path(name).stem}.bits")
     correct = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(asked))
     names = np.array(run.federation.data.domain_names)[asked.domain]
     return Outcome(run.federation, history, correct.astype(bool), asked.rows, names)
+
+
+def _answers(run: Run, asked: Samples) -> np.ndarray:
+    """Whether each image is classified correctly, bool (N,); see ``Outcome``."""
+    correct = run.scores(asked).score > 0.5
+    is_personal = run.job.initial_private and run.method.predicts_personally
+    for domain, client in run.federation.homes.items() if is_personal else ():
+        mine = asked.domain == domain
+        if mine.any():
+            own = Samples(asked.store, asked.rows[mine])
+            correct[mine] = run.scores(own, client).score > 0.5
+    return correct
 
 
 def _kept_answers(name: str, folder: Path) -> bytes:

@@ -15,11 +15,13 @@ from fedlab_course.evidence.__main__ import main
 from fedlab_course.evidence.runs import reported, tuned
 from fedlab_course.evidence.tables import groups, runs
 from fedlab_course.leaderboard.paired import holm, over_images, paired
+from fedlab_course.measures import as_participants
 from fedlab_course.protocols import Own, Protocol
 from fedlab_course.settings import Setting
 from fedlab_support.federation.federation import Federation
-from fedlab_support.federation.partition import heterogeneous
+from fedlab_support.federation.partition import by_domain, heterogeneous
 from fedlab_support.federation.protocols import leave_two_domains_out
+from fedlab_support.models import small_cnn
 from fedlab_support.run import archive
 from fedlab_support.training.settings import LocalTraining
 from tests.paths import ROOT
@@ -177,6 +179,23 @@ def test_answers_are_those_of_the_last_round(tmp_path, fits, study, split):  # n
     assert np.array_equal(names, found.domain)
     again = evidence.outcome(study, cell, tmp_path)
     assert len(fits) == 1 and np.array_equal(again.correct, found.correct)
+
+
+def test_clients_with_layers_of_their_own_answer_for_their_domains(tmp_path):
+    def alone(test: str, seed: int) -> Federation:
+        return Federation.build(DATA, by_domain(DATA, 1, seed), val=0.3)
+
+    rules = replace(OWN.rules, network=partial(small_cnn, norm="batch"), rounds=1)
+    study = replace(OWN, rules=rules, deal=alone, arms={"FedBN": Setting("FedBN")})
+    cell = {"method": "FedBN", "test": "", "lr": 0.1, "seed": 0}
+    found = evidence.outcome(study, cell, tmp_path)
+    last = found.history.table().query(
+        "round == 1 and split == 'test' and domain != ''"
+    )
+    scores = last.pivot(index="domain", columns="metric", values="value")
+    shares = [found.share(name) for name in scores.index]
+    assert shares == pytest.approx(scores["personal_accuracy"].tolist())
+    assert shares != pytest.approx(scores["accuracy"].tolist())
 
 
 def test_lost_answers_are_made_again(tmp_path):
@@ -408,7 +427,8 @@ def test_every_committed_run_has_its_answers():
         for stem in stems[0]:
             bits = ZipFile(place / "answers.zip").read(f"{stem}.bits")
             num_right = np.unpackbits(np.frombuffer(bits, np.uint8)).sum()
-            table = archive.find(f"{stem}.zip", place / "runs").table()
+            found = archive.find(f"{stem}.zip", place / "runs").table()
+            table = as_participants(found)
             whole = table.query(
                 "metric == 'accuracy' and domain == '' and client == -1"
             )
