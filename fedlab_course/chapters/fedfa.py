@@ -109,8 +109,8 @@ def _distance_mistakes(p: Tensor, q: Tensor) -> Mistakes:
 
 @count_bytes(
     "moments, variances and both histograms are counted",
-    ((3, 5), 4),
-    ((8, 16, 40), 6),
+    ([3, 5], 4),
+    ([8, 16, 40], 6),
     advice="Write down what one layer sends and receives, then the size of one "
     "histogram; only then add up the layers",
 )

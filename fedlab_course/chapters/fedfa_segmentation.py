@@ -76,15 +76,18 @@ def _shift_case(side: int, shift: int = 0, wider: int = 0) -> Case:
     """A square organ of this side; its mask is ``shift`` pixels off or ``wider``."""
     area, found = side**2, (side + 2 * wider) ** 2
     both = area - side * shift
+    too_wide = [
+        (1.0, "the organ is covered, but does a larger mask cost nothing?"),
+        (2 * area / (area + (side + 1) ** 2), "too wide on every side: how much "
+         "longer is the whole side?"),
+    ]  # fmt: skip
     return Case(
         right=2 * both / (area + found),
         mistakes=[
             (both / (area + found - both), "this is intersection over union"),
             (both / (area + found), "a mask that fits perfectly would get one half"),
             (200 * both / (area + found), "right in per cent; give a share in [0, 1]"),
-            (1.0, "the organ is covered, but does a larger mask cost nothing?"),
-            (2 * area / (area + (side + 1) ** 2), "too wide on every side: how much "
-             "longer is the whole side?"),
+            *(too_wide if wider else []),
         ],
         otherwise="not {found:g}. Draw both squares: how many pixels "
         "lie in both, and how many does each have?",

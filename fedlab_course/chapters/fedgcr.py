@@ -92,7 +92,7 @@ def represent_client(h: Tensor, y: Tensor, num_classes: int) -> Tensor:
 def representation() -> Iterator[Case]:
     """A repaired `represent_client` where classes are rare, or absent."""
     classes = 6
-    for labels in ([0, 1, 2, 3, 4, 5, 5, 5], [2, 2, 2, 4], [1, 1, 0, 5, 5, 5, 5], [3]):
+    for labels in ([0, 1, 2, 3, 4, 5, 5, 5], [2, 2, 2, 4], [1, 5, 0, 5, 1, 5, 5], [3]):
         y = torch.tensor(labels)
         h = torch.randn(len(y), 4, generator=torch.Generator().manual_seed(len(y))) + 2
         means = torch.stack([h[y == c].mean(0) for c in y.unique()])

@@ -30,13 +30,13 @@ def proximal(answer: type[FedAvg]) -> str:
     """Check FedProx as a class: its loss away from the broadcast, then two rounds."""
     mu = 0.3
     if not callable(answer):
-        raise Wrong(f"expected a class, found {_kind(answer)}")
+        raise Wrong(f"expected a class, found {_kind(answer)} object")
     method = call(lambda: answer(mu=mu), given="mu=0.3", by=answer)
     if not isinstance(method, FedAvg):
         raise Wrong("expected a class that inherits from fl.FedAvg")
     _check_penalty(method, mu)
     ends = [after_two_rounds(each) for each in (FedProx(mu=mu), method)]
-    if not torch.allclose(*ends, atol=1e-5):
+    if not torch.allclose(*ends, 5e-3, 5e-3):  # training amplifies rounding
         raise Wrong(
             "the loss is right on one batch, but after two rounds the weights are not "
             "those of FedProx: does your class change anything else, or keep something "

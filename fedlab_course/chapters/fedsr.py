@@ -144,7 +144,8 @@ def fedsr(answer: type[FedAvg]) -> str:
     Value and gradient are compared with FedSR's, with the same noise.
     """
     if not (inspect.isclass(answer) and issubclass(answer, FedAvg)):
-        found = answer.__name__ if inspect.isclass(answer) else type(answer).__name__
+        kind = type(answer).__name__
+        found = answer.__name__ if inspect.isclass(answer) else f"{kind} object"
         raise Wrong(f"expected a class that subclasses fl.FedAvg, found {found}")
     if issubclass(answer, FedSR):
         raise Wrong("subclass fl.FedAvg: a subclass of fl.FedSR has its loss already")
@@ -219,6 +220,10 @@ def _loss_mistakes(model: nn.Module, batch: Batch, l2r: float, cmi: float) -> Mi
         (entropy + of_plain, "the norm is that of the mean; FedSR takes that of z"),
         (entropy + l2r * length.sum() + cmi * divergence, "the norms are summed over "
          "the batch; a larger batch is not a larger loss"),
+        (entropy + l2r * z.norm() + cmi * divergence, "this is one norm for the whole "
+         "batch; each image has its own"),
+        (entropy + length.mean() / 100 + divergence / 1000, "both weights are fixed "
+         "numbers here; they are fields of the class"),
         (entropy + l2r * length.square().mean() + cmi * divergence, "the norm is "
          "squared, as in the paper; here it is not, as in its code"),
         (entropy + cmi * divergence, "where is the norm of z?"),

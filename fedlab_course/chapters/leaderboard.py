@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import NormalDist
 
 import numpy as np
 
@@ -92,15 +93,10 @@ def lucky_lead(answer: object, num_methods: int, sd: float) -> str:
 
 
 def _largest(num: int) -> float:
-    """Mean of the largest of `num` standard normal numbers."""
-    from scipy import integrate, stats  # a second, which other chapters need not wait
-
-    normal = stats.norm
-
-    def density(x: float) -> float:
-        return x * num * normal.pdf(x) * normal.cdf(x) ** (num - 1)
-
-    return integrate.quad(density, -9, 9)[0]
+    """Mean of the largest of `num` standard normal numbers, to four digits."""
+    x = np.linspace(-9, 9, 2001)
+    below = np.array([NormalDist().cdf(value) for value in x]) ** num
+    return float((x[1:] + x[:-1]) / 2 @ np.diff(below))
 
 
 def report_curves(curves: np.ndarray) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -130,11 +131,9 @@ def count_bytes(
 def _bytes_case(
     inputs: Mapping[str, object], right: float, mistakes: Mistakes, advice: str
 ) -> Case:
-    units = [
-        (right / 1000, "right in kB; the question asks for bytes"),
-        (right / 1024, "right in KiB; the question asks for bytes"),
-        (right * 8, "these are bits; the question asks for bytes"),
-    ]
+    sizes = {"kB": 1000, "KiB": 1024, "MB": 1000**2, "MiB": 1024**2, "bits": 1 / 8}
+    hint = "right in {}; the question asks for bytes"
+    units = [(right / size, hint.format(unit)) for unit, size in sizes.items()]
 
     def otherwise(found: float) -> str:
         size = "more" if found > right else "less"
@@ -173,14 +172,22 @@ def _check_case(answer: object, case: Case, rules: Rules, is_value: bool) -> Non
         raise Wrong(case.shapes[shape])
     value = read(found, case.right, rules)
     compare(value, case.right, case.mistakes, case.otherwise, rules.rtol, rules.atol)
-    needs_gradient = any(isinstance(x, Tensor) and x.requires_grad for x in handed)
-    if needs_gradient and not found.requires_grad:
+    learned = [x for x in handed if isinstance(x, Tensor) and x.requires_grad]
+    if learned and not _reaches(found, learned):
         raise Wrong(
             "the value is right, but no gradient flows back, so training could not "
-            "lower it: keep tensors, no .item() and no .detach()"
+            "lower it: keep the tensors, no .item(), .detach() or torch.tensor()"
         )
     if case.then is not None:
         case.then(found, handed)
+
+
+def _reaches(found: Tensor, inputs: list[Tensor]) -> bool:
+    """Whether a gradient flows from an answer back to each of these inputs."""
+    keep = {"retain_graph": True, "allow_unused": True}
+    return found.requires_grad and all(
+        slope is not None for slope in torch.autograd.grad(found.sum(), inputs, **keep)
+    )
 
 
 def call_on_copies(
@@ -226,9 +233,10 @@ def read(found: object, like: object, rules: Rules, name: str = "") -> object:
     if isinstance(found, (Tensor, np.ndarray)) and found.ndim == 0:
         found = found.item()
     if isinstance(found, bool) or not isinstance(found, Real):
-        what = rules.what or "a number"
-        raise Wrong(f"{label}expected {what}, found {type(found).__name__}")
-    if not np.isfinite(found):
+        what, kind = rules.what or "a number", type(found).__name__
+        kind += f" of shape {tuple(found.shape)}" if hasattr(found, "shape") else ""
+        raise Wrong(f"{label}expected {what}, found {kind}")
+    if not math.isfinite(found):
         raise Wrong(label + rules.not_finite)
     return found
 

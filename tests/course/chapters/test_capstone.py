@@ -44,6 +44,12 @@ class Ellipsis(Pull):
         return super().loss(model, batch, context) + ...
 
 
+class Warm(Pull):
+    def loss(self, model, batch, context):
+        output = model(batch.x).double() / (1 + self.strength)
+        return context.task.loss(output, batch.y)
+
+
 class AlwaysOn(Pull):
     def loss(self, model, batch, context):
         return super().loss(model, batch, context) * 0.9
@@ -92,6 +98,7 @@ def own(kind, off=0.0, **settings):
         ({"mine": Part(), "neutral": Part(part=1.0)}, "aggregate"),
         (own(Pull), "loss"),
         (own(OwnNoise), "loss"),
+        (own(Warm), "loss"),  # FedAvg up to rounding
     ],
 )
 def test_a_method_that_is_fedavg_where_it_is_neutral_passes(answer, hook):

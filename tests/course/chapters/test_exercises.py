@@ -2,7 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
+from types import SimpleNamespace
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -73,7 +76,7 @@ def stub_that_computes(*_inputs):
 STUBS = [..., None, lambda *_: ..., lambda *_: None, raises_not_implemented]
 ASKED = {"model_bytes": 447_624, "candidates": 10, "chosen": 4}
 RIGHT_ASKED = 10 * 447_624 + 10 * 4 + 4 * (447_624 + 8)
-BANK = {"num_pictures": 200, "channels": 3, "height": 32, "width": 48, "alpha": 0.08}
+BANK = {"num_pictures": 200, "channels": 3, "height": 32, "width": 64, "alpha": 0.08}
 RIGHT_BANK = 4 * 200 * 3 * 5 * 5
 GIVEN = {
     "shares": {"sizes": {0: 10, 1: 90, 2: 40}, "cohort": [0, 1]},
@@ -294,6 +297,7 @@ def test_bytes_may_come_as_a_number_or_a_function():
         (RIGHT_BYTES / 10, "right for one client"),
         (RIGHT_BYTES / 1000, "kB"),
         (RIGHT_BYTES / 1024, "KiB"),
+        (RIGHT_BYTES / 1e6, "in MB"),
         (RIGHT_BYTES * 8, "bits"),
         (2 * (4 * 6_603_902 + 16), "one client only"),
         (12_345, "less than"),
@@ -324,7 +328,7 @@ def num_bytes_of_bank(num_pictures, channels, height, width, alpha):
 @pytest.mark.parametrize(
     ("name", "answers"),
     [
-        ("bytes_of_asking", [RIGHT_ASKED, float(RIGHT_ASKED), num_bytes_of_asking]),
+        ("bytes_of_asking", [RIGHT_ASKED, Fraction(RIGHT_ASKED), num_bytes_of_asking]),
         ("bank_bytes", [RIGHT_BANK, np.int64(RIGHT_BANK), num_bytes_of_bank]),
     ],
 )
@@ -334,8 +338,18 @@ def test_the_right_bytes_of_a_round_pass(name, answers):
 
 
 def test_the_bank_is_as_large_as_what_the_package_says():
-    x = torch.zeros(200, 3, 32, 48)
+    x = torch.zeros(200, 3, 32, 64)
     assert FedDG(alpha=0.08).amplitudes(x).nbytes == RIGHT_BANK
+
+
+def test_the_chapters_numbers_tell_the_longer_side_from_rounding_up():
+    """With 32×48 pixels both mistakes give b = 3, so that one hides the other."""
+    shown = {}
+    told = SimpleNamespace(check=lambda name, answer, **given: shown.update(given))
+    for cell in nbformat.read("notebooks/03_fedsr_feddg.ipynb", 4).cells:
+        if 'check("bank_bytes", my_bytes' in cell.source:
+            exec(cell.source, {"exercises": told})
+    assert shown == BANK
 
 
 def test_a_function_must_be_right_for_other_numbers_too():
@@ -379,7 +393,7 @@ def test_a_wrong_count_of_asking_gets_its_own_hint(wrong, words):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (4 * 200 * 3 * 32 * 48, "whole spectrum"),
+        (4 * 200 * 3 * 32 * 64, "whole spectrum"),
         (4 * 200 * 3 * 4, "half width"),
         (4 * 200 * 3 * 16, "whole numbers lie"),
         (4 * 200 * 3 * 9, "other side of 0"),
@@ -387,6 +401,7 @@ def test_a_wrong_count_of_asking_gets_its_own_hint(wrong, words):
         (4 * 200 * 3 * 15, "half a window"),
         (4 * 200 * 3 * (2 * 0.08 * 32 + 1) ** 2, "b is a whole number"),
         (4 * 200 * 3 * 7 * 7, "wrong way"),
+        (4 * 200 * 3 * 11 * 11, "longer or shorter"),
         (8 * 200 * 3 * 25, "float32"),
         (200 * 3 * 25, "not bytes"),
         (4 * 200 * 25, "how many spectra"),
@@ -528,6 +543,16 @@ class Unsquared(Prox):
         )
 
 
+class SquaredNorms(Prox):
+    def penalty(self, model, context):
+        return self.mu / 2 * sum(d.norm() ** 2 for d in self.moved(model, context))
+
+
+class InDouble(Prox):
+    def moved(self, model, context):
+        return [d.double() for d in super().moved(model, context)]
+
+
 class Averaged(Prox):
     def penalty(self, model, context):
         moved = torch.cat([d.flatten() for d in self.moved(model, context)])
@@ -599,6 +624,8 @@ class StubWithAFrame(Prox):
 def test_fedprox_as_a_class_passes_and_a_stub_is_not_attempted():
     assert check("proximal", Prox).passed is True
     assert check("proximal", fl.FedProx).passed is True
+    assert check("proximal", SquaredNorms).passed is True  # other rounding
+    assert check("proximal", InDouble).passed is True
     assert check("proximal", Stub).passed is None
     assert check("proximal", StubWithAFrame).passed is None
 
@@ -622,6 +649,7 @@ def test_fedprox_as_a_class_passes_and_a_stub_is_not_attempted():
         (RaisesWhenMade, "in line 2 of __post_init__: raise ValueError"),
         (fl.FedAvg, "mu"),
         (lambda mu: mu, "inherits from fl.FedAvg"),
+        (Prox(), "found Prox object"),
         ("many", "found str"),
     ],
 )

@@ -104,7 +104,14 @@ def test_a_divergence_that_cannot_be_trained_is_refused():
     def overflows(mu, sigma, m, tau):
         return cmi(mu, sigma - sigma, m, tau)
 
-    refuse(check("cmi", detached), "no gradient")
+    def a_new_leaf(*gaussians):
+        return torch.tensor(cmi(*gaussians).item(), requires_grad=True)
+
+    def without_references(mu, sigma, m, tau):
+        return cmi(mu, sigma, m.detach(), tau.detach())
+
+    for answer in (detached, a_new_leaf, without_references):
+        refuse(check("cmi", answer), "no gradient")
     refuse(check("cmi", overflows), "infinite")
     refuse(check("cmi", lambda *all_four: cmi(*all_four).item()), "float")
     refuse(check("cmi", lambda mu, *_: mu.sub_(1).mean()), "RuntimeError", "in-place")
@@ -506,6 +513,18 @@ def stumbles(self, model, batch, context):
             ),
             "squared",
         ),
+        (
+            of_parts(
+                lambda s, t, length, c: (
+                    t + s.l2r_weight * length.norm() + s.cmi_weight * c
+                )
+            ),
+            "whole batch",
+        ),
+        (
+            of_parts(lambda s, t, length, c: t + length.mean() / 100 + c / 1000),
+            "fields",
+        ),
         (of_parts(lambda s, t, length, c: t + s.cmi_weight * c), "norm of z"),
         (of_parts(lambda s, t, *_: t), "penalties are missing"),
         (of_parts(lambda s, t, length, c: length), "shape ()"),
@@ -513,7 +532,7 @@ def stumbles(self, model, batch, context):
         (fedsr_with(detached), "detached"),
         (fedsr_with(stumbles), "line 2 of stumbles"),
         (FedSR, "has its loss already"),
-        (MyFedSR(), "class"),
+        (MyFedSR(), "found MyFedSR object"),
         (FedAvg, "keyword argument 'l2r_weight'"),
         (lambda *_: 0.0, "class"),
     ],

@@ -11,7 +11,7 @@ from fedlab_support.models import modulation as by_the_package
 from fedlab_support.models import symmetric_kl
 from tests.course.chapters.test_exercises import refuse
 
-WIDTHS = {"widths": (64, 192, 384, 256, 256), "bins": 8}
+WIDTHS = {"widths": [64, 192, 384, 256, 256], "bins": 8}
 
 
 def modulation(v):
@@ -119,6 +119,8 @@ def fedfa_bytes(widths, bins):
 def test_the_paper_s_bytes_pass():
     assert check("fedfa_bytes", fedfa_bytes, **WIDTHS).passed is True
     assert check("fedfa_bytes", 18_432 + 16_384, **WIDTHS).passed is True
+    as_list = check("fedfa_bytes", lambda w, b: fedfa_bytes(w.copy(), b), **WIDTHS)
+    assert as_list.passed is True  # the chapter hands over a list
 
 
 WRONG_BYTES = [

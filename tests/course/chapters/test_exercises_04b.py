@@ -78,6 +78,8 @@ def test_the_predicted_dice():
         ({"wide": 1.0}, ("cost nothing",)),
         ({"wide": 50 / 61}, ("every side",)),
         ({"large": 0.2}, ("both squares",)),
+        ({"large": 0.95}, ("both squares",)),  # one pixel off, and not wider
+        ({"small": 1.0}, ("both squares",)),
         ({"large": "0.9"}, ("expected a number",)),
         ({"other": 0.9}, ("the names",)),
     ],

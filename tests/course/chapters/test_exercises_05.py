@@ -35,12 +35,19 @@ def outside_the_root(x, style):
     return sigma * (x - x.mean((2, 3), keepdim=True)) / deviation + mu
 
 
+def outside_with_var_mean(x, style):
+    mu, sigma = style[:, None, :, None, None]
+    variance, mean = torch.var_mean(x, (2, 3), keepdim=True)
+    return sigma * (x - mean) / (variance.sqrt() + 1e-5) + mu
+
+
 WRONG_STYLES = [
     (taken(correction=0), "one pixel less"),
     (taken(power=1.0), "not a deviation"),
     (taken(over=(0, 2, 3)), "whole batch"),
     (taken(epsilon=0.0), "finite"),
     (outside_the_root, "inside the root"),
+    (outside_with_var_mean, "inside the root"),
     (lambda x, style: taken()(x, style.flip(0)), "row 0"),
     (
         lambda x, style: x * style[1, :, None, None] + style[0, :, None, None],
@@ -64,6 +71,7 @@ def test_a_style_taken_on_wrongly_gets_its_own_hint(answer, words):
         [FINE, COARSE],
         (tuple(FINE), tuple(COARSE)),
         [list("aaabbccdd"), [5, 5, 5, 5, 5, 2, 2, 2, 2]],
+        [list(torch.tensor(FINE).numpy()), COARSE],
     ],
 )
 def test_partitions_by_hand_pass_whatever_clusters_are_called(answer):
@@ -96,6 +104,12 @@ def agree(styles, labels):
     return torch.stack(means).median(0).values
 
 
+def agree_in_a_row(styles, labels):
+    """Right only if the clients of a cluster stand beside each other."""
+    parts = styles.split(labels.bincount().tolist())
+    return torch.stack([part.mean(0) for part in parts]).median(0).values
+
+
 def means_of(styles, labels):
     return cluster_means(styles.flatten(1), labels).view(-1, *styles.shape[1:])
 
@@ -110,6 +124,7 @@ WRONG_AGREEMENTS = [
     (lambda s, labels: means_of(s, labels).mean(0), "mean of clusters"),
     (lambda s, labels: means_of(s, labels).quantile(0.5, dim=0), "even number"),
     (lambda s, labels: means_of(s, labels)[0], "first cluster"),
+    (lambda s, labels: agree_in_a_row(s, labels), "not the median"),
     (lambda s, labels: s.mul_(0), "changed"),
     (lambda s, labels: means_of(s, labels), "shape (2, 5)"),
     (lambda s, labels: 9 * agree(s, labels), "not the median"),

@@ -80,15 +80,21 @@ def cosine(found, true):
     return (alike.argmax(1) == torch.arange(len(true))).double().mean()
 
 
+def by_absolute_differences(found, true):
+    nearest = torch.cdist(found, true, p=1).argmin(1)
+    return (nearest == torch.arange(len(true))).double().mean()
+
+
 WRONG_RETRIEVAL = [
     (lambda f, t: 100 * retrieval(f, t), "per cent"),
     (lambda f, t: len(t) * retrieval(f, t), "how many"),
     (lambda f, t: retrieval(t, f), "should be searching"),
     (lambda f, t: farthest(f, t), "farthest"),
     (cosine, "angle"),
+    (by_absolute_differences, "absolute differences"),
     (lambda f, t: torch.cdist(f, t).diagonal().mean(), "mean distance"),
     (lambda f, t: 0.77, "on paper"),
-    (lambda f, t: torch.cdist(f, t), "found Tensor"),
+    (lambda f, t: torch.cdist(f, t), "found Tensor of shape (24, 24)"),
     (lambda f, t: retrieval(f.mul_(2), t), "changed"),
 ]
 
@@ -124,7 +130,8 @@ def test_the_range_of_a_score():
         ({"if_log": 10**0.273}, ("natural",)),
         ({"if_log": math.log(0.273)}, ("other way round",)),
         ({"if_log": 0.273}, ("undo",)),
-        ({"if_log": 5}, ("two extremes",)),
+        ({"most": 5}, ("two extremes",)),
+        ({"if_log": 5}, ("Which number",)),
         ({"most": "many"}, ("found str",)),
         ({"other": 3}, ("the names",)),
     ],

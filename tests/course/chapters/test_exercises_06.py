@@ -92,10 +92,17 @@ def without_clamp(h, y, num_classes):
     return ((member.T @ h) / member.sum(0)[:, None]).mean(0)
 
 
+def by_runs(h, y, num_classes):
+    """Right only if the images of a class stand beside each other."""
+    sizes = y.unique_consecutive(return_counts=True)[1]
+    return torch.stack([part.mean(0) for part in h.split(sizes.tolist())]).mean(0)
+
+
 WRONG_REPRESENTATIONS = [
     (represent_client, "original"),
     (without_clamp, "does not have"),
     (lambda h, y, m: h.mean(0), "each class should"),
+    (by_runs, "mean of the classes' means"),
     (lambda h, y, m: represent(h, y, m) * len(y.unique()), "divide it"),
     (lambda h, y, m: h.sum(0), "sum over images"),
     (lambda h, y, m: represent(h, y, m) / len(y.unique()), "twice"),

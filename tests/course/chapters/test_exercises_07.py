@@ -1,5 +1,7 @@
 """Exercises of chapter 07: shares of opponents, a lucky lead, a reported number."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -79,6 +81,12 @@ def test_wrong_shares_get_their_own_hint(answer, words):
 def test_a_simulation_finds_the_lucky_lead():
     drawn = np.random.default_rng(0).normal(0, GIVEN["sd"], (20_000, 10))
     assert check("lucky_lead", drawn.max(1).mean(), **GIVEN).passed is True
+
+
+def test_a_right_number_does_not_wait_for_a_library(monkeypatch):
+    """The time limit would stop its import, and leave half a library behind."""
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    assert check("lucky_lead", 2.3, **GIVEN).passed is True
 
 
 @pytest.mark.parametrize(

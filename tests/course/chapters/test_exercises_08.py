@@ -170,10 +170,15 @@ def by_sequences(seed, round):
     return np.random.SeedSequence(entropy=seed, spawn_key=(round,))
 
 
+def spawned(seed, round):
+    return np.random.SeedSequence(seed).spawn(round)[-1]  # takes longer every round
+
+
 RIGHT = [
     drawn_by(lambda seed, round: [seed, round]),
     drawn_by(lambda seed, round: (round, 7, seed)),
     drawn_by(by_sequences),
+    drawn_by(spawned),
     fast_forward,
 ]
 
@@ -215,6 +220,7 @@ def with_repeats(seed, first, last, num_clients, m):
         (drawn_by(lambda seed, round: seed * round), "one run in another order"),
         (drawn_by(lambda seed, round: 100 * seed + round), "one run in another order"),
         (drawn_by(lambda seed, round: 1000 * seed + round), "one run in another order"),
+        (drawn_by(lambda seed, round: int(f"{seed}{round}")), "one run in another"),
         (one_short, "a cohort for each of"),
         (with_repeats, "different clients"),
     ],
