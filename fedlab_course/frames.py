@@ -93,6 +93,8 @@ def choices(control: W.Widget) -> Choices:
     if hasattr(control, "options"):
         pairs = [o if isinstance(o, tuple) else (str(o), o) for o in control.options]
         return [(str(label), value) for label, value in pairs]
+    if not isinstance(control.value, bool):  # a text: as it is
+        return [(str(control.value), control.value)]
     return [("off", False), ("on", True)]
 
 
