@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import ipywidgets as W
+from traitlets import validate
 
 from fedlab_support.core.checks import Range, checked
 
@@ -25,10 +28,14 @@ def slider(
     if value is None:
         value = round(low + round((high - low) / 2 / step) * step, 10)
     _expect_inside(low, high, value)
-    is_whole = all(isinstance(number, int) for number in (low, high, step, value))
+    is_whole = all(isinstance(n, Integral) for n in (low, high, step, value))
     description = f"{label} ({unit})" if unit else label
     kind = W.IntSlider if is_whole else W.FloatSlider
-    return readable(kind(value, min=low, max=high, step=step, description=description))
+    made = kind(value, min=low, max=high, step=step, description=description)
+    if not is_whole:  # the usual two decimals would round 0.005
+        places = (len(f"{n:.6f}".rstrip("0").split(".")[1]) for n in (low, step))
+        made.readout_format = f".{max(2, *places)}f"
+    return readable(made)
 
 
 def _expect_inside(low: float, high: float, value: float) -> None:
@@ -46,6 +53,12 @@ class Player(W.IntSlider):
     """
 
     moved_by: tuple[W.ToggleButton, W.Play]
+
+    @validate("value")
+    def _validate_value(self, proposal: dict) -> int:
+        """The step nearest to a number that a reader types."""
+        value = super()._validate_value(proposal) - self.min
+        return self.min + round(value / self.step) * self.step
 
 
 @checked(milliseconds=Range(at_least=100))
@@ -73,6 +86,7 @@ def player(
         )
     ends = {"min": low, "max": high, "step": step, "value": value}
     moved = Player(**ends, description=label)
+    ends["value"] = moved.value
     # The clock's own buttons have no names that a screen reader could read.
     clock = W.Play(**ends, interval=milliseconds, layout=W.Layout(display="none"))
     button = W.ToggleButton(description="Play", tooltip=f"Play {label}", icon="play")

@@ -82,16 +82,19 @@ def _about(control: W.Widget, offered: Choices) -> dict:
 
 
 def choices(control: W.Widget) -> Choices:
-    """All positions of a control, in their order."""
+    """All positions of a control, in their order; its value may lie between steps."""
     if hasattr(control, "max"):
         count = int((control.max - control.min) / control.step + 1e-6)
         values = [control.min + k * control.step for k in range(count + 1)]
         if isinstance(control, W.FloatSlider):
             values = [round(value, 10) for value in values]
+        values = sorted({*values, control.value})
         return [(f"{value:g}", value) for value in values]
     if hasattr(control, "options"):
         pairs = [o if isinstance(o, tuple) else (str(o), o) for o in control.options]
         return [(str(label), value) for label, value in pairs]
+    if not isinstance(control.value, bool):  # a text: as it is
+        return [(str(control.value), control.value)]
     return [("off", False), ("on", True)]
 
 

@@ -273,8 +273,10 @@ class Outcome:
     def rows(self) -> dict[str, str]:
         """Settings and results in words, one row of the comparison each."""
         chosen = asdict(self.setting)
-        own = {name.replace("_", " "): str(v) for name, v in chosen.pop("own").items()}
+        own = {words(name): str(value) for name, value in chosen.pop("own").items()}
         settings = {words(name): str(value) for name, value in chosen.items()}
+        method = self.setting.method  # FedAvgM's momentum is not the clients'
+        own = {n if n not in settings else f"{method}'s {n}": v for n, v in own.items()}
         if self.setting.skew not in (BY_CLASS, MIXED):
             settings["concentration"] = "–"
         progress = self.progress

@@ -106,7 +106,8 @@ def _read(path: Path, entry: dict) -> pd.DataFrame:
         raise ValueError(
             f"expected {entry['rows']} rows in {path.name}, found {len(table)}"
         )
-    return table
+    texts = [name for name, kind in entry["kinds"].items() if kind == "str"]
+    return table.fillna(dict.fromkeys(texts, ""))
 
 
 def _read_pixels(path: Path, entry: dict) -> np.ndarray:

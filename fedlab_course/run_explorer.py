@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 import ipywidgets as W
@@ -150,10 +151,13 @@ class OneMore(LiveTraining):
 
     def _say_seconds(self, _change: object = None) -> None:
         axis, finished = self.explorer.controls["axis"].value, self.explorer.finished
-        spent = finished.seconds(axis, self.value.value)
+        name = self.value.value
+        with suppress(ValueError):  # it is told when Start is pressed
+            name = name_of(value_of(name, finished.exploration.axes[axis]))
+        spent = finished.seconds(axis, name)
         about = f" (about {max(1, round(spent))} s)" if spent else ""
         self.start.description = f"Train this cell{about}"
-        self.seed.max = finished.next_seed(axis, self.value.value)  # without gaps
+        self.seed.max = finished.next_seed(axis, name)  # without gaps
         self.seed.value = self.seed.max
 
 

@@ -88,7 +88,7 @@ def bound_picture(table: pd.DataFrame, information: float, title: str = "") -> P
     table:       columns tau and bound, in nats.
     information: I(x; z | y), the smallest value that a bound can have.
     """
-    best = table.loc[table["bound"].idxmin()]
+    best = table[["tau", "bound"]].iloc[table["bound"].argmin()]
     figure = new_picture((1.35 * SINGLE[0], 1.1 * SINGLE[1]), title)
     axis = figure.subplots()
     axis.plot(table["tau"], table["bound"], color=COLOURS["ours"])

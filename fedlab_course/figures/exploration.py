@@ -96,7 +96,7 @@ def exploration_picture(
         _draw_curves(right, shown)
         right.set(xlabel="Round", xlim=(0, rounds))
         right.set_title("Over the rounds")
-    figure.data = shown.table
+    figure.data = pd.concat([shown.table, shown.new], ignore_index=True)
     return figure
 
 
@@ -189,7 +189,7 @@ def _draw_points(
 def _draw_new_end(axis: Axes, shown: Shown) -> None:
     if len(shown.new):
         place = list(shown.values).index(shown.new["name"].iloc[0])
-        axis.plot(place, shown.new["value"].iloc[-1], "*", markersize=11, **NEW)
+        axis.plot(place, ends_of(shown.new)["mean"], "*", markersize=11, **NEW)
 
 
 def _draw_curves(axis: Axes, shown: Shown) -> None:

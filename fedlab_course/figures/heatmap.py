@@ -56,7 +56,7 @@ def grid_heatmap(
     cells = cells.reindex(index=rows, columns=columns)
     size = inches(size, (4.6, 2.8))
     width, height = size[0] / max(1, len(cells.columns)), size[1] / max(1, len(cells))
-    if height < 2 * ROOM[1]:
+    if height < 2 * ROOM[1] or width <= ROOM[0]:
         table = table.drop(columns="sd", errors="ignore")
     has_room = width > ROOM[0] and height > ROOM[1]
     texts = _texts(cells, table.set_index([y, x])) if has_room else None

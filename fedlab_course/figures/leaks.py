@@ -43,7 +43,7 @@ def leak_curves(
         axis.set_title(str(panel))
         axis.set_xlabel(label_of(x))
         axis.tick_params(labelbottom=True)
-    label_ends(figure, axes[axes[0].get_gridspec().ncols - 1])
+    label_ends(figure, axes[axes[0].get_gridspec().ncols - 1], panels=axes)
     return figure
 
 

@@ -199,6 +199,7 @@ def accuracy_by_client(
     for place, (name, look) in enumerate(looks_for(table[by].unique()).items()):
         line = lines[lines[by] == name]
         every = (0.04 * place, 0.2)  # of the figure: marks of lines alternate
+        every = every if len(line) > 1 else None
         look |= {"label": f"{SIGNS[place]} {name}"}  # ends may well coincide
         axis.plot(line["percent_of_clients"], line["mean"], markevery=every, **look)
     axis.set(xlabel="Share of clients, worst served first (%)", xlim=(0, 100))

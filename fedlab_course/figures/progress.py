@@ -135,7 +135,7 @@ def progress_picture(
         figure = new_picture(SIZE, title, _note(runs))
         axes = figure.subplots(1, 3, width_ratios=(1.5, 1, 1.1))
         if measure == GROUPS:
-            figure.data = runs[-1].groups
+            figure.data = runs[-1].groups.reset_index()
             _draw_groups(axes[0], runs[-1], rounds)
         else:
             figure.data = runs[-1].curve(measure) if runs else None
@@ -186,19 +186,22 @@ def _draw_curves(
 
 def _draw_groups(axis: Axes, now: Progress, rounds: int) -> None:
     """A field per client and round, in the colour of the group."""
-    cells = now.groups.reindex(index=range(len(now.times_chosen)))
+    last = now.groups.columns.max()
+    clients, done = range(len(now.times_chosen)), range(1, last + 1)
+    cells = now.groups.reindex(index=clients, columns=done)
     num = int(cells.max().max())
     colours = {
         "cmap": colormaps["viridis"].resampled(num),
         "vmin": 0.5,
         "vmax": num + 0.5,
     }
+    edges = [np.arange(count + 1) for count in cells.shape]
     fields = axis.pcolormesh(
-        cells.columns, cells.index, cells, edgecolor="white", **colours
+        edges[1] + 0.5, edges[0] - 0.5, cells, edgecolor="white", **colours
     )
     axis.figure.colorbar(fields, ax=axis, ticks=range(1, num + 1), label="Group")
     axis.set(xlabel="Round", ylabel="Client")
-    axis.set(xlim=(0.5, max(rounds, cells.columns.max()) + 0.5))
+    axis.set(xlim=(0.5, max(rounds, last) + 0.5))
     axis.invert_yaxis()
     axis.set_title(f"Groups of {now.name}")
     for each in (axis.xaxis, axis.yaxis):

@@ -95,7 +95,7 @@ def cost_curves(table: pd.DataFrame, title: str = "", size: Size = None) -> Pict
     axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     _plain_numbers(axes[0].yaxis)
     name_axes(axes, "Seconds per round")
-    label_ends(figure, axes[-1])
+    label_ends(figure, axes[-1], panels=axes)
     return figure
 
 

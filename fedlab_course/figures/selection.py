@@ -26,12 +26,14 @@ def absent_clients(table: pd.DataFrame, rounds: int) -> Picture:
     place = np.arange(len(clients))
     there = {"color": COLOURS["ours"], "label": "took part"}
     never = {"fill": False, "hatch": "////", "edgecolor": COLOURS["other 1"]}
+    never["label"] = "never"
     title = f"{is_absent.sum()} of {len(clients)} clients take no part in {rounds} "
     title += "rounds"
     figure = new_picture(DOUBLE, title)
     axis = figure.subplots()
-    axis.bar(place[~is_absent], samples[~is_absent], **there)
-    axis.bar(place[is_absent], samples[is_absent], label="never", **never)
+    for is_mine, look in ((~is_absent, there), (is_absent, never)):
+        if is_mine.any():  # the legend would give no bars a colour of its own
+            axis.bar(place[is_mine], samples[is_mine], **look)
     axis.set(xlabel="Clients, largest first", ylabel="Training samples")
     axis.legend()
     return figure
@@ -94,7 +96,8 @@ def falling_losses(table: pd.DataFrame, round: int, title: str = "") -> Picture:
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     place = np.arange(len(now))
     for name, colour in STATES.items():
-        is_mine = state == name
+        if not (is_mine := state == name).any():
+            continue  # the legend would give no bars a colour of its own
         above.bar(place[is_mine], now["loss"][is_mine], 0.85, color=colour, label=name)
         below.bar(place[is_mine], now["times"][is_mine], 0.85, color=colour)
     above.step(

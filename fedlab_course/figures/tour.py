@@ -82,7 +82,7 @@ def accuracy_and_luck(table: pd.DataFrame, title: str = "") -> Picture:
     figure = new_picture(DOUBLE, title, note)
     axis = figure.subplots()
     axis.bar(range(len(table)), 100 * table["mean"], color=COLOURS["ours"])
-    axis.plot(100 * table["luck"], color="black")
+    axis.plot(range(len(table)), 100 * table["luck"], color="black")
     axis.set(xlabel="Writers, sorted", ylabel="Accuracy (%)", ylim=(0, 100))
     return figure
 

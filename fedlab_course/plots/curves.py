@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -89,7 +90,7 @@ def draw_curves(
     heading = "" if curves[by].map(type).eq(str).all() else label_of(by)
     columns = axes[0].get_gridspec().ncols
     for axis in axes[columns - 1 :: columns]:
-        label_ends(figure, axis, heading)
+        label_ends(figure, axis, heading, axes)
     return figure
 
 
@@ -120,7 +121,7 @@ def seeds_note(table: pd.DataFrame, what: str) -> str:
     what:   such as "Line: mean, band: ± s.d.".
     """
     counts = sorted(table["num_seeds"].unique())
-    if counts == [1]:
+    if counts[-1] <= 1:  # 0 where the only seed has diverged
         return "One seed: no spread is known."
     seeds = " to ".join(str(count) for count in sorted({counts[0], counts[-1]}))
     return f"{what}, {seeds} seeds."
@@ -148,7 +149,8 @@ def draw_curve(
     axis.plot(x, mean, color=look["color"], label=name, zorder=3)
     band = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
     axis.fill_between(x, mean - spread, mean + spread, **band)
-    return axis.plot(x.iloc[-1:], mean.iloc[-1:], **look, zorder=4)[0]
+    end = line[np.isfinite(mean)].tail(1)  # a run may diverge
+    return axis.plot(end["round"], end["mean"], **look, zorder=4)[0]
 
 
 def draw_points(
@@ -160,37 +162,38 @@ def draw_points(
     axis.errorbar(x, line["mean"], line["sd"].fillna(0.0), **bars)
 
 
-def label_ends(figure: Picture, axis: Axes, heading: str = "") -> None:
+def label_ends(
+    figure: Picture, axis: Axes, heading: str = "", panels: Sequence[Axes] = ()
+) -> None:
     """Write each line's name at its end, and move overlapping names apart.
 
-    heading: written above the names. Axes may be logarithmic. Lines without points get
-    no name.
+    heading: written above the names. panels: lines that only these axes have are named,
+    too. Axes may be logarithmic. Lines without finite points get no name.
     """
     quiet = COLOURS["quiet"]
     above = axis.text(1.08, 1, heading, transform=axis.transAxes, color=quiet)
     above.set(fontsize=SMALL, va="bottom")
-    lines = [line for line in axis.get_lines() if line.get_label()[0] != "_"]
-    lines = [line for line in lines if len(line.get_xdata())]
+    ends = {}
+    for line in [line for each in (axis, *panels) for line in each.get_lines()]:
+        points = line.get_xydata()
+        points = points[np.isfinite(points).all(axis=1)]
+        if len(points) and line.get_label()[0] != "_":
+            ends.setdefault(line.get_label(), (line, points[-1]))
+    arrow = {"arrowstyle": "-", "color": quiet, "linewidth": 0.5}
+    arrow |= {"relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 4}
     labels = [
         axis.annotate(
-            line.get_label(),
-            (line.get_xdata()[-1], line.get_ydata()[-1]),
+            name,
+            end,
             xytext=(1.08, 0.5),
             textcoords="axes fraction",
             color=line.get_color(),
             fontsize=SMALL,
             va="center",
             annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": quiet,
-                "linewidth": 0.5,
-                "relpos": (0, 0.5),
-                "shrinkA": 1,
-                "shrinkB": 4,
-            },
+            arrowprops=arrow if line.axes is axis else None,
         )
-        for line in lines
+        for name, (line, end) in ends.items()
     ]
     figure.draw_without_rendering()  # fixes the layout, and so the size of the axis
     frame = axis.get_window_extent()
@@ -198,7 +201,7 @@ def label_ends(figure: Picture, axis: Axes, heading: str = "") -> None:
     beside = 1 + 10 / width
     above.set_position((beside, 1 + 6 / height))
     to_share = axis.transScale + axis.transLimits
-    wanted = [to_share.transform(line.get_xydata()[-1])[1] for line in lines]
+    wanted = [to_share.transform(end)[1] for _, end in ends.values()]
     gap = SMALL * LINE_HEIGHT / height
     for label, place in zip(labels, spread(wanted, gap), strict=True):
         label.set_position((beside, place))

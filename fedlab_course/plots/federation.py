@@ -119,7 +119,7 @@ def _client_sizes(axis: Axes, sizes: np.ndarray) -> None:
     axis.tick_params(axis="x", length=0, labelbottom=False)
     axis.set_ylabel("Total", rotation=0, ha="right", va="center")
     room = 25 if num_clients <= 100 else 15  # labels of two digits, or of three
-    steps = (1, 2, 5, 10, 20, 50, 100)
+    steps = (first * 10**k for k in range(9) for first in (1, 2, 5))
     every = next(step for step in steps if num_clients / step < room)
     axis.set_xticks(range(0, num_clients, every))
 

@@ -22,7 +22,8 @@ def parts_of(
     """
     if column is None:
         return {"": table}
-    parts = dict(tuple(table.groupby(column, sort=False, observed=True)))
+    groups = table.groupby(column, sort=False, observed=True, dropna=False)
+    parts = dict(tuple(groups))
     if most is not None and len(parts) > most:
         raise ValueError(f"expected at most {most} panels, found {len(parts)}")
     return parts

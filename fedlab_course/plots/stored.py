@@ -133,4 +133,4 @@ def portable(value: object) -> object:
         return PurePath(value).name if PurePath(value).is_absolute() else str(value)
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    return value.item() if hasattr(value, "item") else str(value)
+    return portable(value.tolist()) if hasattr(value, "tolist") else str(value)

@@ -206,8 +206,10 @@ def colours_for(
 
     Without ``ours`` the first name that is not the baseline is blue. Points, which do
     not cross each other, may have a sixth colour.
-    Raises ValueError for more names, which need small multiples.
+    Raises ValueError for more names, which need small multiples, and for an empty one.
     """
+    if pd.isna(list(names)).any():
+        raise ValueError(f"expected names, found {[*names]}; try column.map(str)")
     if len(names) > 5 + are_points:
         most = "six groups" if are_points else "five lines"
         raise ValueError(

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import ipywidgets as W
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
@@ -32,6 +33,9 @@ def test_choices_are_all_positions_of_a_control(explorer):
     assert [value for _, value in offered["level"]] == list(range(41))
     assert offered["name"] == [("a", "a"), ("b", "b"), ("c", "c")]
     assert [value for _, value in offered["is_on"]] == [False, True]
+    assert choices(W.FloatText(0.5)) == [("0.5", 0.5)], "a page cannot draw others"
+    between = choices(slider(0.05, 0.3, 0.1, value=0.1))
+    assert [value for _, value in between] == [0.05, 0.1, 0.15, 0.25]
     values = [value for _, value in choices(slider(0.0, 0.3, 0.1))]
     assert values == [0.0, 0.1, 0.2, 0.3], "and not 0.30000000000000004"
     assert slider(0.1, 0.5, 0.1).value == 0.3, "which has a frame"

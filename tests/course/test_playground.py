@@ -394,6 +394,28 @@ def test_the_picture_shows_all_runs_and_keeps_its_promise_of_time():
     assert seconds / slowness() < 0.5
 
 
+def test_groups_of_a_single_round_are_seen():
+    rows = [
+        {"split": "server", "metric": "group", "client": k, "round": 1, "domain": ""}
+        for k in (0, 2)
+    ]
+    groups = pd.DataFrame(rows).assign(value=[0, 1], seed=0)
+    both = pd.concat([progress().table, groups])
+    now = Progress("FedGCR", both, (1, 0, 1))
+    figure = progress_picture([now], measure=GROUPS)
+    assert figure.data.columns.tolist() == ["client", 1]
+    corners = figure.axes[0].collections[0].get_coordinates()
+    assert corners[0, :, 0].tolist() == [0.5, 1.5]
+    assert corners[:, 0, 1].tolist() == [-0.5, 0.5, 1.5, 2.5]
+
+
+def test_a_methods_momentum_does_not_hide_that_of_the_clients():
+    ours = Setting(method="FedAvgM", own={"momentum": 0.5, "server_lr": 2.0})
+    rows = Outcome(ours, progress(), 12.0, 0, "").rows()
+    assert rows["momentum"] == "0.9" and rows["FedAvgM's momentum"] == "0.5"
+    assert rows["server lr"] == "2.0"
+
+
 def test_the_comparison_escapes_what_it_shows():
     outcome = Outcome(Setting(), progress(), 12.0, 1, "<b>boom</b>")
     assert "<b>" not in comparison({"<b>": outcome})

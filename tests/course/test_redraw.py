@@ -116,6 +116,13 @@ def test_names_that_look_like_numbers_stay_names(tmp_path):
     pd.testing.assert_frame_equal(again.data, table)
 
 
+def test_an_empty_name_stays_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "PRINT_DPI", 30)
+    table = pd.concat([history(), history(held_out="art")])
+    path = saved(tmp_path, plots.learning_curves(table, panels="held_out"))
+    assert len(draw_again(path).axes) == 2
+
+
 @pytest.mark.slow
 def test_other_data_leave_the_drawn_table_beside_them(tmp_path):
     table = history()

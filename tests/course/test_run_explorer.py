@@ -1,5 +1,6 @@
 """Explorers of hyper-parameters: stored runs at once, one more on request."""
 
+import pandas as pd
 import pytest
 
 from fedlab_course import explored
@@ -17,6 +18,7 @@ from fedlab_course.exploration import (
     value_of,
 )
 from fedlab_course.explored import EXPLORED, sheet
+from fedlab_course.figures.exploration import Shown, exploration_picture
 from fedlab_course.frames import CONTROLS, draw
 from fedlab_course.protocols import Protocol
 from fedlab_course.run_explorer import RunExplorer, explore_runs
@@ -132,6 +134,26 @@ def test_a_wrong_value_is_answered_beside_the_button(explorer, axis, text, said)
     explorer.training.value.value = "1"  # and the next one is trained
     explorer.training.start.click()
     explorer.training.wait()
+
+
+def test_the_end_of_a_new_run_is_measured_as_that_of_stored_ones():
+    rows = [("a", seed, r, 10.0 * r) for seed in (0, 1, 2) for r in range(5)]
+    table = pd.DataFrame(rows, columns=["name", "seed", "round", "value"])
+    new, stored = table[table["seed"] == 2], table[table["seed"] < 2]
+    figure = exploration_picture(Shown(stored, ["a"], new), "x", "Loss", rounds=4)
+    ends = {line.get_marker(): line.get_ydata()[0] for line in figure.axes[0].lines}
+    assert ends["*"] == ends["o"] == 35.0
+    assert len(figure.data) == 15, "the new run is in the table, too"
+
+
+def test_a_value_may_be_typed_in_any_way(small, tmp_path):
+    explorer = RunExplorer(Finished(small, tmp_path))
+    explorer.controls["axis"].value = "mu"
+    stored = pd.DataFrame({"name": "1", "seed": [0, 1], "metric": "seconds"})
+    explorer.finished.table = lambda axis: stored.assign(value=9.0)
+    for typed, seed in (("0.5", 0), ("1.0", 2), ("one", 0), (" 1e0", 2), ("1", 2)):
+        explorer.training.value.value = typed
+        assert explorer.training.seed.value == seed, typed
 
 
 def test_values_have_names_that_can_be_typed():

@@ -3,6 +3,7 @@
 import threading
 
 import ipywidgets as W
+import numpy as np
 import pytest
 
 from fedlab_course.plots.style import new_picture, style
@@ -91,6 +92,9 @@ def test_a_slider_names_its_unit_and_refuses_an_impossible_range():
     assert slider(1, 10, label="rounds", unit="per run").description == (
         "rounds (per run)"
     )
+    assert isinstance(slider(1, np.int64(10)), W.IntSlider), "as from a table"
+    formats = [slider(0.0, 1.0, s).readout_format for s in (0.5, 0.025, 0.001)]
+    assert formats == [".2f", ".3f", ".3f"], "no step is rounded away"
     with pytest.raises(ValueError, match="low must be below high"):
         slider(3, 3)
     with pytest.raises(ValueError, match=r"value must lie in 1…5"):
@@ -115,6 +119,9 @@ def test_a_player_is_a_slider_whose_button_starts_a_clock_in_the_page():
     before = box.image.value
     control.value = 2
     assert box.image.value != before
+    for typed, step in ((3, 4), (99, 6), (-9, 0)):
+        control.value = typed
+        assert control.value == step
 
 
 def test_a_player_refuses_steps_that_miss_the_end_and_a_flicker():

@@ -23,6 +23,8 @@ def test_the_bound_is_marked_where_it_is_tightest():
     assert_readable(figure)
     assert "tightest at τ = 1.5" in [text.get_text() for text in texts(figure)]
     assert figure.data.equals(bounds())
+    table = pd.concat([bounds()[2:], bounds()[:3]]).assign(other=1)  # an index twice
+    assert figures.bound_picture(table, 0.9).axes[0].lines[2].get_xdata() == [1.5]
 
 
 def test_a_bound_without_numbers_is_refused():

@@ -60,6 +60,14 @@ def test_points_stand_at_equal_distances_with_their_numbers_below():
     assert any("3 seeds. Dotted: guessing." in t.get_text() for t in texts(figure))
 
 
+def test_a_line_that_the_named_panel_lacks_is_named_too():
+    few = table(MEASURES[:2])[:12]
+    figure = figures.leak_curves(few.replace({"mean": {0: 5000}}), "noise")
+    assert_readable(figure)
+    labels = figure.axes[1].texts
+    assert {"one picture", "eight pictures"} <= {t.get_text() for t in labels}
+
+
 def test_what_cannot_be_shown_is_refused():
     with pytest.raises(ValueError, match="one row per"):
         figures.leak_curves(pd.concat([table(), table()]), "noise")

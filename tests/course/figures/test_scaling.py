@@ -101,6 +101,14 @@ def test_costs_name_sizes_and_engines_in_plain_numbers():
     assert not any("10^" in text for text in said)
 
 
+def test_an_engine_without_points_in_the_last_panel_has_a_name():
+    last = costs()["what"].iloc[-1]
+    table = costs()[lambda t: (t["what"] != last) | (t["engine"] != "stacked")]
+    assert "stacked" in [
+        t.get_text() for t in figures.cost_curves(table).axes[-1].texts
+    ]
+
+
 def test_infinite_epsilons_are_left_out_and_said_so():
     figure = figures.price_of_privacy(price())
     lines = figure.axes[1].get_lines()

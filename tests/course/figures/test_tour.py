@@ -76,6 +76,12 @@ def test_every_picture_is_readable_and_nothing_is_cut_off(name):
     assert_readable(PICTURES[name]())
 
 
+def test_the_line_of_luck_crosses_the_bars_from_left_to_right():
+    table = luck(4).sample(frac=1, random_state=0).sort_values("mean")
+    line = figures.accuracy_and_luck(table[::-1]).axes[0].get_lines()[0]
+    assert line.get_xdata().tolist() == [0, 1, 2, 3]
+
+
 def test_a_column_of_the_sheet_holds_one_class_and_a_row_one_writer():
     data, writers = fl.load("characters"), [3, 7, 11]
     shown = figures.writers_sheet(data, writers, 12).drawn_by

@@ -294,6 +294,38 @@ def test_curves_show_the_mean_over_seeds_in_per_cent():
     assert "One seed: no spread is known." in lone
 
 
+def test_a_run_that_diverges_is_drawn_and_named_where_it_leaves_off():
+    table = concat([history(), history("FedProx"), history("FedSAM")])
+    is_late = table["round"] > 10
+    table.loc[is_late & (table["method"] == "FedProx"), "value"] = np.nan
+    table.loc[is_late & (table["method"] == "FedSAM"), "value"] = np.inf
+    figure = plots.learning_curves(table)
+    assert_readable(figure)
+    names = {t.get_text(): t.xy[0] for t in figure.axes[0].texts if t.get_text()}
+    assert names == {"FedAvg": 30, "FedProx": 10, "FedSAM": 10}
+    assert figure.get_supxlabel() == "One seed: no spread is known."
+    nothing = plots.learning_curves(history().assign(value=np.nan))
+    assert "FedAvg" not in [text.get_text() for text in texts(nothing)]
+
+
+def test_a_line_of_a_single_panel_has_a_name():
+    table = concat([history(data="a"), history("FedProx", data="a"), history(data="b")])
+    figure = plots.learning_curves(table, panels="data")
+    assert_readable(figure)
+    colours = {text.get_text(): text.get_color() for text in figure.axes[1].texts}
+    assert colours["FedProx"] == figure.axes[0].get_lines()[2].get_color()
+    assert colours["FedAvg"] == "#000000"
+
+
+def test_runs_without_a_value_of_a_setting_are_not_left_out():
+    table = concat([history(clip=None), history(clip=1.0)])
+    assert len(plots.learning_curves(table, panels="clip").axes) == 2
+    with pytest.raises(ValueError, match=r"found .*try column\.map\(str\)"):
+        plots.learning_curves(table, by="clip")
+    named = table.assign(clip=table["clip"].map(str))
+    assert len(plots.learning_curves(named, by="clip").data["clip"].unique()) == 2
+
+
 def test_curves_refuse_what_they_cannot_show():
     with pytest.raises(ValueError, match="metrics \\['accuracy'\\]"):
         plots.learning_curves(history(), metric="dice")
@@ -376,6 +408,21 @@ def test_clients_whose_losses_fall_stand_in_the_order_of_their_first_losses():
     assert sum(times) == 6
     with pytest.raises(ValueError, match="round must be one of the table's, found 4"):
         falling(4)
+
+
+def test_legends_of_clients_name_only_what_is_drawn():
+    losses = falling(1).drawn_by.given["table"].assign(is_asked=True)
+    shown = figures.falling_losses(losses, 1).legends[0].get_texts()
+    assert "not asked" not in [text.get_text() for text in shown]
+    for share, names in ((0.1, ["took part"]), (0.0, ["never"])):
+        table = pd.DataFrame({"samples": [3, 9], "share": share})
+        legend = figures.absent_clients(table, 5).axes[0].get_legend()
+        assert [text.get_text() for text in legend.get_texts()] == names
+
+
+def test_thousands_of_clients_can_be_shown():
+    shown = plots.clients_by_classes(np.ones((1500, 2), int), ["a", "b"])
+    assert shown.axes[0].get_xticks().tolist() == list(range(0, 1500, 200))
 
 
 def test_the_wire_picture_draws_one_round_of_one_run():
@@ -497,6 +544,11 @@ def test_clients_stand_from_worst_to_best():
         figures.accuracy_by_client(pd.concat([table, table]))
     with pytest.raises(ValueError, match="at most five lines"):
         figures.accuracy_by_client(each_client(list("abcdef")))
+
+
+def test_a_single_client_has_a_mark():
+    line = figures.accuracy_by_client(each_client(["FedAvg"], 2)[:1]).axes[0].lines[0]
+    assert line.get_marker() == "o" and line.get_markevery() is None
 
 
 def test_labels_of_lines_that_all_end_at_the_top_do_not_touch():
@@ -653,6 +705,7 @@ def test_saved_figures_are_complete_and_reproducible(tmp_path):
     parameters = {
         "seeds": [0, 1],
         "lr": np.float32(0.5),
+        "shares": np.array([0.25, 0.75]),
         "root": "/srv/someone/data/femnist",
         "note": "a, b",
     }
@@ -675,7 +728,11 @@ def test_saved_figures_are_complete_and_reproducible(tmp_path):
         assert file.read_bytes() == twin.read_bytes()
         assert str(tmp_path).encode() not in file.read_bytes()
     record = json.loads((path.parent / "figures.json").read_text())[path.stem]
-    assert record["parameters"] == parameters | {"lr": 0.5, "root": "femnist"}
+    assert record["parameters"] == parameters | {
+        "lr": 0.5,
+        "shares": [0.25, 0.75],
+        "root": "femnist",
+    }
     assert record["description"] == "Accuracy rises."
     assert record["versions"]["matplotlib"] == matplotlib.__version__
     with Image.open(path) as image:
