@@ -13,7 +13,7 @@ from fedlab_course import evidence
 from fedlab_course.evidence import Study, studies
 from fedlab_course.evidence.__main__ import main
 from fedlab_course.evidence.runs import reported, tuned
-from fedlab_course.evidence.tables import groups, runs
+from fedlab_course.evidence.tables import WRITTEN, groups, runs
 from fedlab_course.leaderboard.paired import holm, over_images, paired
 from fedlab_course.measures import as_participants
 from fedlab_course.protocols import Own, Protocol
@@ -403,6 +403,12 @@ def test_a_claim_gets_the_verdict_of_its_comparison():
 
 
 # ---- what is committed --------------------------------------------------------------
+def test_numbers_are_written_with_four_digits_and_equal_scores_differ_by_0():
+    numbers = pd.Series([-1.586e-15, -0.123456, 1e-7, 12.0, 1234.56])
+    written = numbers.to_csv(header=False, **WRITTEN)
+    assert written.split() == ["0", "-0.1235", "1e-07", "12", "1235"]
+
+
 def test_the_verdicts_are_those_of_the_committed_comparisons():
     places = [ROOT / "figures" / s.place for s in evidence.STUDIES.values()]
     found = evidence.verdicts(evidence.compared(places))
