@@ -94,8 +94,9 @@ def test_its_line_is_complete_and_its_evidence_is_committed(row):
     if evidence in PROFILES:
         file = ROOT / row["table"]
         assert file.is_file() and row["of"] and row["seeds"]
-        is_real = {"real", "fair"} & set(file.parts) and file.name != "cameras.csv"
-        assert bool(is_real) == (evidence == "real")  # those cameras are drawn ones
+        on_real = {"real", "fair", "fair_parts"} & set(file.parts)
+        is_real = bool(on_real) and file.name != "cameras.csv"  # they are drawn ones
+        assert is_real == (evidence == "real")
         if file.suffix == ".csv":
             table = pd.read_csv(file)
             listed = [n for n in row["seeds"].split(", ") if n.isdigit()]
