@@ -126,7 +126,7 @@ def _drawn(
 def _check(build, spaces: Mapping, tried: dict, seeds, validate_on: str) -> None:
     """Raise ValueError for budgets, seeds, settings and data that are not fair."""
     counts = {method: len(settings) for method, settings in tried.items()}
-    check_values("seed", seeds)
+    check_values("seeds", seeds)
     if not counts:
         raise ValueError(f"expected at least one method in spaces, found {spaces!r}")
     if len(set(counts.values())) > 1:

@@ -152,7 +152,7 @@ def test_what_cannot_be_tuned_is_refused(validate_on, spaces, message):
 
 
 def test_a_seed_counts_once():
-    with pytest.raises(ValueError, match="'seed' has a value twice"):
+    with pytest.raises(ValueError, match="'seeds' has a value twice"):
         quiet(build, SPACES, 1, VALIDATION, seeds=(0, 1, 0))
 
 
