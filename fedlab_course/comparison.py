@@ -106,8 +106,8 @@ class Comparison:
     ) -> pd.DataFrame:
         """Run the settings that questions need; ``answer`` shows them one by one.
 
-        done:  histories that are there already; settings without any seed of the grid
-               are run for it, too.
+        done:  histories that exist already. A setting that has none of the grid's
+               seeds there is run.
         score: maps histories to one row per run: name, seed, value (a share).
         grid:  of the further settings, such as ``seed=[0]``.
         Returns all histories.

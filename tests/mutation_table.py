@@ -146,7 +146,7 @@ EDITS = (
     ("initial_state", "trained - private", "trained", "run_streams"),
     ("measure", '"test", "held_out"', '"test", "test"', "run protocols federation"),
     ("_by_client", "i if is_personal else None", "None", "fedbn run"),
-    ("_by_only_client", "test.domain == domain", "test.domain >= domain", "fedbn"),
+    ("by_only_client", "test.domain == domain", "test.domain >= domain", "fedbn"),
     ("keeping", "round % every == 0", "round % every == 1", "checkpoint"),
     ("Snapshot.restore", "= True, False", "= False, False", "checkpoint"),
     ("short_hash", "sha256(content)", "sha256(content[:9])", "checkpoint"),

@@ -14,9 +14,8 @@ import numpy as np
 from fedlab_support.core.files import replacing
 from fedlab_support.core.history import History
 from fedlab_support.federation.federation import Federation
-from fedlab_support.federation.samples import Samples
 from fedlab_support.run import archive
-from fedlab_support.run.run import Run
+from fedlab_support.run.evaluation import by_only_client
 from fedlab_support.run.study import each, fit_once, identity
 from fedlab_support.run.tune import Tuned, tune
 
@@ -32,8 +31,8 @@ class Outcome:
     federation: its federation.
     history:    its history.
     correct:    whether the last weights classify each image correctly, bool (N,), of
-                the held-out domains, or else of the clients' test samples; a domain of
-                one client only is that client's, with its own layers if it has some.
+                the held-out domains, or else of the clients' test samples, where a
+                domain that only one client has is classified with its own layers.
     rows:       positions of these images in the data set, int (N,).
     domain:     their domains, text (N,).
     """
@@ -68,31 +67,22 @@ def outcome(study: Study, cell: dict, folder: Path, trains=True) -> Outcome | No
     """
     run, rounds, runs = study.run(**cell), study.rules.rounds, folder / "runs"
     name = identity(run, rounds, runs)[1].name
-    bits, asked = _kept_answers(name, folder), run.federation.held_out
-    asked = asked if len(asked) else run.federation.test
+    bits, held_out = _kept_answers(name, folder), run.federation.held_out
+    asked = held_out if len(held_out) else run.federation.test
     if not trains and (not bits or archive.find(name, runs) is None):
         return None
     history = fit_once(run, rounds, runs)
     if not bits:
         if run.server.round < rounds:
             run.fit(rounds - run.server.round, progress=False)
-        bits = np.packbits(_answers(run, asked)).tobytes()
+        correct = run.scores(asked).score > 0.5
+        for domain, own in by_only_client(run).items() if asked is not held_out else ():
+            correct[asked.domain == domain] = own.score > 0.5
+        bits = np.packbits(correct).tobytes()
         _keep_answers(bits, folder / ANSWERS / f"{Path(name).stem}.bits")
     correct = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(asked))
     names = np.array(run.federation.data.domain_names)[asked.domain]
     return Outcome(run.federation, history, correct.astype(bool), asked.rows, names)
-
-
-def _answers(run: Run, asked: Samples) -> np.ndarray:
-    """Whether each image is classified correctly, bool (N,); see ``Outcome``."""
-    correct = run.scores(asked).score > 0.5
-    is_personal = run.job.initial_private and run.method.predicts_personally
-    for domain, client in run.federation.homes.items() if is_personal else ():
-        mine = asked.domain == domain
-        if mine.any():
-            own = Samples(asked.store, asked.rows[mine])
-            correct[mine] = run.scores(own, client).score > 0.5
-    return correct
 
 
 def _kept_answers(name: str, folder: Path) -> bytes:

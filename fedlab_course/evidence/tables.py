@@ -257,7 +257,7 @@ def _worded(printed: float, ours: Mapping[str, float]) -> str:
 
 # ---- files --------------------------------------------------------------------------
 def _short(number: float) -> str:
-    """Four digits; what floats leave of an equality is 0."""
+    """Four significant digits; a rounding error around zero becomes 0."""
     return f"{round(number, 12) + 0:.4g}"
 
 

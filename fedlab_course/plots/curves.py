@@ -167,8 +167,9 @@ def label_ends(
 ) -> None:
     """Write each line's name at its end, and move overlapping names apart.
 
-    heading: written above the names. panels: lines that only these axes have are named,
-    too. Axes may be logarithmic. Lines without finite points get no name.
+    heading: written above the names. panels: further axes, whose lines are named here
+    if ``axis`` has none of that name. Axes may be logarithmic. Lines without finite
+    points get no name.
     """
     quiet = COLOURS["quiet"]
     above = axis.text(1.08, 1, heading, transform=axis.transAxes, color=quiet)

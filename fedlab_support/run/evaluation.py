@@ -39,10 +39,10 @@ def measure(run) -> Iterator[Row]:
             names = federation.data.domain_names
             for name, what, value in per_group(scores, metric, samples.domain, names):
                 yield split, what, value, name, -1
-    is_personal = bool(run.job.initial_private) and run.method.predicts_personally
+    is_personal = _is_personal(run)
     metric = PERSONAL + metric if is_personal else metric
-    if is_personal and engine.holds_clients:
-        yield from _by_only_client(run, metric)
+    if engine.holds_clients:
+        yield from _personal_rows(run, metric)
     for split, part, owners in (
         ("val", "val", federation.with_val),
         ("client_test", "test", federation.with_test),
@@ -52,6 +52,11 @@ def measure(run) -> Iterator[Row]:
         for client, scores in zip(clients, found, strict=True):
             for what, value in scores.means(metric):
                 yield split, what, value, "", client
+
+
+def _is_personal(run) -> bool:
+    """Whether clients predict with private weights."""
+    return bool(run.job.initial_private) and run.method.predicts_personally
 
 
 def _by_client(run, clients: list[int], part: str, is_personal: bool) -> list[Scores]:
@@ -69,22 +74,36 @@ def _by_client(run, clients: list[int], part: str, is_personal: bool) -> list[Sc
     return _split(whole, [len(row) for row in rows])
 
 
-def _by_only_client(run, metric: str) -> Iterator[Row]:
-    """Test domains that only one client trains on, as this client predicts."""
+def by_only_client(run) -> dict[int, Scores]:
+    """Scores on each test domain that only one client trains on, as it predicts.
+
+    Empty unless clients predict with private weights. The samples of a domain are in
+    the order of ``federation.test``.
+    """
     federation, test = run.federation, run.federation.test
-    names, present = federation.data.domain_names, set(run.clients.tolist())
-    samples_of = {
-        domain: Samples(test.store, test.rows[test.domain == domain])
+    if not _is_personal(run):
+        return {}
+    present = set(run.clients.tolist())
+    return {
+        domain: run.scores(
+            Samples(test.store, test.rows[test.domain == domain]),
+            federation.homes[domain],
+        )
         for domain in np.unique(test.domain).tolist()
         if federation.homes.get(domain) in present
     }
-    found = [run.scores(samples_of[d], federation.homes[d]) for d in samples_of]
-    for domain, scores in zip(samples_of, found, strict=True):
+
+
+def _personal_rows(run, metric: str) -> Iterator[Row]:
+    """The rows of ``by_only_client``."""
+    found, names = by_only_client(run), run.federation.data.domain_names
+    for domain, scores in found.items():
         value = scores.score.mean(dtype=np.float64)
         yield "test", metric, value, names[domain], -1
-    if sum(map(len, samples_of.values())) == len(test) > 0:
-        every = np.concatenate([scores.score for scores in found])
-        yield "test", metric, every.mean(dtype=np.float64), "", -1
+    every = [scores.score for scores in found.values()]
+    if sum(map(len, every)) == len(run.federation.test) > 0:
+        value = np.concatenate(every).mean(dtype=np.float64)
+        yield "test", metric, value, "", -1
 
 
 def _split(scores: Scores, sizes: Sequence[int]) -> list[Scores]:
