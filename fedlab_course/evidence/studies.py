@@ -23,7 +23,7 @@ from fedlab_support.run.run import Run
 from fedlab_support.run.tune import VAL
 
 from ..leaderboard.entries import entries
-from ..protocols import PACS, Own, Protocol, protocol
+from ..protocols import PACS, THREE, Own, Protocol, protocol
 from ..settings import Setting, fedfa, fedgcr, run_of
 
 
@@ -185,12 +185,18 @@ FISC_PARTS = replace(
 )
 
 
-# ---- FedGCR on PACS: Tables 6 and 13 ------------------------------------------------
+# ---- FedGCR on PACS and digits: Tables 1, 6 and 13 ----------------------------------
 @lru_cache(maxsize=2)
-def types(test: str, seed: int, imbalance: float) -> Federation:
+def types(
+    test: str,
+    seed: int,
+    imbalance: float,
+    name: str = "pacs",
+    order: tuple[str, ...] = PACS,
+) -> Federation:
     """Common and rare client types; 1,500 images in all, a fifth for validation."""
-    data = _data("pacs", 128)
-    deal = partial(client_types, imbalance=imbalance, rng=seed, order=PACS, inside=10)
+    data = _data(name, 128)
+    deal = partial(client_types, imbalance=imbalance, rng=seed, order=order, inside=10)
     share = min(1.0, 1500 / sum(map(len, deal(data))))
     return Federation.build(data, deal(data, share=share), val=0.2, seed=seed)
 
@@ -217,6 +223,16 @@ FEDGCR_ON_PACS = Study(
 
 FEDGCR_EVEN = replace(
     FEDGCR_ON_PACS, place="06_fedgcr/fair_even", deal=partial(types, imbalance=1)
+)
+
+FEDGCR_ON_DIGITS = replace(
+    FEDGCR_ON_PACS,
+    place="06_fedgcr/fair_digits",
+    rules=replace(protocol("digits5_types"), rounds=50, every=25),
+    deal=partial(types, imbalance=10, name="digits5", order=THREE),
+    arms={name: fedgcr()[name] for name in ("FedAvg", "FedGCR")},
+    tuned=("FedAvg", "FedGCR"),
+    against=(("FedGCR", "FedAvg"),),
 )
 
 
@@ -247,7 +263,6 @@ FEDFA_ON_OFFICE = Study(
     replace(protocol("office10"), every=10),
     offices,
     arms={n: fedfa()[n] for n in ("FedAvg", "FedFA", "FedFA+", "FedFA-h", *FUSIONS)},
-    tests=("", "amazon", "dslr", "webcam"),
     rates=(0.01, 0.003, 0.03),
     tuned=("FedAvg", "FedFA", "FedFA+"),
     against=(
@@ -257,6 +272,16 @@ FEDFA_ON_OFFICE = Study(
     ),
     logged=("task_loss", "divergence", "gamma_spread"),
     seeds=tuple(range(7)),  # three seeds asked for seven
+)
+
+FEDFA_UNSEEN = replace(
+    FEDFA_ON_OFFICE,
+    place="04_fedfa/fair_unseen",
+    arms={name: fedfa()[name] for name in ("FedAvg", "FedFA+")},
+    tests=("amazon", "dslr", "webcam"),
+    tuned=("FedAvg", "FedFA+"),
+    against=(("FedFA+", "FedAvg"),),
+    seeds=(0, 1, 2),
 )
 
 
@@ -283,7 +308,6 @@ FEDFA_ON_CIFAR = replace(
     rules=replace(protocol("cifar10"), every=20),
     deal=skewed,
     arms={name: fedfa()[name] for name in ("FedAvg", "FedFA+", "FedFA")},
-    tests=("",),
     rates=(0.05, 0.015, 0.15),
     tuned=("FedAvg", "FedFA+", "FedFA"),
     against=(("FedFA+", "FedAvg"), ("FedFA", "FedAvg"), ("FedFA+", "FedFA")),
@@ -346,7 +370,9 @@ STUDIES = {
     "fisc_parts": FISC_PARTS,
     "fedgcr": FEDGCR_ON_PACS,
     "fedgcr_even": FEDGCR_EVEN,
+    "fedgcr_digits": FEDGCR_ON_DIGITS,
     "fedfa": FEDFA_ON_OFFICE,
+    "fedfa_unseen": FEDFA_UNSEEN,
     "fedfa_cifar10": FEDFA_ON_CIFAR,
     "fedfa_femnist": FEDFA_ON_FEMNIST,
     "digits": DIGITS_BOARD,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 COMMAND = "python -m fedlab_course.evidence train {}"
 OWN = "own domains"
+EACH = "each"
 KEYS = ["paper", "table", "data", "claim"]
 COMPARED = ["group", "method", "reference", *(f.name for f in fields(Paired))]
 COMPARED += ["images_low", "images_high", "p_holm"]
@@ -74,7 +75,7 @@ def runs(kept: Kept, cells: Iterable[dict], chosen: Sequence[dict]) -> pd.DataFr
         score = validation_score(table, found.federation, where)
         row = cell | {"is_chosen": cell in chosen, "validation": score}
         row |= {"accuracy": np.mean(own)}
-        if _is_spread(cell["test"], found):
+        if not cell["test"] and len(found.domains) > 1:
             row["sigma_type"] = found.deviation()
         rows.append(row | shares | _mechanism(kept.study, found, table))
     return pd.DataFrame(rows)
@@ -105,18 +106,24 @@ def _purity(groups: pd.DataFrame, found: Outcome) -> float:
 
 # ---- two methods --------------------------------------------------------------------
 Groups = Mapping[str, tuple[Sequence[dict], str]]
-"""The runs of each comparison, and the domain on which it is made; "" is their own."""
+"""The runs of each comparison, and the domain on which it is made.
+
+"" stands for the clients' own domains, EACH for the test domain of each run; the mean
+over several domains is compared.
+"""
 
 
 def groups(name: str, kept: Kept) -> Groups:
     """The cells and the test domain of comparisons, by name.
 
     At the default rate nothing has been chosen on the validation domain, so methods are
-    compared on it, too. A tuned method is compared once all its runs are there.
+    compared on it, too. A tuned method is compared once all its runs are there, and on
+    the mean over the test domains once it is compared on each.
     """
     study, first = kept.study, kept.study.tests[0]
     domains = study.deal(first, study.seeds[0]).held_out_domains if first else ("",)
     found = {f"{name}: {d or OWN}, default": (study.default(), d) for d in domains}
+    tuned = []
     for test in study.tests:
         trials = {method: study.trials(test, [method]) for method in study.tuned}
         if ready := [
@@ -126,6 +133,11 @@ def groups(name: str, kept: Kept) -> Groups:
             missing = {cell["method"] for cell in cells if kept(cell) is None}
             cells = [cell for cell in cells if cell["method"] not in missing]
             found[f"{name}: {test or OWN}, tuned"] = cells, test
+            tuned.append(cells)
+    if len(tuned) == len(study.tests) > 1:
+        on_all = set.intersection(*({c["method"] for c in cells} for cells in tuned))
+        cells = [cell for cell in chain(*tuned) if cell["method"] in on_all]
+        found[f"{name}: mean of {len(tuned)} domains, tuned"] = cells, EACH
     return found
 
 
@@ -142,14 +154,14 @@ def comparisons(kept: Kept, by_group: Groups) -> pd.DataFrame:
 
     rows = []
     for group, (cells, test) in by_group.items():
-        found = _by_method(kept, cells)
+        found = _by_method(kept, cells, test)
         for method, reference in kept.study.against:
             mine, other = found.get(method, {}), found.get(reference, {})
             if seeds := sorted(set(mine) & set(other)):
                 names = {"method": method, "reference": reference}
                 pair = [[of[seed] for seed in seeds] for of in (mine, other)]
-                rows.append({"group": group} | names | _accuracy(*pair, test))
-                if _is_spread(test, pair[0][0]):
+                rows.append({"group": group} | names | _accuracy(*pair))
+                if not test and len(pair[0][0]) > 1:
                     even = f"{group}, deviation"
                     rows.append({"group": even} | names | _deviation(*pair))
     table = pd.DataFrame(rows, columns=COMPARED[:-1])
@@ -158,23 +170,24 @@ def comparisons(kept: Kept, by_group: Groups) -> pd.DataFrame:
     return table.assign(p_holm=adjusted).sort_values("group", kind="stable")
 
 
-def _is_spread(test: str, found: Outcome) -> bool:
-    """Whether the clients' own domains are tested, and are several."""
-    return not test and len(found.domains) > 1
+Parts = list[tuple[Outcome, str]]
+"""Runs of one method and seed, each with a domain on which it is compared."""
 
 
-def _by_method(kept: Kept, cells: Iterable[dict]) -> dict[str, dict[int, Outcome]]:
-    """The kept outcomes by method and seed."""
-    found: dict[str, dict[int, Outcome]] = {}
+def _by_method(
+    kept: Kept, cells: Iterable[dict], test: str
+) -> dict[str, dict[int, Parts]]:
+    """What is compared by method and seed; ``test`` as in ``Groups``."""
+    found: dict[str, dict[int, Parts]] = {}
     for cell, one in kept.rows(cells):
-        found.setdefault(cell["method"], {})[cell["seed"]] = one
+        domains = [cell["test"] if test == EACH else test] if test else one.domains
+        parts = found.setdefault(cell["method"], {}).setdefault(cell["seed"], [])
+        parts += [(one, name) for name in domains]
     return found
 
 
-def _accuracy(
-    mine: Sequence[Outcome], other: Sequence[Outcome], test: str
-) -> dict[str, float]:
-    a, b = ([_credit(one, test) for one in of] for of in (mine, other))
+def _accuracy(mine: Sequence[Parts], other: Sequence[Parts]) -> dict[str, float]:
+    a, b = ([_credit(parts) for parts in of] for of in (mine, other))
     ahead = [100 * (x.sum() - y.sum()) for (_, x), (_, y) in zip(a, b, strict=True)]
     row = vars(paired(ahead)) | {"images_low": np.nan, "images_high": np.nan}
     images = a[0][0]
@@ -187,23 +200,19 @@ def _accuracy(
     return row
 
 
-def _credit(found: Outcome, test: str) -> tuple[np.ndarray, np.ndarray]:
-    """The images of the test domain, and what each adds to the accuracy there.
-
-    If test is "", these are all images, and all domains count equally.
-    """
-    domains = [test] if test else found.domains
-    credit = np.zeros(len(found.correct))
-    for name in domains:
+def _credit(parts: Parts) -> tuple[np.ndarray, np.ndarray]:
+    """All images of the domains, and what each adds to the mean of their accuracies."""
+    rows, credit = [], []
+    for found, name in parts:
         mine = found.domain == name
-        credit[mine] = found.correct[mine] / mine.sum() / len(domains)
-    is_tested = np.isin(found.domain, domains)
-    return found.rows[is_tested], credit[is_tested]
+        rows.append(found.rows[mine])
+        credit.append(found.correct[mine] / mine.sum() / len(parts))
+    return np.concatenate(rows), np.concatenate(credit)
 
 
-def _deviation(mine: Sequence[Outcome], other: Sequence[Outcome]) -> dict[str, float]:
-    pairs = zip(mine, other, strict=True)
-    return vars(paired([100 * (a.deviation() - b.deviation()) for a, b in pairs]))
+def _deviation(mine: Sequence[Parts], other: Sequence[Parts]) -> dict[str, float]:
+    a, b = ([found.deviation() for (found, _), *_ in of] for of in (mine, other))
+    return vars(paired(100 * (np.array(a) - b)))
 
 
 # ---- what the papers claim ----------------------------------------------------------
@@ -272,6 +281,7 @@ def tables(name: str, study: Study, folder: Path) -> None:
     kept = Kept(study, folder)
     by_group = groups(name, kept)
     tuned = {test: cells for n, (cells, test) in by_group.items() if "tuned" in n}
+    tuned.pop(EACH, None)  # all of them once more
     cells = chain(*(cells for cells, _ in by_group.values()))
     cells = chain(cells, *(study.trials(test, study.tuned) for test in tuned))
     table = runs(kept, cells, chosen=list(chain(*tuned.values())))

@@ -69,6 +69,7 @@ STUDY = Study(
     logged=("task_loss",),
 )
 OWN = replace(STUDY, place="own", deal=own, tests=("",))
+BOTH = replace(STUDY, place="both", tests=(TEST, VALIDATION))
 CELL = {"method": "FedProx", "test": TEST, "lr": 0.3, "seed": 1}
 keep = partial(evidence.outcome, STUDY)
 
@@ -123,7 +124,7 @@ def test_claims_name_comparisons_that_exist():
         study = evidence.STUDIES[name]
         pair = claim["ours"], claim["ours_reference"]
         assert pair in study.against and which in ("default", "tuned")
-        held_out = study.tests
+        held_out = *study.tests, f"mean of {len(study.tests)} domains"
         if which == "default" and study.tests[0]:  # nothing was chosen on the other
             held_out = pairs[study.tests[0]], study.tests[0]
         assert ("" if test == "own domains" else test) in held_out
@@ -227,7 +228,8 @@ def test_packed_runs_are_found(tmp_path, fits):  # noqa: F811
 def places(tmp_path_factory):
     """Trained studies and their folders."""
     top = tmp_path_factory.mktemp("evidence")
-    found = {"two": (STUDY, top / "tiny"), "own": (OWN, top / "own")}
+    named = {"two": STUDY, "own": OWN, "both": BOTH}
+    found = {name: (study, top / study.place) for name, study in named.items()}
     for study, folder in found.values():
         evidence.train(study, folder)
         evidence.pack(folder)
@@ -305,6 +307,23 @@ def test_own_domains_count_equally_and_other_images_have_no_interval(places):
 
 
 @pytest.mark.slow
+def test_the_mean_over_test_domains_is_compared_once_all_are_there(places):
+    study, folder = places["both"]
+    kept = evidence.Kept(study, folder)
+    by_group = groups("both", kept)
+    table = evidence.comparisons(kept, by_group).set_index(["group", "method"])
+    ahead = [
+        table.loc[(f"both: {one}, tuned", "FedProx")] for one in (TEST, VALIDATION)
+    ]
+    row = table.loc[("both: mean of 2 domains, tuned", "FedProx")]
+    assert row["mean"] == pytest.approx(np.mean([one["mean"] for one in ahead]))
+    assert row["num"] == 3 and row["images_low"] <= row["mean"] <= row["images_high"]
+    assert "other" not in {cell["method"] for cell in by_group[row.name[0]][0]}
+    one_test = evidence.Kept(replace(BOTH, tests=(TEST,)), folder)
+    assert not any("mean" in group for group in groups("both", one_test))
+
+
+@pytest.mark.slow
 def test_own_domains_are_compared_for_evenness_too(places):
     cells, folder = OWN.default(), places["own"][1]
     table = evidence.comparisons(evidence.Kept(OWN, folder), {"all": (cells, "")})
@@ -339,26 +358,35 @@ def test_tables_are_written_from_kept_runs(places, tmp_path, fits):  # noqa: F81
         rows = pd.read_csv(folder / "runs.csv", keep_default_na=False)
         keys = ["method", "test", "lr", "seed"]
         assert len(rows) == len(rows.drop_duplicates(keys)) >= 9 + 2
-        chosen = reported(study, study.tests[0], folder, study.tuned)
+        chosen = [
+            cell
+            for test in study.tests
+            for cell in reported(study, test, folder, study.tuned)
+        ]
         assert rows["is_chosen"].sum() == len(chosen)
         is_chosen = rows["is_chosen"].tolist()
         assert is_chosen == [cell in chosen for cell in rows[keys].to_dict("records")]
         tried = tuned(study, study.tests[0], folder, study.tuned).trials
-        both = tried.merge(rows, on=["method", "lr", "seed"])
+        at_first = rows[rows["test"] == study.tests[0]]
+        both = tried.merge(at_first, on=["method", "lr", "seed"])
         assert len(both) == len(tried)
         np.testing.assert_allclose(both["validation"], both["score"], rtol=1e-3)
         table = pd.read_csv(folder / "comparisons.csv")
         named = ["domain 2, default", "domain 3, default", "domain 3, tuned"]
+        if name == "both":
+            named += ["domain 2, tuned", "mean of 2 domains, tuned"]
         if name == "own":
             named = [
                 f"own domains, {which}{measure}"
                 for which in ("default", "tuned")
                 for measure in ("", ", deviation")
             ]
-        assert table["group"].unique().tolist() == [f"{name}: {one}" for one in named]
+        assert table["group"].unique().tolist() == [
+            f"{name}: {one}" for one in sorted(named)
+        ]
         assert table["p_holm"].notna().any()
     table = evidence.compared([*(folder for _, folder in places.values()), tmp_path])
-    assert len(table) == (2 * 2 + 1) + 2 * (2 + 1)
+    assert len(table) == (2 * 2 + 1) + 2 * (2 + 1) + (2 * 2 + 3)
     found = evidence.verdicts(table)
     assert len(found) == len(evidence.claims())
     assert set(found["verdict"]) == {"not run fairly yet"}
