@@ -211,7 +211,7 @@ def _credit(parts: Parts) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _deviation(mine: Sequence[Parts], other: Sequence[Parts]) -> dict[str, float]:
-    a, b = ([found.deviation() for (found, _), *_ in of] for of in (mine, other))
+    a, b = ([parts[0][0].deviation() for parts in of] for of in (mine, other))
     return vars(paired(100 * (np.array(a) - b)))
 
 
