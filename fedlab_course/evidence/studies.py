@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 
 import numpy as np
 
+from fedlab_support import models
 from fedlab_support.data import DomainData, load
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import (
@@ -16,15 +17,17 @@ from fedlab_support.federation.partition import (
     client_types,
     dirichlet,
     heterogeneous,
+    iid,
     leave_out,
 )
 from fedlab_support.federation.protocols import leave_two_domains_out
 from fedlab_support.run.run import Run
 from fedlab_support.run.tune import VAL
+from fedlab_support.training.settings import LocalTraining
 
 from ..leaderboard.entries import entries
 from ..protocols import PACS, THREE, Own, Protocol, protocol
-from ..settings import Setting, fedfa, fedgcr, run_of
+from ..settings import Setting, fedfa, fedgcr, run_of, trained
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Study:
               that of the protocol, the default.
     tests:    test domains; all arms are compared on the first, ``tuned`` on all.
     against:  pairs of method and reference.
+    apart:    arms that have clients of their own, dealt like the others.
     logged:   what the history shows of the mechanism, by name in "train" or "server".
     seeds:    of all arms; the ``num_tuning`` first ones choose the learning rates.
     """
@@ -56,6 +60,7 @@ class Study:
     tests: tuple[str, ...] = ("",)
     seeds: tuple[int, ...] = (0, 1, 2)
     num_tuning: int = 1
+    apart: Mapping[str, Callable[[str, int], Federation]] = field(default_factory=dict)
 
     @property
     def tuning_seeds(self) -> tuple[int, ...]:
@@ -64,8 +69,8 @@ class Study:
 
     def run(self, method: str, test: str, lr: float, seed: int) -> Run:
         """The run of an arm at one of the study's learning rates."""
-        rules, federation = _at_rate(self.rules, lr), self.deal(test, seed)
-        return run_of(self.arms[method], rules, seed, federation=federation)
+        rules, deal = _at_rate(self.rules, lr), self.apart.get(method, self.deal)
+        return run_of(self.arms[method], rules, seed, federation=deal(test, seed))
 
     def default(self) -> list[dict]:
         """Arguments of ``run`` for all arms at the default rate."""
@@ -295,11 +300,15 @@ def skewed(test: str, seed: int) -> Federation:
 
 
 @lru_cache(maxsize=2)
-def writers(test: str, seed: int) -> Federation:
-    """A client per writer, new test samples for each seed; a fifth validates."""
+def writers(test: str, seed: int, pooled: bool = False) -> Federation:
+    """A client per writer, or one for all; new test samples for each seed.
+
+    A fifth of the other samples validates.
+    """
     data = _data("femnist", 28)
     data = resplit(data, data.owner, seed)
-    return Federation.build(data, by_owner(data), val=0.2, seed=seed)
+    parts = iid(data, clients=1, rng=seed) if pooled else by_owner(data)
+    return Federation.build(data, parts, val=0.2, seed=seed)
 
 
 FEDFA_ON_CIFAR = replace(
@@ -320,6 +329,29 @@ FEDFA_ON_FEMNIST = replace(
     rules=replace(protocol("femnist"), every=20),
     deal=writers,
     seeds=tuple(range(7)),  # three seeds asked for four
+)
+
+
+# ---- the report on FEMNIST: Table 1 -------------------------------------------------
+CENTRALISED = Study(
+    "01_fedavg/fair",
+    replace(
+        protocol("femnist"),
+        network=models.report_cnn,
+        training=LocalTraining(0.03, epochs=5, momentum=0.9),
+        rounds=50,
+        every=10,
+        weighting=None,
+    ),
+    writers,
+    arms={
+        "FedAvg": Setting("FedAvg"),
+        "centralised": Setting("FedAvg", {}, trained(epochs=1)),
+    },
+    apart={"centralised": partial(writers, pooled=True)},
+    rates=(0.03, 0.01, 0.1),
+    tuned=("FedAvg", "centralised"),
+    against=(("centralised", "FedAvg"),),
 )
 
 
@@ -365,6 +397,7 @@ FISC_ON_THE_LAPTOP = replace(
 )
 
 STUDIES = {
+    "report": CENTRALISED,
     "fisc": FISC_ON_PACS,
     "fisc_laptop": FISC_ON_THE_LAPTOP,
     "fisc_parts": FISC_PARTS,

@@ -101,6 +101,22 @@ def test_an_arm_may_have_a_network_and_a_training_of_its_own():
     assert usual.model_name == "tiny_cnn" and "width=3" in other.model_name
 
 
+def test_an_arm_may_have_clients_of_its_own():
+    study = replace(OWN, apart={"other": lambda test, seed: own(test, seed + 9)})
+    kept, moved = (study.run(name, "", 0.3, 0) for name in ("FedAvg", "other"))
+    assert kept.federation.fingerprint() == own("", 0).fingerprint()
+    assert moved.federation.fingerprint() == own("", 9).fingerprint()
+
+
+def test_pooled_writers_are_one_client_with_the_same_test_samples(monkeypatch):
+    data = tiny_data(num=1600, owners=8, domains=4, size=4)
+    monkeypatch.setattr(studies, "_data", lambda *_: data)
+    each, whole = (studies.writers("", 3, pooled) for pooled in (False, True))
+    assert (len(each), len(whole)) == (8, 1)
+    assert np.array_equal(np.sort(each.test.rows), np.sort(whole.test.rows))
+    studies.writers.cache_clear()
+
+
 def test_methods_are_chosen_on_the_validation_domain_or_on_the_clients_samples():
     assert STUDY.validate_on(TEST) == VALIDATION
     assert OWN.validate_on("") == "val"
@@ -141,6 +157,7 @@ def test_claims_name_comparisons_that_exist():
         (studies.offices, 4),
         (studies.skewed, 100),
         (studies.writers, 8),
+        (partial(studies.writers, pooled=True), 1),
     ],
 )
 def test_every_seed_deals_anew(monkeypatch, deal, size):
