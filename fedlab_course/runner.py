@@ -213,7 +213,9 @@ def command_line() -> argparse.ArgumentParser:
         prog="python -m fedlab_course.runner",
         description="Run the course's chapters.",
     )
-    parser.add_argument("--profile", default="laptop", help="smoke, laptop or paper")
+    parser.add_argument(
+        "--profile", default="laptop", help="smoke, laptop, real or paper"
+    )
     parser.add_argument("--chapters", nargs="+", default=(), metavar="01")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--again", action="store_true", help="run unchanged ones too")

@@ -270,7 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the sweep on the command line; return 1 if a cell failed."""
     parser = argparse.ArgumentParser(prog="python -m fedlab_course.sweep")
     parser.add_argument("notebook", type=Path, help="a chapter")
-    parser.add_argument("--profile", default="laptop", help="smoke, laptop or paper")
+    parser.add_argument(
+        "--profile", default="laptop", help="smoke, laptop, real or paper"
+    )
     several = {"nargs": "+", "action": "extend"}
     parser.add_argument("--grid", required=True, metavar="NAME=VALUE,VALUE", **several)
     parser.add_argument("--set", default=[], metavar="NAME=VALUE", **several)
