@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from functools import lru_cache, partial
-from types import CodeType
+from types import CodeType, ModuleType
 
 import numpy as np
 from torch import nn
@@ -28,6 +28,9 @@ def name_of(thing) -> str:
         settings = [repr(value) for value in thing.args]
         settings += [f"{k}={v!r}" for k, v in sorted(thing.keywords.items())]
         return f"{name_of(thing.func)}({', '.join(settings)})"
+    owner = getattr(thing, "__self__", None)
+    if owner is not None and not isinstance(owner, type | ModuleType):
+        return f"{name_of(owner)}.{thing.__name__}"  # a method of one object
     return getattr(thing, "__qualname__", repr(thing))
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 from ..core.checks import SHARE, Range, checked
 from .domain_data import DomainData
 from .images import Images
+from .reading import refuse_deep
 
 SEED, TEST_SHARE = 20240, 0.2
 
@@ -130,6 +131,7 @@ def _array(value) -> np.ndarray:
     """An array; of an image of Pillow its grey or RGB pixels, (C, H, W)."""
     if not isinstance(value, Image.Image):
         return np.asarray(value)
+    refuse_deep(value)
     value = value if value.mode in ("L", "RGB") else value.convert("RGB")
     return np.moveaxis(np.atleast_3d(np.asarray(value)), 2, 0)
 
@@ -186,7 +188,7 @@ def _numbered(
 def drawn_split(
     cells: Sequence[str], digests: np.ndarray, share: float = TEST_SHARE
 ) -> np.ndarray:
-    """Mark test samples, bool (N,): at most this share of each cell.
+    """Mark test samples, bool (N,): this share of each cell, rounded, or less.
 
     cells:    (N,) the name of each sample's cell. It seeds the draw, so that a cell is
               split in the same way in a set and in a part of it.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
 from .domain_data import DomainData
+from .reading import DAMAGE
 
 FOLDER = Path(__file__).parent / "toy"
 MAKING = "python -m fedlab_course.making --shipped"
@@ -49,7 +49,7 @@ def read(path: Path) -> DomainData:
     except FileNotFoundError:
         message = f"expected the built-in data set {path.name}, found no file; {cure}"
         raise FileNotFoundError(message) from None
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+    except (*DAMAGE, KeyError) as error:
         raise ValueError(
             f"expected a built-in data set in {path.name}, found a damaged file "
             f"({error}); {cure}"

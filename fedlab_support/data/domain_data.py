@@ -118,13 +118,14 @@ class DomainData:
         ):
             values = getattr(self, field)
             values = (value,) if values is None else values
-            if np.ndim(values) and not isinstance(values, tuple):
+            if not isinstance(values, tuple):
                 values = tuple(np.ravel(values).tolist())
-            if isinstance(values, tuple) and len(values) == 1:
+            if len(values) == 1:
                 values *= channels
             object.__setattr__(self, field, values)
-            is_row = isinstance(values, tuple) and len(values) == channels
-            if not is_row or not all(limits.contains(v, "float") for v in values):
+            if len(values) != channels or not all(
+                limits.contains(v, "float") for v in values
+            ):
                 raise ValueError(
                     f"{self.name}: {field} needs {limits.words('float')} for each "
                     f"channel ({channels}), found {values}"
@@ -263,6 +264,14 @@ class DomainData:
                 "use what does not, such as FedAvg(), or give images before ToTensor"
             )
         return self.images
+
+    def refuse_tokens(self, purpose: str) -> None:
+        """Raise ValueError for whole numbers, such as tokens, that cannot be mixed."""
+        if self.images.dtype == np.int64:
+            raise ValueError(
+                f"{purpose} changes the values of inputs, found whole numbers in "
+                f"{self.name!r}; use what does not, such as FedAvg(), or floats"
+            )
 
     def select(self, index: np.ndarray) -> DomainData:
         """Only the samples at ``index``; all names are kept. Images in a file stay."""

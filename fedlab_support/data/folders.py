@@ -74,6 +74,14 @@ def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
                 f"{path.name}: expected images ({', '.join(SUFFIXES)}) in folders "
                 "<class> or <domain>/<class>, found none"
             )
+        images = [n for n in tree if PurePosixPath(n).suffix.lower() in SUFFIXES]
+        if len(images) > 2 * len(rows):
+            above = min({*images} - {row[2] for row in rows})
+            raise ValueError(
+                f"{path.name}: expected all images in folders <domain>/<class>, or all "
+                f"in <class>, found {len(images) - len(rows):,} of {len(images):,} in "
+                f"fewer folders than the others, such as {above}"
+            )
         names = tuple(tuple(sorted({row[place] for row in rows})) for place in (0, 1))
         data = _assemble(tree, rows, names, int(size), {})
     is_split = len(names[0]) > 1 and {name.lower() for name in names[0]} <= {*SPLITS}

@@ -88,7 +88,17 @@ def open_image(content: bytes) -> Image.Image:
             f"{image.height}; if that is right, raise "
             "fedlab_support.data.reading.MOST_PIXELS"
         )
+    refuse_deep(image)
     return image
+
+
+def refuse_deep(image: Image.Image) -> None:
+    """Raise ValueError for 16 or 32 bits per value, which Pillow clips at 255."""
+    if image.mode[0] in "IF":
+        raise ValueError(
+            f"expected 8 bits per value, found the mode {image.mode!r}; rescale the "
+            "images to 0…255"
+        )
 
 
 def search_path(root: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:

@@ -9,6 +9,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path, PureWindowsPath
 
@@ -28,7 +29,7 @@ UNREADABLE = (
 """Raised by Pillow and zipfile for images that are truncated or corrupted."""
 
 
-class Tree:
+class Tree(ExitStack):
     """The files of a folder or zip, by their paths inside; nothing is extracted.
 
     A zip directly in the folder is treated as if it were unpacked there, and links to
@@ -39,7 +40,8 @@ class Tree:
     """
 
     def __init__(self, path: Path):
-        self.path, self._archives = path, []
+        super().__init__()
+        self.path = path
         self._files: dict[str, tuple[Callable[[], bytes], str]] = {}
         try:
             if path.is_dir():
@@ -75,7 +77,7 @@ class Tree:
 
     def _add_zip(self, path: Path) -> None:
         try:
-            archive = zipfile.ZipFile(regular(path))
+            archive = self.enter_context(zipfile.ZipFile(regular(path)))
         except FileNotFoundError:
             raise
         except DAMAGE as error:
@@ -85,7 +87,6 @@ class Tree:
                 "archives of other kinds. If it is a zip, it is probably an incomplete "
                 "copy: get it again"
             ) from error
-        self._archives.append(archive)
         for member in archive.infolist():
             place = PureWindowsPath(member.filename)  # splits at both kinds of slashes
             if place.drive or place.root or ".." in place.parts:
@@ -115,19 +116,14 @@ class Tree:
 
     def lines(self, name: str) -> list[str]:
         """The lines of a text file that are not empty, stripped."""
-        text = self.read(name).decode("utf-8-sig", errors="replace")
+        try:
+            text = self.read(name).decode("utf-8-sig", errors="replace")
+        except DAMAGE as error:
+            raise ValueError(
+                f"{name} in {self.path.name}: expected a text that can be read, found "
+                f"a damaged one ({error}); get the file again"
+            ) from error
         return [line.strip() for line in text.splitlines() if line.strip()]
-
-    def close(self) -> None:
-        """Close the zips."""
-        for archive in self._archives:
-            archive.close()
-
-    def __enter__(self) -> Tree:
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
 
 
 def _is_above(folder: str, name: str) -> bool:

@@ -41,21 +41,40 @@ def keep_freed_memory() -> None:
     mallopt(arena_max, 2)
 
 
+class _Precision:
+    """All ``tf32`` blocks of the process that are running."""
+
+    lock = threading.Lock()  # protects ``count`` and ``before``
+    count = 0
+    before: tuple[str, ...] = ()  # the settings before the first of them
+
+
 @contextmanager
 def tf32(job: Job) -> Iterator[None]:
-    """On a GPU, set the precision of float32 matrix products that the job asks for."""
-    is_gpu = job.federation.store.device.type == "cuda"
-    backends = torch.backends
-    parts = (backends.cuda.matmul, backends.cudnn.conv) if is_gpu else ()
-    before = [part.fp32_precision for part in parts]
-    try:
+    """On a GPU, set the precision of float32 matrix products that the job asks for.
+
+    The setting is the process's. Blocks of several threads may overlap if they ask for
+    the same; the last one restores the setting before the first.
+    """
+    if job.federation.store.device.type != "cuda":
+        yield
+        return
+    parts = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    with _Precision.lock:
+        if _Precision.count == 0:
+            _Precision.before = tuple(part.fp32_precision for part in parts)
+        _Precision.count += 1
         for part in parts:
             is_tf32 = job.training.precision == "tf32"
             part.fp32_precision = "tf32" if is_tf32 else "ieee"
+    try:
         yield
     finally:
-        for part, precision in zip(parts, before, strict=True):
-            part.fp32_precision = precision
+        with _Precision.lock:
+            _Precision.count -= 1
+            if _Precision.count == 0:
+                for part, precision in zip(parts, _Precision.before, strict=True):
+                    part.fp32_precision = precision
 
 
 class _Blocks:

@@ -86,6 +86,7 @@ def _obstacle(job: Job) -> str:
     return ""
 
 
+@torch.enable_grad()
 def _gradient_mismatch(job: Job) -> str:
     """Return where gradients of two stacked clients differ from each client alone.
 

@@ -48,10 +48,6 @@ class everyone:  # noqa: N801 - reads as the function it is
         """All clients of the roster."""
         return roster.ids.tolist()
 
-    def chance(self, num_clients: int) -> float:
-        """The probability that a client participates in a round."""
-        return 1.0
-
 
 @dataclass(frozen=True)
 class uniform(Settings):  # noqa: N801
@@ -66,10 +62,6 @@ class uniform(Settings):  # noqa: N801
         """Draw this round's clients."""
         _expect_enough(self.num_clients, roster)
         return rng.choice(roster.ids, self.num_clients, replace=False).tolist()
-
-    def chance(self, num_clients: int) -> float:
-        """The probability that a client participates in a round."""
-        return self.num_clients / num_clients
 
 
 @dataclass(frozen=True)
@@ -86,10 +78,6 @@ class poisson(Settings):  # noqa: N801
     def __call__(self, roster: Roster, rng: np.random.Generator) -> list[int]:
         """Draw this round's clients."""
         return roster.ids[rng.random(len(roster.ids)) < self.rate].tolist()
-
-    def chance(self, num_clients: int) -> float:
-        """The probability that a client participates in a round."""
-        return self.rate
 
 
 @dataclass(frozen=True)

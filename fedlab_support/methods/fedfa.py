@@ -51,7 +51,13 @@ class FedFA(FedAvg):
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """Insert a layer after each of the chosen stages."""
-        for n in stage_numbers(model, self.stages):
+        numbers = stage_numbers(model, self.stages)
+        if not hasattr(model, "widths"):
+            raise ValueError(
+                "expected a network with widths, the channels of each stage, found "
+                f"{type(model).__name__}; see models.stages.Staged"
+            )
+        for n in numbers:
             channels = model.widths[n - 1]
             layer = FeatureAugmentation(channels, self.p, self.alpha, self.fusion)
             insert(model, n, "ffa", layer)

@@ -59,6 +59,7 @@ class FedMix(FedAvg):
         """Raise ValueError for labels without shares of classes, which it averages."""
         super().check_federation(federation)
         federation.data.classes_for(repr(self), masks=True)
+        federation.data.refuse_tokens(repr(self))
 
     def check_training(self, training: LocalTraining) -> None:
         """Raise ValueError for compiled networks if the loss is expanded."""

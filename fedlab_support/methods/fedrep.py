@@ -31,7 +31,11 @@ class FedRep(FedAvg):
     """
 
     body_epochs: int = setting(1, at_least=1)  # the last of a visit, for the body
-    private: tuple[str, ...] = ("head",)  # parts that stay; (): none, as in FedAvg
+    private: tuple[str, ...] = setting(  # parts that stay; (): none, as in FedAvg
+        ("head",),
+        holds=lambda names: not isinstance(names, str),
+        allowed="a tuple of names, as in ('head',)",
+    )
 
     stackable: ClassVar[bool] = False
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..core.checks import expect, setting
 from ..core.messages import Tensors
+from ..federation.federation import Federation
 from ..federation.samples import Batch
 from ..training.context import ClientContext
 from .fedavg import FedAvg
@@ -67,6 +68,10 @@ class FedRobust(FedAvg):
             "matrix": (self.matrix_rate, self.matrix_penalty),
             "shift": (self.shift_rate, self.shift_penalty),
         }
+
+    def check_federation(self, federation: Federation) -> None:
+        """Raise ValueError for inputs that cannot be distorted."""
+        federation.data.refuse_tokens(repr(self))
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """The network; ValueError for images that are too large for a full matrix."""

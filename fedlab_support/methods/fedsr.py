@@ -65,6 +65,11 @@ class FedSR(FedAvg):
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """Replace the linear head, or the 1x1 convolution, by the Gaussian head."""
+        if not hasattr(model.head, "weight"):
+            raise ValueError(
+                "FedSR replaces a linear head or a 1x1 convolution, found "
+                f"{type(model.head).__name__}; move its other layers into encode"
+            )
         num_classes, width, *_ = model.head.weight.shape
         is_official = self.form == "official"
         depth = self.num_features or max(1, width // 2)

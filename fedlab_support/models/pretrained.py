@@ -36,13 +36,16 @@ class Units(nn.Module):
     """
 
     def __init__(self, name: str):
+        if name not in UNITS:
+            raise ValueError(f"units must be one of {sorted(UNITS)}, found {name!r}")
         super().__init__()
         self.mean, self.std = (torch.tensor(v).view(1, 3, 1, 1) for v in UNITS[name])
         self.read((0.5,), (0.5,))
 
     def read(self, mean: Sequence[float], std: Sequence[float]) -> None:
         """Expect (c - mean) / std, one value or one per channel; at first 0.5 each."""
-        mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (mean, std))
+        given = mean or (0.0,), std or (1.0,)
+        mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in given)
         self.register_buffer("scale", std / self.std, persistent=False)
         self.register_buffer("shift", (mean - self.mean) / self.std, persistent=False)
 
@@ -60,8 +63,7 @@ def before_network(
     Raises ValueError for unknown units, and for images with weights that do not have 1
     or 3 channels.
     """
-    if units not in UNITS:
-        raise ValueError(f"units must be one of {sorted(UNITS)}, found {units!r}")
+    layer = Units(units)
     if weights is None:
         return [], image_shape
     if image_shape[0] not in (1, 3):
@@ -69,7 +71,7 @@ def before_network(
             "weights are for images of 1 or 3 channels, found "
             f"{image_shape[0]}; use weights=None"
         )
-    return [Units(units)], (3, *image_shape[1:])
+    return [layer], (3, *image_shape[1:])
 
 
 def weights_file(weights: str | Path) -> Path:

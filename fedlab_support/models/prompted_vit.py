@@ -255,13 +255,11 @@ def _frozen(
 ) -> PromptedViT:
     """The transformer without prompts; ValueError for another image shape."""
     channels, *sides = image_shape
-    patch = settings["patch_size"]
+    patch, layer = settings["patch_size"], Units(units)
     if channels not in (1, 3) or any(side % patch or side < patch for side in sides):
         raise ValueError(
             f"expected images of 1 or 3 channels with sides that are multiples of "
             f"{patch} pixels, found {tuple(image_shape)}; load the data with size="
         )
     sized = {"img_size": tuple(sides)} | settings
-    return PromptedViT(
-        timm_network(name, (3, *sides), num_classes, **sized), Units(units)
-    )
+    return PromptedViT(timm_network(name, (3, *sides), num_classes, **sized), layer)

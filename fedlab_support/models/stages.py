@@ -23,6 +23,7 @@ for_images = checked(
         holds=_is_shape, allowed="(channels, height, width), whole numbers ≥ 1"
     ),
     num_classes=COUNT,
+    prompts=Range(at_least=0),
 )
 """Decorator of functions that make a network for images (C, H, W) and M classes."""
 

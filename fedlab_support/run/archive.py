@@ -50,7 +50,8 @@ def matching(patterns: Iterable[str | Path]) -> list[Path]:
     found = [
         place
         for pattern in patterns
-        for place in sorted(map(Path, glob(str(pattern), recursive=True)))
+        for form in dict.fromkeys((folder_of(pattern), archive_of(pattern)))
+        for place in sorted(map(Path, glob(str(form), recursive=True)))
     ]
     return [place for place in found if place.is_dir() or place.suffix == ".zip"]
 
@@ -172,7 +173,7 @@ def pack(place: str | Path) -> int:
         for home in homes:
             if home.read_bytes() == runs[home.name]:
                 home.unlink()
-        shutil.rmtree(claim)
+        shutil.rmtree(claim, ignore_errors=True)  # .in_use is still open
     return len(runs) - num_before
 
 

@@ -110,8 +110,8 @@ def _lengths(trees: dict[int, Tensors], origin: Tensors, names) -> dict[int, flo
     for name in names:
         start, values = origin[name], [tree[name] for tree in trees.values()]
         if len(values) * start.numel() <= AT_ONCE:
-            step = torch.stack(values) - start
-            squares += vector_norm(step.flatten(1), dim=1).double().cpu() ** 2
+            steps = (torch.stack(values) - start).reshape(len(values), -1)
+            squares += vector_norm(steps, dim=1).double().cpu() ** 2
             continue
         first = start.flatten().split(PIECE)
         for k, value in enumerate(values):

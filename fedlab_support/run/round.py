@@ -129,7 +129,7 @@ def roster_of(run, record: History) -> Roster:
         # each client sends one float32
         means = [float(np.float32(s.loss.mean(dtype=np.float64))) for s in scores]
         losses = dict(zip(ids, means, strict=True))
-        record_loss_query(record, run.server, losses)
+        record_loss_query(record, run.server.round + 1, weights, losses)
         return losses
 
     sizes = _entries(run.federation.sizes, run.clients)

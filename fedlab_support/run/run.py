@@ -31,7 +31,7 @@ from .building import built, check_pieces, initial_state
 from .checkpoint import keeping
 from .evaluation import measure
 from .round import play, set_up, unwritten_state
-from .summary import as_text, describe, latest_score, save_network, spent
+from .summary import as_text, describe, latest_score, save_network
 from .traffic import record_node_evaluation
 
 if TYPE_CHECKING:
@@ -280,7 +280,8 @@ class Run:
         if not self.engine.holds_clients:
             for owners in (self.federation.with_val, self.federation.with_test):
                 asked = np.intersect1d(owners, self.clients).tolist()
-                record_node_evaluation(self.history, self.server, asked)
+                sent = self.server.round, self.state_of(None)
+                record_node_evaluation(self.history, *sent, asked)
         self.measured_round, self.must_measure = self.server.round, False
 
     @checked(client_id=WHOLE)
@@ -315,19 +316,6 @@ class Run:
     def wire(self) -> pd.DataFrame:
         """Bytes sent: columns run, round, client, direction, part, bytes."""
         return self.history.wire()
-
-    @checked(observer=Range(one_of=("server", "model")))
-    def epsilon(self, delta: float, observer: str = "server") -> float:
-        """The epsilon of (epsilon, delta)-differential privacy spent so far.
-
-        observer:  "server" reads every message; the result is that of the client that
-                   sent the most. "model" sees averaged models only; the selection has
-                   to draw all clients alike (``poisson``, ``uniform``), and the result
-                   is an estimate, since the noise of a round reveals a little about its
-                   number of messages.
-        Raises ValueError for a run without privacy.
-        """
-        return spent(self, delta, observer)
 
     @checked(folder=FOLDER)
     def save(self, folder: str | Path) -> None:

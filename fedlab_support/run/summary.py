@@ -1,9 +1,8 @@
-"""Summaries of a run: settings, text, privacy spent, and its network as files."""
+"""Summaries of a run: settings, text, and its network as files."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from itertools import takewhile
 from pathlib import Path
 
@@ -73,36 +72,6 @@ def as_text(run) -> str:
         f"  {latest_score(run)}",
     ]
     return "\n".join(lines).rstrip()
-
-
-def spent(run, delta: float, observer: str) -> float:
-    """See ``Run.epsilon``."""
-    privacy, traffic = run.job.privacy, run.history.traffic
-    if privacy is None:
-        raise ValueError(
-            "epsilon needs a run with privacy, as in Run(…, privacy=Privacy("
-            "noise=1)), found none: its messages disclose the weights"
-        )
-    sent = {
-        (round, client)
-        for round, client, direction, part, _ in traffic
-        if round and direction == "up" and part == "weights"
-    }
-    if observer == "server":
-        most = max(Counter(client for _, client in sent).values(), default=0)
-        releases = [(1, 1.0, most)] if most else []
-        return privacy.spent(releases, delta)
-    if not hasattr(run.select, "chance"):
-        raise ValueError(
-            "observer='model' needs a selection in which all clients have one "
-            f"probability, as in poisson(0.1), found {run.select!r}"
-        )
-    refused = {(round, client) for round, client, *_ in run.history.absences}
-    cohorts = Counter(round for round, _ in sent - refused)
-    share = run.select.chance(len(run.federation))
-    alike = sorted(Counter(cohorts.values()).items())
-    releases = [(size, share, rounds) for size, rounds in alike]
-    return privacy.spent(releases, delta)
 
 
 def save_network(run, folder: str | Path) -> None:

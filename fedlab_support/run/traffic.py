@@ -6,7 +6,7 @@ import math
 import warnings
 
 from ..core.history import History
-from ..core.messages import NUM_EXAMPLES_BYTES, Broadcast, Message, Server, nbytes
+from ..core.messages import NUM_EXAMPLES_BYTES, Broadcast, Message, Tensors, nbytes
 
 LOSS_BYTES = 4
 """A client uploads its loss as one float32."""
@@ -15,23 +15,25 @@ MEAN_BYTES = 8
 """A node uploads means, for the curves, as float64: of logged values and of scores."""
 
 
-def record_node_evaluation(record: History, server: Server, clients) -> None:
+def record_node_evaluation(
+    record: History, round: int, weights: Tensors, clients
+) -> None:
     """Record that nodes received the weights, and sent mean loss and score back."""
-    size = nbytes(server.weights)
+    size = nbytes(weights)
     for client in clients:
-        record.add_wire(server.round, client, "down", evaluation=size)
-        record.add_wire(server.round, client, "up", evaluation=2 * MEAN_BYTES)
+        record.add_wire(round, client, "down", evaluation=size)
+        record.add_wire(round, client, "up", evaluation=2 * MEAN_BYTES)
 
 
 def record_loss_query(
-    record: History, server: Server, losses: dict[int, float]
+    record: History, round: int, weights: Tensors, losses: dict[int, float]
 ) -> None:
     """Record that clients received the weights and uploaded their loss.
 
     losses:  mean training loss by client. A client that is queried again in the same
              round already has the weights, so nothing is sent to it.
     """
-    round, size = server.round + 1, nbytes(server.weights)
+    size = nbytes(weights)
     queried = queried_clients(record)
     for client, loss in losses.items():
         down = 0 if client in queried else size

@@ -130,7 +130,7 @@ def train_client(
     The learner holds the weights as received. Returns the message and the client's new
     private state. Any exception means that the visit failed and changes nothing.
     """
-    upload = method.before_training(learner.eval(), context)
+    upload = copies(method.before_training(learner.eval(), context))
     train_locally(method, learner, context, seed)
     upload = {**upload, **method.after_training(learner.eval(), context)}
     kept = PrivateState(learner.copies(private_names), copies(context.memory))

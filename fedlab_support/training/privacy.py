@@ -110,7 +110,7 @@ class Privacy(Settings):
     ) -> float:
         """The epsilon of (epsilon, delta)-differential privacy spent in ``rounds``.
 
-        For a plan; ``Run.epsilon`` knows the rounds and cohorts of a run. By observer:
+        By observer:
 
         - *The server* reads each message. Leave the last two numbers at 1; ``rounds``
           is the number of rounds in which the client participated.
@@ -134,19 +134,6 @@ class Privacy(Settings):
                 "clients_per_round must be at most num_clients, found "
                 f"{clients_per_round} of {num_clients}"
             )
-        sampled = clients_per_round / num_clients
-        return self.spent([(clients_per_round, sampled, rounds)], delta)
-
-    @checked(delta=DELTA)
-    def spent(self, releases: list, delta: float) -> float:
-        """As ``epsilon``, for rounds that differ.
-
-        releases:  (messages in the average, probability that a client is among them,
-                   rounds) of rounds that were alike.
-        """
-        history = [(self.noise * math.sqrt(m), q, rounds) for m, q, rounds in releases]
-        if not history:
-            return 0.0
         if self.noise == 0:
             return math.inf
         try:
@@ -156,7 +143,9 @@ class Privacy(Settings):
                 "computing a privacy budget needs Opacus: pip install opacus"
             ) from error
         rdp = RDPAccountant()
-        rdp.history = history
+        sampled = clients_per_round / num_clients
+        noise = self.noise * math.sqrt(clients_per_round)
+        rdp.history = [(noise, sampled, rounds)]
         orders = [*rdp.DEFAULT_ALPHAS, 128, 256, 512]  # higher ones for small budgets
         with warnings.catch_warnings():  # that even more orders would be tighter
             warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)

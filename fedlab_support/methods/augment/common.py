@@ -38,7 +38,7 @@ def place(
     Raises ValueError for a stage that the model does not have, and for a frozen stage,
     which stays in evaluation mode, where such layers do nothing.
     """
-    for number in stage_numbers(model, stages):
+    for number in stage_numbers(model, stages) if stages else ():
         insert(model, number, NAME, added := layer(number), first=True)
         if any(module is added for module in frozen_modules(model)):
             raise ValueError(

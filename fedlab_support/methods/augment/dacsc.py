@@ -37,7 +37,8 @@ class DACSC(Augmentation):
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """Insert the layers; the names of other weights do not change."""
-        stages = self.stages or stage_numbers(model, None)[:SHALLOW]
+        known = stage_numbers(model, None)
+        stages = self.stages or known[:SHALLOW]
         if self.adjust_content:
             blocks = getattr(model, "blocks", ())  # a U-Net's stages are its poolings
             _replace_batch_norms([*model.stages[1:3], *blocks[1:3]])

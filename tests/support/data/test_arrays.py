@@ -71,7 +71,7 @@ def test_images_and_masks_stay_what_they_are():
     masks = (images[:, 0] > 99).astype(np.uint8)
     data = from_arrays(torch.from_numpy(images), masks)
     assert data.has_images and data.has_masks and data.mean == (0.5, 0.5, 0.5)
-    same = from_arrays(images, SEX, mean=(0.1, 0.2, 0.3), std=(0.5,), source="drawn")
+    same = from_arrays(images, SEX, mean=(0.1, 0.2, 0.3), std=0.5, source="drawn")
     assert same.std == (0.5,) * 3 and same.source == "drawn"
 
 

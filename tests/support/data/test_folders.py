@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedlab_support import from_dataset
 from fedlab_support.data import available, from_folders, layouts, load
 from fedlab_support.data.arrays import drawn_split
 from fedlab_support.data.trees import Tree, decode
@@ -63,6 +64,23 @@ def test_levels_and_files_that_do_not_matter(tmp_path):
     write(tmp_path / "empty", {"a.txt": b"", "b/c.txt": b"", "d.png": b""})
     with pytest.raises(ValueError, match=r"expected images \(.*found none"):
         from_folders(tmp_path / "empty")
+
+
+def test_one_folder_too_many_does_not_hide_the_other_images(tmp_path):
+    files = {n.removeprefix("Art/"): c for n, c in SMALL.items() if "Art" in n}
+    write(tmp_path / "mine", files | {"dog/more/9.png": a_picture(9)})
+    with pytest.raises(ValueError, match=r"15 of 16 in fewer folders.*Zebra/0\.png"):
+        from_folders(tmp_path / "mine", 8)
+
+
+def test_sixteen_bits_are_refused_and_not_clipped(tmp_path):
+    file, deep = io.BytesIO(), np.full((6, 6), 4000, np.uint16)
+    Image.fromarray(deep).save(file, "png")
+    write(tmp_path / "mine", SMALL | {"Art/dog/9.png": file.getvalue()})
+    with pytest.raises(ValueError, match=r"expected 8 bits per value, found.*I;16"):
+        from_folders(tmp_path / "mine", 8)
+    with pytest.raises(ValueError, match="expected 8 bits per value"):
+        from_dataset([(Image.fromarray(deep), 0), (Image.fromarray(deep), 1)])
 
 
 def test_a_tree_without_domains_is_one_domain(tmp_path):

@@ -5,6 +5,7 @@ import shutil
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -29,6 +30,7 @@ from fedlab_support import (
 )
 from fedlab_support.core.cancellation import Stopped, stopping_on
 from fedlab_support.engines import Faults, LocalEngine, StackedEngine
+from fedlab_support.engines.process import tf32
 from fedlab_support.methods import FPL, FedMix
 from fedlab_support.training.privacy import Privacy
 from tests.probe import AwkwardNet, Probe
@@ -512,6 +514,46 @@ def test_tf32_is_refused_without_a_gpu(federation):
             Run(FedAvg(), federation, small_cnn, training, engine=engine)
     with pytest.raises(ValueError, match="precision must be"):
         LocalTraining(precision="float8")
+
+
+@pytest.mark.parametrize("engine", ["local", "stacked"])
+def test_what_is_uploaded_before_training_stays_as_it_was(federation, engine):
+    @dataclass(frozen=True)
+    class SendsReceived(FedAvg):
+        stackable: ClassVar[bool] = True
+
+        def before_training(self, model, context):
+            return {"received": model.head.bias.detach()}
+
+    run = Run(SendsReceived(), federation, small_cnn, PLAIN, engine=engine)
+    received = run.server.weights["head.bias"].clone()
+    run.step(evaluate=False)
+    for message in run.messages:
+        assert message.upload["received"].equal(received)
+        assert not message.weights["head.bias"].equal(received)
+
+
+def test_blocks_of_one_precision_overlap_and_the_last_restores():
+    """As in two runs beside each other on a GPU, which need not be there."""
+    store = SimpleNamespace(device=torch.device("cuda"))
+    job = SimpleNamespace(
+        federation=SimpleNamespace(store=store),
+        training=SimpleNamespace(precision="float32"),
+    )
+    conv, before = torch.backends.cudnn.conv, torch.backends.cudnn.conv.fp32_precision
+    assert before != "ieee"
+    first, second = tf32(job), tf32(job)
+    for block in (first, second):
+        block.__enter__()
+    first.__exit__(None, None, None)
+    assert conv.fp32_precision == "ieee", "the second block still runs"
+    second.__exit__(None, None, None)
+    assert conv.fp32_precision == before
+
+
+def test_a_run_may_be_built_where_gradients_are_off(federation):
+    with torch.no_grad():
+        Run(FedAvg(), federation, small_cnn, PLAIN, engine="stacked")
 
 
 @pytest.mark.slow

@@ -615,10 +615,3 @@ def test_a_round_without_clients_leaves_the_weights(federation):
 def test_a_rate_is_a_probability(rate):
     with pytest.raises(ValueError, match=r"rate must be in \(0, 1\]"):
         poisson(rate)
-
-
-def test_selections_know_the_chance_of_a_client():
-    assert everyone().chance(8) == 1.0
-    assert uniform(2).chance(8) == 0.25
-    assert poisson(0.3).chance(8) == 0.3
-    assert not hasattr(by_size(2), "chance")

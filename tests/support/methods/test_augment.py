@@ -41,6 +41,7 @@ from fedlab_support.training.context import ClientContext
 from fedlab_support.training.settings import Augmentation
 from tests.probe import LookTwice
 from tests.support.methods.test_contract import same
+from tests.support.methods.test_methods import linear
 from tests.support.methods.test_reference import FLOAT32, case, vectors
 from tests.support.models.test_mixing import (
     GRADIENT,
@@ -283,6 +284,12 @@ def test_in_another_network_they_differ_and_gradients_reach_both(federation):
     expected = torch.zeros(6)
     expected[0], expected[ORDER[0]] = 0.3, 0.7
     torch.testing.assert_close(gradient[:, 0, 0, 0], expected)
+
+
+def test_with_pictures_only_it_needs_no_stages(federation):
+    a_run(federation, ManifoldMixup(stages=(0,)), model=linear)
+    with pytest.raises(ValueError, match="with stages"):
+        a_run(federation, ManifoldMixup(stages=(1,)), model=linear)
 
 
 @pytest.mark.slow

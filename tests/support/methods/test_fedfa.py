@@ -431,6 +431,16 @@ def test_a_network_without_stages_is_refused(federation):
         a_run(federation, model=Flat)
 
 
+def test_a_network_without_widths_is_refused(federation):
+    class Bare(Flat):
+        def __init__(self, *shape):
+            super().__init__(*shape)
+            self.stages = nn.Sequential(nn.Identity())
+
+    with pytest.raises(ValueError, match=r"with widths.*found Bare"):
+        a_run(federation, model=Bare)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "reason"),

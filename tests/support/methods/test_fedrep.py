@@ -138,6 +138,8 @@ def test_a_visit_without_an_epoch_for_the_head_is_refused(federation):
 def test_a_network_without_the_part_is_refused(federation):
     with pytest.raises(ValueError, match="no fc"):
         Run(FedRep(private=("fc",)), federation, small_cnn, WHOLE)
+    with pytest.raises(ValueError, match=r"private must be a tuple of names"):
+        FedRep(private="head")
 
 
 @pytest.mark.slow

@@ -8,9 +8,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedlab_support import LocalTraining, report_cnn, small_cnn
+from fedlab_support import (
+    Federation,
+    LocalTraining,
+    from_arrays,
+    iid,
+    report_cnn,
+    small_cnn,
+)
 from fedlab_support.federation.samples import Batch
-from fedlab_support.methods import FedRobust
+from fedlab_support.methods import FedMix, FedRobust
 from fedlab_support.training.loop import take_step
 from tests.probe import AwkwardNet, LookTwice
 from tests.runs import (
@@ -378,3 +385,12 @@ def test_impossible_settings_are_refused_at_once(settings):
     (name,) = settings
     with pytest.raises(ValueError, match=rf"{name} must be .*found"):
         FedRobust(**settings)
+
+
+@pytest.mark.parametrize("method", [FedRobust(), FedMix()])
+def test_tokens_cannot_be_distorted_or_mixed(method):
+    tokens = np.random.default_rng(0).integers(0, 30, (40, 8))
+    data = from_arrays(tokens, np.arange(40) % 2)
+    federation = Federation.build(data, iid(data, clients=4, rng=0))
+    with pytest.raises(ValueError, match=r"changes the values of inputs, found whole"):
+        method.check_federation(federation)

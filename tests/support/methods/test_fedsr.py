@@ -533,6 +533,16 @@ def test_features_without_two_halves_are_refused_when_the_run_is_made(federation
     a_run(federation, FedSR(), partial(Flat, hidden=7))
 
 
+def test_a_head_of_several_layers_is_refused_by_name(federation):
+    class Deep(Flat):
+        def __init__(self, *shape):
+            super().__init__(*shape)
+            self.head = nn.Sequential(self.head, nn.Identity())
+
+    with pytest.raises(ValueError, match=r"linear head.*found Sequential"):
+        a_run(federation, FedSR(), Deep)
+
+
 def test_validation_measures_the_servers_model_not_a_personal_one(federation):
     run = fitted(federation, FedSR(num_features=D, num_samples=0))
     assert len(run.private) == 5, "there is private state"

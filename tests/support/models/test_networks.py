@@ -34,7 +34,9 @@ from fedlab_support.models import (
     small_alexnet,
     small_unet,
     swin_tiny,
+    tiny_vit,
     unet,
+    vit_b16,
 )
 from fedlab_support.models.layers.noise import own_noise, rehearsed
 from fedlab_support.models.pretrained import UNITS, Units
@@ -296,6 +298,8 @@ def test_alexnet_works_from_63_to_256_pixels(size, last):
         (partial(alexnet, norm="instance"), (3, 64, 64), r"found 'instance'"),
         (partial(mobilenet, norm="group"), (3, 64, 64), r"'frozen'\).*found 'group'"),
         (partial(mobilenet, units="byte"), (3, 64, 64), r"'imagenet'.*found 'byte'"),
+        (partial(vit_b16, units="byte"), (3, 64, 64), r"'imagenet'.*found 'byte'"),
+        (partial(tiny_vit, prompts=-1), (3, 32, 32), r"prompts must be .*≥ 0"),
     ],
 )
 def test_pictures_and_norms_that_do_not_fit_are_refused(make, shape, words):
@@ -723,6 +727,21 @@ def test_a_run_tells_a_network_with_weights_the_units_of_its_data(tmp_path):
         (units,) = (m for m in run.model.modules() if isinstance(m, Units))
         shown.append(units(x))
     assert torch.allclose(*shown, atol=1e-5)
+
+
+def test_floats_are_taken_as_they_are(tmp_path):
+    path = tmp_path / "made_up.safetensors"
+    made_up(path)
+    data = tiny_data(24, owners=2, channels=3, size=24)
+    colours = (data.images / 255).astype(np.float32)
+    federation = Federation.build(
+        replace(data, images=colours, mean=None, std=None), by_owner(data)
+    )
+    run = Run(FedAvg(), federation, partial(mobilenet, weights=path))
+    (units,) = (m for m in run.model.modules() if isinstance(m, Units))
+    x = torch.from_numpy(colours[:4])
+    mean, std = (v.view(1, 3, 1, 1) for v in (units.mean, units.std))
+    assert torch.allclose(units(x), (x - mean) / std, atol=1e-5)
 
 
 @SLOW

@@ -215,6 +215,15 @@ def test_a_study_reads_what_patterns_match(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(first, again, check_exact=True)
 
 
+@pytest.mark.parametrize("pattern", ["01/runs", "*/runs", "01/runs.zip"])
+def test_either_name_of_a_place_finds_its_archive(tmp_path, monkeypatch, pattern):
+    study(build, GRID, 1, tmp_path / "01" / "runs", progress=False)
+    pack(tmp_path / "01" / "runs")
+    monkeypatch.chdir(tmp_path)
+    Path("01/runs").rmdir()
+    assert archive.matching([pattern]) == [Path("01/runs.zip")]
+
+
 def test_patterns_may_be_relative_and_name_folders_or_archives(tmp_path, monkeypatch):
     (tmp_path / "build" / "04_a").mkdir(parents=True)
     (tmp_path / "build" / "05_b").mkdir()

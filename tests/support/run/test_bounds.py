@@ -104,6 +104,12 @@ def test_lengths_are_euclidean(count, size, seed):
     assert _lengths(trees, origin, ["a", "b"]) == pytest.approx(slowly, rel=1e-6)
 
 
+def test_a_single_number_has_a_length():
+    trees = {client: {"w": torch.tensor(2.0 + client)} for client in (3, 8)}
+    found = _lengths(trees, {"w": torch.tensor(1.0)}, ["w"])
+    assert found == pytest.approx({3: 4.0, 8: 9.0})
+
+
 def test_lengths_of_large_tensors_are_those_of_their_pieces():
     rng = torch.Generator().manual_seed(0)
     value = torch.randn(PIECE + 7, generator=rng)

@@ -408,6 +408,9 @@ def test_an_axis_that_only_some_cells_use_is_allowed(fits):
 def test_positional_arguments_and_tuples_tell_cells_apart():
     assert name_of(partial(max, 5)) != name_of(partial(max, 7))
     assert name_of((8, 16)) == "(8, 16)"
+    assert name_of({1: 1.0}.get) != name_of({1: 0.0}.get), "methods of two objects"
+    assert name_of(Federation.build) == "Federation.build"
+    assert name_of(torch.relu).endswith("relu")
 
 
 @pytest.mark.slow

@@ -21,9 +21,7 @@ from fedlab_support import (
     FedSR,
     LocalTraining,
     Run,
-    by_size,
     iid,
-    poisson,
     power_of_choice,
     small_cnn,
     uniform,
@@ -295,59 +293,6 @@ def test_who_sees_averages_only_learns_what_a_sampled_mechanism_tells(clients, n
         best = min(best, divergence + convert)
     epsilon = Privacy(1.0, noise).epsilon(rounds, DELTA, clients, 100)
     assert 0.95 * best < epsilon <= best * (1 + 1e-6)
-
-
-# ---- the budget of a run ------------------------------------------------------------
-@pytest.mark.slow
-def test_a_run_knows_what_it_has_spent(federation):
-    privacy = Privacy(1.0, 2.0)
-    run = a_run(federation, privacy, select=uniform(2), seed=3)
-    assert run.epsilon(DELTA) == run.epsilon(DELTA, "model") == 0.0
-    run.fit(5, progress=False)
-    most = int(run.times_chosen.max())
-    assert 1 < most < 5
-    assert run.epsilon(DELTA) == privacy.epsilon(most, DELTA)
-    assert run.epsilon(DELTA, "model") == privacy.epsilon(5, DELTA, 2, 4)
-
-
-def test_a_round_counts_with_the_noise_of_the_messages_it_averaged(federation):
-    privacy, faults = Privacy(1.0, 2.0), Faults(drop=0.2, nan=0.2)
-    run = a_run(federation, privacy, faults=faults, seed=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        run.fit(6, progress=False)
-    wire = run.wire[(run.wire["direction"] == "up") & (run.wire["part"] == "weights")]
-    table = run.history.table()
-    accepted = table[(table["split"] == "train") & (table["metric"] == "loss")]
-    sizes = accepted.groupby("round").size()
-    assert sizes.nunique() > 1 and sizes.sum() < len(wire) < 6 * 4
-    releases = [(m, 1.0, n) for m, n in sorted(sizes.value_counts().items())]
-    assert run.epsilon(DELTA, "model") == privacy.spent(releases, DELTA)
-    assert run.epsilon(DELTA, "model") > privacy.epsilon(6, DELTA, 4, 4)
-    assert run.epsilon(DELTA) == privacy.epsilon(
-        int(wire.groupby("client").size().max()), DELTA
-    )
-
-
-@pytest.mark.slow
-def test_a_budget_outlives_a_checkpoint(federation, tmp_path):
-    def private() -> Run:
-        return a_run(federation, Privacy(1.0, 2.0, seeded=True), select=poisson(0.6))
-
-    run, again = private(), private()
-    run.fit(4, progress=False, checkpoint=tmp_path)
-    again.fit(4, progress=False, checkpoint=tmp_path)
-    assert run.epsilon(DELTA, "model") == again.epsilon(DELTA, "model") > 0
-
-
-def test_a_budget_needs_privacy_and_a_selection_with_one_probability(federation):
-    with pytest.raises(ValueError, match="epsilon needs a run with privacy"):
-        a_run(federation, None).epsilon(DELTA)
-    run = a_run(federation, Privacy(), select=by_size(2))
-    with pytest.raises(ValueError, match=r"one probability.*poisson.*found by_size"):
-        run.epsilon(DELTA, "model")
-    with pytest.raises(ValueError, match="observer must be 'server' or 'model'"):
-        run.epsilon(DELTA, "anybody")
 
 
 @pytest.mark.slow
