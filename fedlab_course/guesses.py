@@ -111,11 +111,11 @@ class Numbers(Guess):
             found = ", ".join(f"{name} {value:g}" for name, value in numbers)
         if question not in self.units:
             return f"you guessed {guess}" + (f"; here it is {found}" if found else "")
-        unit, off = self.units[question], round(guess - found, 1)
+        off, unit = round(guess - found, 1), f" {self.units[question]}".rstrip()
         if np.isnan(found):
-            return f"you guessed {guess:g} {unit}; this run leaves it out"
+            return f"you guessed {guess:g}{unit}; this run leaves it out"
         how = f"{abs(off):g} too {'high' if off > 0 else 'low'}" if off else "no gap"
-        return f"you guessed {guess:g} {unit}; here it is {found:.1f} ({how})"
+        return f"you guessed {guess:g}{unit}; here it is {found:.1f} ({how})"
 
 
 class Order(Guess):

@@ -101,9 +101,10 @@ def write_handout(out: Path, chapters: Sequence[Path]) -> None:
     if others or (found and CONSTRAINTS not in found):
         raise ValueError(f"{out} holds something else; name another folder with --out")
     shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    shutil.copy(ROOT / CONSTRAINTS, out)  # first: it marks the folder as a hand-out
     write("student", out, chapters)
     wheel = build_wheel(out)
-    shutil.copy(ROOT / CONSTRAINTS, out)
     lines = [f"-c {CONSTRAINTS}", f"./{wheel.name}[course]"]
     (out / "requirements.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (out / "runtime.txt").write_text("python-3.11\n", encoding="utf-8")

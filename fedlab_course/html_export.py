@@ -71,14 +71,15 @@ class _PageExporter(HTMLExporter):
     def markdown2html(self, context: Any, source: str) -> str:
         resources = context.get("resources", {})
         folder = Path(resources.get("metadata", {}).get("path", "."))
-        return MarkdownWithMath(renderer=_PageRenderer(folder)).render(source)
+        pasted = context.get("cell", {}).get("attachments", {})
+        return MarkdownWithMath(renderer=_PageRenderer(folder, pasted)).render(source)
 
 
 class _PageRenderer(IPythonRenderer):
     """Markdown with MathML formulas and embedded images."""
 
-    def __init__(self, folder: Path):
-        super().__init__(escape=False)
+    def __init__(self, folder: Path, attachments: dict):
+        super().__init__(escape=False, attachments=attachments)
         self.folder = folder
 
     def inline_math(self, body: str) -> str:

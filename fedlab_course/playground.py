@@ -293,6 +293,11 @@ def _controls(methods: Sequence[str], rounds: int, preset: Mapping) -> dict:
     }
     for name, control in made.items():
         control.value, control.description = start[name], words(name)
+        if control.value != start[name]:  # a slider takes what is nearest
+            raise ValueError(
+                f"{name} must be from {control.min} to {control.max}, found "
+                f"{start[name]}"
+            )
     return {name: readable(control) for name, control in made.items()}
 
 
@@ -309,6 +314,7 @@ def playground(
     device:  where runs train, "cpu" or "cuda".
     preset:  what is chosen at first, by the fields of ``played.Setting``, as in
              ``method="FedFA", own={"p": 1.0}, clients=5``; and ``seeds``.
-    Raises ValueError for another field, also of the method's ``own``.
+    Raises ValueError for another field, also of the method's ``own``, and for a value
+    that its control does not reach.
     """
     return Playground(rounds, methods, device, preset)

@@ -7,7 +7,7 @@ Axes are parameters of the chapter; where it has only the plural, as ``seeds``, 
 singular sets a list of one. Under ``build/sweeps/<chapter>``, or ``--out``, stand
 
     table.csv, table.parquet   all runs of all cells: the history's columns, the axes,
-                               and ``settings``, the name of the run's folder
+                               and ``settings``, the name of the run's file
     <cell>/notebook.ipynb      the executed copy, or notebook.failed.ipynb
     <cell>/figures, runs       what it exported and trained
 
@@ -289,7 +289,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         params = profile(chosen.profile, notebook.stem, notebook.parent)
         given = each_once(map(assignment, chosen.set))
         grid = each_once(map(axis, chosen.grid))
-        each_once([*given.items(), *grid.items()])  # refuses what is set and swept
+        known = papermill.inspect_notebook(str(notebook))
+        swept = _as_parameters(grid, known)
+        each_once([*given.items(), *swept.items()])  # refuses what is set and swept
         params |= given
         with stopped_by_signals():
             table = sweep(notebook, grid, params, chosen.out, chosen.jobs)

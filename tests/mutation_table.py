@@ -205,7 +205,6 @@ EDITS = (
     # ---- metrics and tables ---------------------------------------------------------
     ("dice", "2 * both / each", "both / each", "metrics segmentation"),
     ("Segmentation.losses", "both + SMOOTH", "both", "metrics segmentation"),
-    ("macro_f1", "2 * hits", "hits", "fairness"),
     ("fairness", "np.std", "np.var", "fairness"),
     ("cluster_accuracy", "[1].max()", "[1].min()", "fairness"),
     ("drift", ".norm(dim=1).mean()", ".norm(dim=1).amax()", "measures"),

@@ -112,10 +112,10 @@ def _name_cells(axis: Axes, cells: pd.DataFrame) -> None:
 
 
 def _seeds_note(table: pd.DataFrame) -> str:
-    if "num_seeds" not in table:
+    if "num_seeds" not in table or table.empty:
         return ""
     fewest, most = table["num_seeds"].min(), table["num_seeds"].max()
-    if most == 1:
+    if most <= 1:  # 0 where the only seed has diverged
         return "One seed per cell: no spread is known."
     seeds = f"{fewest} seeds" if fewest == most else f"{fewest} to {most} seeds"
     return f"Mean ± s.d., {seeds}." if "sd" in table else f"Mean of {seeds}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Sequence
 
@@ -44,8 +43,8 @@ def draw_map(table: pd.DataFrame, phases: Sequence[str], title: str = "") -> Pic
     hooks = [name.removeprefix(f"{phase} ") for name, phase in pairs]
     cell = (WIDTH - NAME_INCHES - 0.15) / len(hooks)
     room = max(4, int((cell - 0.1) / CHARACTER_INCHES))
-    words = words.map(lambda entry: _wrap(entry, room))
-    names = [_wrap(str(name), NAME_ROOM) for name in words.index]
+    words = words.map(lambda entry: textwrap.fill(entry, room))
+    names = [textwrap.fill(str(name), NAME_ROOM) for name in words.index]
     heights = _heights(names, words)
     headings = [_heading(hook) for hook in hooks]
     longest = max(len(line) for text in headings for line in text.splitlines())
@@ -65,16 +64,6 @@ def draw_map(table: pd.DataFrame, phases: Sequence[str], title: str = "") -> Pic
         _row(axis, name, row, (y, height, cell))
         y += height
     return figure
-
-
-def _wrap(entry: str, room: int) -> str:
-    """The words of a cell on several lines."""
-    long = rf"(\w{{{room - 2}}})(?=\w{{3}})"  # break words that cannot fit
-    text = " ".join(
-        re.sub(long, r"\1-", word) if len(word) > room else word
-        for word in entry.split()
-    )
-    return textwrap.fill(text, room)
 
 
 def _heights(names: list[str], words: pd.DataFrame) -> list[float]:

@@ -43,18 +43,15 @@ def outline_sheet(
     columns: int,
     titles: Sequence[str] | None = None,
     row_labels: Sequence[str] | None = None,
-    notes: Sequence[str] | None = None,
     title: str = "",
-    width: float = DOUBLE[0],
 ) -> Picture:
     """Lay slices out in rows, the true outline solid, the predicted one dashed.
 
     images:      uint8 (N, C, H, W); the middle one of three channels is shown.
     true, found: masks, 1 is foreground, (N, H, W); an empty mask has no outline.
-    notes:       one per image, in its lower left corner; by default the Dice of what
-                 was found.
-    columns, titles, row_labels, title, width: as for ``contact_sheet``.
-    Raises ValueError for masks or notes that do not fit the images.
+    columns, titles, row_labels, title: as for ``contact_sheet``.
+    The Dice of what was found stands in the lower left corner of each image. Raises
+    ValueError for masks that do not fit the images.
     """
     masks = [true] if found is None else [true, found]
     shape = (len(images), *images.shape[2:])
@@ -64,20 +61,16 @@ def outline_sheet(
             f"expected masks of the images' shape {shape}, found {found_shapes}; "
             "logits (N, 2, H, W) become a mask by argmax(1)"
         )
-    if notes is not None and len(notes) != len(images):
-        raise ValueError(f"expected {len(images)} notes, found {len(notes)}")
-    if notes is None and found is not None:
-        pairs = zip(found, true, strict=True)
-        notes = [f"{100 * _dice(f == 1, t == 1):.0f} %" for f, t in pairs]
     middle = images.shape[1] // 2
     shown = images[:, middle : middle + 1]
-    figure = contact_sheet(shown, columns, titles, row_labels, title=title, width=width)
+    figure = contact_sheet(shown, columns, titles, row_labels, title=title)
     axis = figure.axes[0]
     for number, image in enumerate(list(axis.get_images())):
         for mask, look in zip(masks, (TRUE, FOUND), strict=False):
             _outline(axis, mask[number], image.get_extent(), look)
-        if notes is not None:
-            _note(axis, notes[number], image.get_extent())
+        if found is not None:
+            dice = 100 * _dice(found[number] == 1, true[number] == 1)
+            _note(axis, f"{dice:.0f} %", image.get_extent())
     return figure
 
 

@@ -13,6 +13,7 @@ import os
 import sys
 import types
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,14 +21,15 @@ GIGABYTE = 2**30
 
 
 def limit(memory: int, file_size: int) -> None:
-    """Limit this process and all that it starts, but on Windows; both in bytes."""
+    """Limit this process and all that it starts, where it can be; both in bytes."""
     try:
         import resource
-    except ImportError:
+    except ImportError:  # Windows
         return
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    most = {resource.RLIMIT_AS: memory, resource.RLIMIT_FSIZE: file_size}
+    for kind, limit in (most | {resource.RLIMIT_CORE: 0}).items():
+        with suppress(ValueError, OSError):  # macOS refuses; a tighter limit stays
+            resource.setrlimit(kind, (limit, limit))
 
 
 class Space:

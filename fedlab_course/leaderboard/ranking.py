@@ -42,16 +42,9 @@ def beaten(table: pd.DataFrame) -> pd.DataFrame:
     Returns a rank that does not depend on the number of methods: 1 is first, 0 is last,
     NaN is alone in its block.
     """
-    values = table.to_numpy()
-    mine, others = values[:, :, None], values[:, None, :]
-    wins = (mine > others) + 0.5 * (mine == others)  # comparisons with NaN are False
-    here = ~np.isnan(values)
-    num_others = np.where(here, here.sum(1, keepdims=True) - 1.0, np.nan)
-    won = np.where(here, wins.sum(2) - 0.5, np.nan)  # less the tie with itself
-    shares = np.divide(
-        won, num_others, out=np.full_like(won, np.nan), where=num_others > 0
-    )
-    return pd.DataFrame(shares, table.index, table.columns)
+    num_others = table.notna().sum(axis=1) - 1
+    won = table.rank(axis=1) - 1  # a tie counts one half
+    return won.div(num_others.where(num_others > 0), axis=0)
 
 
 def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataFrame:

@@ -76,7 +76,7 @@ class Camera:
 
 
 def camera_sites() -> DomainData:
-    """Draw the set: 50 cameras, 12 classes, 3 channels, 32x32, about 5,500 images.
+    """Draw the set: 50 cameras, 12 classes, 3 channels, 32x32, about 5,600 images.
 
     Each camera is a domain and an owner with 25 to 400 images. Half of the images are
     empty, class 0; the other classes have a long tail. A fifth of each camera's images

@@ -2,7 +2,7 @@
 
 from .clients import across_clients, as_participants, by_client, participation
 from .features import alignment, drift, maps_over_rounds, uniformity
-from .groups import cluster_accuracy, fairness, macro_f1
+from .groups import cluster_accuracy, fairness
 from .seconds import seconds_per_round
 from .selections import rehearse, rehearse_falling
 
@@ -14,7 +14,6 @@ __all__ = [
     "cluster_accuracy",
     "drift",
     "fairness",
-    "macro_f1",
     "maps_over_rounds",
     "participation",
     "rehearse",

@@ -61,24 +61,3 @@ def _refuse_unpaired(values: np.ndarray, types: np.ndarray, what: str) -> None:
             f"expected {what} and a type for every client, found shapes {values.shape} "
             f"and {types.shape}"
         )
-
-
-def macro_f1(predicted: np.ndarray, true: np.ndarray) -> float:
-    """Mean F1 over the classes that occur in ``true``, each with equal weight.
-
-    predicted, true:  classes, int (N,).
-
-    F1 is 2 hits / (predicted + true), 0 without a hit. It is not a mean over samples,
-    so a run does not record it: compute it from the predictions of ``run.model``.
-    Source: Koh et al., ICML 2021 (WILDS), for iWildCam.
-    """
-    predicted, true = np.asarray(predicted), np.asarray(true)
-    if predicted.shape != true.shape or predicted.size == 0:
-        raise ValueError(
-            "expected one predicted class for each true one, found shapes "
-            f"{predicted.shape} and {true.shape}"
-        )
-    classes, num = np.unique(true, return_counts=True)
-    hits = np.array([(predicted[true == c] == c).sum() for c in classes])
-    num_predicted = np.array([(predicted == c).sum() for c in classes])
-    return float(np.mean(2 * hits / (num_predicted + num)))

@@ -119,7 +119,10 @@ def seeds_note(table: pd.DataFrame, what: str) -> str:
 
     table:  with a column num_seeds.
     what:   such as "Line: mean, band: ± s.d.".
+    Raises ValueError for an empty table.
     """
+    if table.empty:
+        raise ValueError("expected rows to draw, found an empty table")
     counts = sorted(table["num_seeds"].unique())
     if counts[-1] <= 1:  # 0 where the only seed has diverged
         return "One seed: no spread is known."

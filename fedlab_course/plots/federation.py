@@ -22,7 +22,7 @@ ROW_LABEL = {"fontsize": NORMAL, "ha": "right", "va": "center"}
 BUBBLES_UP_TO = 20  # classes; beyond that, a heat map without gaps reads better
 
 
-@checked()
+@checked(kind=Range(one_of=("class", "domain")))
 def clients_by_classes(
     counts: np.ndarray, class_names: Sequence[str], title: str = "", kind: str = "class"
 ) -> Picture:

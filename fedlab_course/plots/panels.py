@@ -18,12 +18,14 @@ def parts_of(
     """The rows of each value of a column, in order of appearance.
 
     column: None: the whole table, under the name "".
-    Raises ValueError for more than ``most`` values.
+    Raises ValueError for an empty table, and for more than ``most`` values.
     """
     if column is None:
         return {"": table}
     groups = table.groupby(column, sort=False, observed=True, dropna=False)
     parts = dict(tuple(groups))
+    if not parts:
+        raise ValueError("expected rows to draw, found an empty table")
     if most is not None and len(parts) > most:
         raise ValueError(f"expected at most {most} panels, found {len(parts)}")
     return parts

@@ -10,6 +10,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 PACKAGE = "fedlab_support"
+HOMES = (PACKAGE, "fedlab_course", "functools")  # functools: cached properties
 ITEM = re.compile(r"([a-z_]\w*(?:, \w+)*): +(\S.*)")
 NEW_SENTENCE = re.compile(r"[A-Z]")
 
@@ -35,9 +36,9 @@ def _plain_bars(line: str) -> str:
 
 
 def _skip(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any):
-    """Skip members that a class inherits from another package."""
+    """Skip members that another package adds to a class."""
     home = getattr(obj, "__module__", None) or PACKAGE
-    return True if not home.startswith(PACKAGE) else None
+    return None if home.startswith(HOMES) else True
 
 
 def _undescribed(app: Sphinx, env: Any, node: Any, shown: nodes.Node):

@@ -86,8 +86,9 @@ def _descriptions(cell: nbformat.NotebookNode) -> str:
 def settle(text: str, origin: Path, out: Path) -> str:
     """Point the relative links of a page to places in the site, and copy their files.
 
-    A link to a table leads to a page that shows it. A link to a file that does not
-    exist stays as it is, so that Sphinx complains.
+    A link to a table leads to a page that shows it, or to the table where a page has
+    its name. A link to a file that does not exist stays as it is, so that Sphinx
+    complains.
     """
     here = (out / _place(origin)).parent
 
@@ -97,7 +98,7 @@ def settle(text: str, origin: Path, out: Path) -> str:
         if not target.is_file():
             return match[1]
         copy = out / _place(target)
-        if target.suffix == ".csv":
+        if target.suffix == ".csv" and not target.with_suffix(".md").exists():
             copy = copy.with_suffix(".md")
         if target.suffix != ".ipynb" and not copy.exists():
             _bring(target, copy)
@@ -113,12 +114,12 @@ def _place(file: Path) -> Path:
 
 
 def _bring(file: Path, copy: Path) -> None:
-    """Copy a file that a page links to; a CSV becomes a page with its table.
+    """Copy a file that a page links to; ``copy`` may be a page for a table.
 
     A page of the menus is written over its copy later.
     """
     copy.parent.mkdir(parents=True, exist_ok=True)
-    if file.suffix == ".csv":
+    if file.suffix == ".csv" and copy.suffix == ".md":
         table = as_markdown(pd.read_csv(file))
         copy.write_text(f"{ORPHAN}\n{table}", encoding="utf-8")
     elif file.suffix == ".md":

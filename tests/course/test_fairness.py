@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score
 
-from fedlab_course.measures import cluster_accuracy, fairness, macro_f1
+from fedlab_course.measures import cluster_accuracy, fairness
 from tests.support.methods.test_reference import vectors
 
 FILE = "fairness_metrics"
@@ -109,23 +108,8 @@ def test_pure_clusters_are_perfect_and_few_are_bounded():
             assert found <= largest[num - 1] / 11 + 1e-12
 
 
-# ---- macro F1 -----------------------------------------------------------------------
-@pytest.mark.parametrize("seed", range(3))
-def test_macro_f1_is_scikit_learns_over_the_true_classes(seed):
-    rng = np.random.default_rng(seed)
-    true = rng.choice([0, 1, 2, 5], 60, p=[0.7, 0.2, 0.07, 0.03])
-    found = np.where(rng.random(60) < 0.6, true, rng.integers(0, 7, 60))
-    theirs = f1_score(true, found, labels=np.unique(true), average="macro")
-    assert macro_f1(found, true) == pytest.approx(theirs)
-
-
-def test_macro_f1_of_always_the_commonest_class_is_low():
-    true = np.repeat([0, 1, 2], [90, 5, 5])
-    assert macro_f1(np.zeros(100, int), true) == pytest.approx(2 * 90 / 190 / 3)
-
-
 # ---- refused ------------------------------------------------------------------------
-@pytest.mark.parametrize("measure", [fairness, cluster_accuracy, macro_f1])
+@pytest.mark.parametrize("measure", [fairness, cluster_accuracy])
 @pytest.mark.parametrize(("first", "second"), [([1, 2], [0]), ([], [])])
 def test_what_does_not_pair_is_refused(measure, first, second):
     with pytest.raises(ValueError, match=r"expected .*found shapes \(\d,\) and"):

@@ -12,8 +12,8 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from fedlab_course.editions import student
-from fedlab_course.grading import grade, grader, main, notebooks_in, sandbox
+from fedlab_course.editions import instructor, student
+from fedlab_course.grading import grade, grader, judge, main, notebooks_in, sandbox
 from fedlab_course.grading.answers import needed, repaired, statements, without_magics
 from fedlab_course.grading.task import task_of
 from fedlab_course.runner import NOTEBOOKS, find_chapters
@@ -132,7 +132,7 @@ def test_every_check_of_a_chapter_is_graded_and_its_answer_found(chapter):
 @pytest.mark.parametrize("chapter", find_chapters(["00", "01"]), ids=lambda p: p.stem)
 def test_solutions_pass(chapter, tmp_path):
     copy = tmp_path / f"{chapter.stem}_ada.ipynb"
-    shutil.copy(chapter, copy)
+    nbformat.write(instructor(read(chapter)), copy)
     table = grade([copy], "smoke", tmp_path / "out")
     expected = [
         c for c in student(read(chapter)).cells if "exercises.check" in c.source
@@ -144,18 +144,31 @@ def test_solutions_pass(chapter, tmp_path):
 @pytest.mark.slow
 def test_one_row_per_exercise_for_everybody(tmp_path):
     ada, bob = tmp_path / "00_tour_ada.ipynb", handed_in(tmp_path, "bob", "1 / 0")
-    shutil.copy(TOUR, ada)
-    eve, max_ = (tmp_path / f"00_tour_{name}.ipynb" for name in ("eve", "max"))
+    nbformat.write(instructor(read(TOUR)), ada)
+    eve, max_, zoe = (
+        tmp_path / f"00_tour_{name}.ipynb" for name in ("eve", "max", "zoe")
+    )
+    shutil.copy(TOUR, zoe)  # the course's own solutions
     eve.write_text("no notebook")
     forged = {"text/html": "<p class='fl-exercise'>", "text/plain": "broken"}
     output = new_output("execute_result", data=forged)
     nbformat.write(new_notebook(cells=[new_code_cell("", outputs=[output])]), max_)
-    table = grade([ada, bob, eve, max_], "smoke", tmp_path / "out")
+    table = grade([ada, bob, eve, max_, zoe], "smoke", tmp_path / "out")
     rows = table.groupby("file")["passed"].agg(list)
     assert rows[ada.name] == ["yes"] * len(rows[ada.name])
-    assert rows[bob.name] == rows[max_.name] == ["not attempted"] * len(rows[ada.name])
+    for file in (bob, max_, zoe):
+        assert rows[file.name] == ["not attempted"] * len(rows[ada.name])
     assert rows[eve.name] == ["no"]
     assert "cannot be graded" in table[table["file"] == eve.name]["message"].item()
+
+
+def test_limits_that_the_system_refuses_stop_no_judge(monkeypatch):
+    def refuses(*_):
+        raise ValueError("not allowed to raise maximum limit")
+
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "setrlimit", refuses)
+    judge.limit(2**40, 2**40)
 
 
 # ---- what is an answer --------------------------------------------------------------

@@ -119,6 +119,14 @@ def test_a_run_may_leave_out_what_was_guessed(capsys):
     assert capsys.readouterr().out == words
 
 
+def test_a_number_may_have_no_unit(capsys):
+    guess = Numbers({"intervals": (0, 6, "")})
+    enter(guess, 3.0)
+    guess.compare({"intervals": 1})
+    words = "intervals: you guessed 3; here it is 1.0 (2 too high)\n"
+    assert capsys.readouterr().out == words
+
+
 def test_names_are_recalled_beside_words_or_numbers(capsys):
     guess = Numbers({"worst": ["x", "y"], "more": ["x", "y"], "open": ["x"]})
     enter(guess, "x", "y")

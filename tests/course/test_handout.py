@@ -70,6 +70,16 @@ def test_a_folder_of_ones_own_is_not_emptied(tmp_path, without_wheel, capsys):
     assert (tmp_path / "new" / ".git").is_dir()
 
 
+def test_after_a_wheel_that_failed_the_folder_is_still_a_handout(tmp_path, monkeypatch):
+    def fails(folder: Path) -> Path:
+        raise ValueError("no network")
+
+    monkeypatch.setattr(handout, "build_wheel", fails)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no network"):
+            handout.write_handout(tmp_path / "new", TOUR)
+
+
 @pytest.mark.slow
 def test_the_wheel_has_both_packages_their_data_and_no_chapter(tmp_path):
     names = zipfile.ZipFile(handout.build_wheel(tmp_path)).namelist()

@@ -317,6 +317,15 @@ def test_values_out_of_range_are_named_in_the_banner_and_can_be_mended(
     assert board.note.value == "finished after 3 rounds"
 
 
+@pytest.mark.parametrize(
+    "preset", [{"clients": 100}, {"epochs": 200}, {"batch_size": 0}, {"seeds": 9}]
+)
+def test_a_preset_that_its_control_does_not_reach_is_refused(preset):
+    ((name, value),) = preset.items()
+    with pytest.raises(ValueError, match=rf"{name} must be from \d.*found {value}"):
+        playground(**preset)
+
+
 @pytest.mark.slow
 def test_sliders_stay_within_their_ranges(board):
     board.controls["clients"].value = 1000

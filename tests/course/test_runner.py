@@ -191,6 +191,13 @@ def page_of(tmp_path: Path, notebook: nbformat.NotebookNode) -> str:
     return (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
+def test_a_pasted_image_is_embedded(tmp_path: Path):
+    pasted = {"a.png": {"image/png": base64.b64encode(PICTURE).decode()}}
+    cell = new_markdown_cell("![a dot](attachment:a.png)", attachments=pasted)
+    page = page_of(tmp_path, new_notebook(cells=[cell]))
+    assert f"data:image/png;base64,{pasted['a.png']['image/png']}" in page
+
+
 def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path):
     (tmp_path / "dot.png").write_bytes(PICTURE)
     text = "# Why\n\n$w_k$ and $$\\frac{1}{K}\\sum_k w_k$$\n\n![a dot](dot.png)"

@@ -13,14 +13,16 @@ import pytest
 
 import fedlab_support as fl
 from fedlab_course.editions import student
+from fedlab_course.plots.style import Picture
 from fedlab_course.runner import find_chapters
 from fedlab_course.site import __main__ as command
 from fedlab_course.site.__main__ import build, main
-from fedlab_course.site.extension import exists, listed
+from fedlab_course.site.extension import _skip, exists, listed
 from fedlab_course.site.links import findings
 from fedlab_course.site.method_pages import field_comments, method_map, settings_table
 from fedlab_course.site.reference import pages
 from fedlab_course.site.sources import ROOT, gather, settle
+from fedlab_course.widgets import LiveTraining
 from fedlab_support import methods
 from fedlab_support.methods import catalogue, changed_hooks
 from tests.browser.lab import CHROMIUM, browser_page
@@ -174,6 +176,19 @@ def test_a_table_that_a_chapter_names_becomes_a_page_outside_the_menu(tmp_path: 
     assert written.startswith("---\norphan: true\n---\n\n|")
     rows = (ROOT / f"{table}.csv").read_text(encoding="utf-8").splitlines()
     assert written.count("\n| ") == len(rows) + 1, "and the line below the head"
+
+
+def test_a_table_beside_a_page_of_its_name_stays_a_table(tmp_path: Path):
+    text, page = "[One table](experiments.csv)", ROOT / "docs" / "experiments.md"
+    assert settle(text, page, tmp_path) == text
+    table = (tmp_path / "experiments.csv").read_bytes()
+    assert table == (ROOT / "docs" / "experiments.csv").read_bytes()
+
+
+def test_members_are_skipped_only_if_another_package_adds_them():
+    for kind, name in ((LiveTraining, "begin"), (fl.Federation, "sizes")):
+        assert _skip(None, "class", name, getattr(kind, name), False, None) is None
+    assert _skip(None, "class", "set", Picture.set, False, None)
 
 
 def test_a_linked_page_outside_the_menus_is_an_orphan(tmp_path: Path):

@@ -100,7 +100,7 @@ def test_all_that_is_set_counts_however_it_is_written(chapter, tmp_path, monkeyp
     assert grid == {"seed": [0, 1], "lr": [1]}
     assert params == {"fail": True, "runs_dir": "there"}
     again = ["--set", "fail=true", "fail=false"], ["--grid", "seed=2"]
-    for twice in (*again, ["--set", "lr=1"]):
+    for twice in (*again, ["--set", "lr=1"], ["--set", "seeds=[5]"]):
         with pytest.raises(SystemExit):
             main([*words, *twice])
     assert len(given) == 1

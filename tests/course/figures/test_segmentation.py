@@ -62,7 +62,7 @@ def test_every_picture_is_readable(name):
 def test_outlines_lie_where_the_masks_end():
     images, masks = slices(1, 32)
     masks[0, 8:20, 10:24] = 1
-    axis = figures.outline_sheet(images, masks, columns=1, width=4.0).axes[0]
+    axis = figures.outline_sheet(images, masks, columns=1).axes[0]
     left, right, bottom, top = axis.get_images()[0].get_extent()
     (line,) = axis.collections
     box = line.get_paths()[0].get_extents()
@@ -84,8 +84,6 @@ def test_what_does_not_fit_is_refused():
     images, masks = slices()
     with pytest.raises(ValueError, match=r"argmax"):
         figures.outline_sheet(images, masks[:, None], columns=3)
-    with pytest.raises(ValueError, match="6 notes, found 1"):
-        figures.outline_sheet(images, masks, columns=3, notes=["a"])
     with pytest.raises(ValueError, match="threshold"):
         threshold(1.5)
     with pytest.raises(ValueError, match="one row per"):

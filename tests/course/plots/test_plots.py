@@ -16,6 +16,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from fedlab_course import figures, plots
+from fedlab_course.figures.scaling import TIMES
 from fedlab_course.measures import rehearse_falling
 from fedlab_course.plots.curves import spread
 from fedlab_course.plots.style import colours_for
@@ -799,3 +800,20 @@ def test_neither_torch_nor_pyplot_is_imported():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(
+    ("draw", "columns"),
+    [
+        (plots.accuracy_by_domain, ["held_out", "name", "mean", "sd", "num_seeds"]),
+        (figures.seconds_by_engine, ["job", "engine", *TIMES]),
+    ],
+)
+def test_an_empty_table_is_named(draw, columns):
+    with pytest.raises(ValueError, match="expected rows to draw, found an empty"):
+        draw(pd.DataFrame(columns=columns))
+
+
+def test_rows_of_a_partition_are_classes_or_domains():
+    with pytest.raises(ValueError, match="kind must be 'class' or 'domain'"):
+        plots.clients_by_classes(np.ones((2, 2), int), ["a", "b"], kind="label")
