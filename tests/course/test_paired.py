@@ -157,11 +157,16 @@ AGAINST = paired([-9.0, -10.0, -12.0])
     [
         (3.6, CLEAR, 0.01, "holds"),
         (-3.6, CLEAR, 0.01, "refuted"),
-        (1.9, CLEAR, 0.2, "undecided (would need 3 seeds)"),
+        (1.9, CLEAR, 0.2, "undecided (would need more than 3 seeds)"),
         (3.6, SMALL, 0.6, "refuted at the printed size"),
         (-3.6, SMALL, 0.6, "refuted at the printed size"),
         (1.9, AGAINST, 0.2, "refuted at the printed size"),
-        (1.0, CLEAR, 0.2, "undecided (would need 3 seeds)"),  # more than printed
+        (
+            1.0,
+            CLEAR,
+            0.2,
+            "undecided (would need more than 3 seeds)",
+        ),  # more than printed
         (0.1, SMALL, 0.6, "undecided (would need 21 seeds)"),
         (3.6, WIDE, 0.8, "undecided (would need 15 seeds)"),
         (0.0, WIDE, 0.8, "undecided (would need more than 10,000 seeds)"),
