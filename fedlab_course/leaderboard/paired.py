@@ -175,7 +175,7 @@ def verdict(printed: float, ours: Paired, p: float) -> str:
     if max(sign * ours.low, sign * ours.high) < abs(printed):
         return "refuted at the printed size"
     needed = pairs_needed(ours.sd, printed)
-    seeds = f"more than {MOST_SEEDS if needed is None else ours.num:,}"
+    seeds = f"more than {MOST_SEEDS if needed is None else int(ours.num):,}"
     if needed is not None and needed > ours.num:
         seeds = f"{needed:,}"
     return f"undecided (would need {seeds} seeds)"
