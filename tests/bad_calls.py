@@ -142,8 +142,8 @@ def data() -> Iterator[Bad]:
         "domain_names": (("a", "a"), None),
         "owner_names": ("abcde", ("a",) * 5),
         "task": ("regression", "", None),
-        "mean": ((), (0.1, 0.2), (float("nan"),), ("a",), 0.5),
-        "std": ((0.0,), (-0.2,), (float("nan"),), (float("inf"),), (), ("a",), 0.5),
+        "mean": ((), (0.1, 0.2), (float("nan"),), ("a",), float("nan")),
+        "std": ((0.0,), (-0.2,), (float("nan"),), (float("inf"),), (), ("a",), 0.0),
     }
     for name, values in wrong.items():
         yield from each("DomainData", change, name, *values)

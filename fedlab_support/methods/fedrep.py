@@ -33,7 +33,9 @@ class FedRep(FedAvg):
     body_epochs: int = setting(1, at_least=1)  # the last of a visit, for the body
     private: tuple[str, ...] = setting(  # parts that stay; (): none, as in FedAvg
         ("head",),
-        holds=lambda names: not isinstance(names, str),
+        holds=lambda names: (
+            isinstance(names, tuple) and all(isinstance(name, str) for name in names)
+        ),
         allowed="a tuple of names, as in ('head',)",
     )
 

@@ -19,7 +19,7 @@ def slices(count=6, side=32):
 def sheet(**changes):
     images, masks = slices()
     look = {"columns": 3, "titles": ["a", "b", "c"], "row_labels": ["one", "two"]}
-    look |= {"notes": [f"{n} %" for n in range(6)], "title": "Outlines"}
+    look |= {"title": "Outlines"}
     return figures.outline_sheet(images, masks, masks[::-1], **look | changes)
 
 
