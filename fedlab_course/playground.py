@@ -293,7 +293,7 @@ def _controls(methods: Sequence[str], rounds: int, preset: Mapping) -> dict:
     }
     for name, control in made.items():
         control.value, control.description = start[name], words(name)
-        if control.value != start[name]:  # a slider takes what is nearest
+        if hasattr(control, "max") and control.value != start[name]:  # clipped
             raise ValueError(
                 f"{name} must be from {control.min} to {control.max}, found "
                 f"{start[name]}"

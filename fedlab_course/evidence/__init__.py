@@ -13,7 +13,8 @@ reported, as in the papers.
 """
 
 from .runs import Outcome, outcome, pack, train
-from .studies import STUDIES, Study
+from .studies import STUDIES
+from .study import Study
 from .tables import Kept, claims, compared, comparisons, tables, verdicts
 
 __all__ = [

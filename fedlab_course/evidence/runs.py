@@ -19,7 +19,7 @@ from fedlab_support.run.evaluation import by_only_client
 from fedlab_support.run.study import each, fit_once, identity
 from fedlab_support.run.tune import Tuned, tune
 
-from .studies import Study
+from .study import Study
 
 ANSWERS = "answers"
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 
 import numpy as np
@@ -21,97 +20,12 @@ from fedlab_support.federation.partition import (
     leave_out,
 )
 from fedlab_support.federation.protocols import leave_two_domains_out
-from fedlab_support.run.run import Run
-from fedlab_support.run.tune import VAL
 from fedlab_support.training.settings import LocalTraining
 
 from ..leaderboard.entries import entries
-from ..protocols import PACS, THREE, Own, Protocol, protocol
-from ..settings import Setting, fedfa, fedgcr, run_of, trained
-
-
-@dataclass(frozen=True)
-class Study:
-    """A comparison of settings under one protocol, with new clients for every seed.
-
-    place:    the folder of its finished runs, below figures/.
-    rules:    the protocol. A method that has a learning rate of its own there keeps its
-              ratio to the others' when rates are tried.
-    deal:     test domain and seed → federation; the test domain "" tests the clients'
-              own domains.
-    arms:     by label, the most important first.
-    tuned:    arms whose learning rate is chosen, out of ``rates``. The first rate is
-              that of the protocol, the default.
-    tests:    test domains; all arms are compared on the first, ``tuned`` on all.
-    against:  pairs of method and reference.
-    apart:    arms that have clients of their own, dealt like the others.
-    logged:   what the history shows of the mechanism, by name in "train" or "server".
-    seeds:    of all arms; the ``num_tuning`` first ones choose the learning rates.
-    """
-
-    place: str
-    rules: Protocol
-    deal: Callable[[str, int], Federation]
-    arms: Mapping[str, Setting]
-    tuned: tuple[str, ...]
-    rates: tuple[float, ...]
-    against: tuple[tuple[str, str], ...]
-    logged: tuple[str, ...] = ()
-    tests: tuple[str, ...] = ("",)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    num_tuning: int = 1
-    apart: Mapping[str, Callable[[str, int], Federation]] = field(default_factory=dict)
-
-    @property
-    def tuning_seeds(self) -> tuple[int, ...]:
-        """The seeds on which learning rates are chosen."""
-        return self.seeds[: self.num_tuning]
-
-    def run(self, method: str, test: str, lr: float, seed: int) -> Run:
-        """The run of an arm at one of the study's learning rates."""
-        rules, deal = _at_rate(self.rules, lr), self.apart.get(method, self.deal)
-        return run_of(self.arms[method], rules, seed, federation=deal(test, seed))
-
-    def default(self) -> list[dict]:
-        """Arguments of ``run`` for all arms at the default rate."""
-        test, lr = self.tests[0], self.rules.training.lr
-        return [
-            {"method": name, "test": test, "lr": lr, "seed": seed}
-            for name in self.arms
-            for seed in self.seeds
-        ]
-
-    def trials(self, test: str, methods: Iterable[str]) -> list[dict]:
-        """Arguments of ``run`` for all learning rates of these methods."""
-        return [
-            {"method": name, "test": test, "lr": lr, "seed": seed}
-            for name in methods
-            for lr in self.rates
-            for seed in self.tuning_seeds
-        ]
-
-    def validate_on(self, test: str) -> str:
-        """Where the rates for a test domain are chosen: see ``validation_of``."""
-        return validation_of(self.deal(test, self.seeds[0]))
-
-
-def validation_of(federation: Federation) -> str:
-    """The validation domain, if there is one; else "val", the clients' own samples."""
-    held_out = federation.held_out_domains
-    return held_out[0] if len(held_out) > 1 else VAL
-
-
-def _at_rate(rules: Protocol, lr: float) -> Protocol:
-    """The protocol at another learning rate."""
-
-    def at(own: Own) -> Own:
-        if own.training is None:
-            return own
-        ratio = own.training.lr / rules.training.lr
-        return replace(own, training=replace(own.training, lr=lr * ratio))
-
-    own = {label: at(each) for label, each in rules.own.items()}
-    return replace(rules, training=replace(rules.training, lr=lr), own=own)
+from ..protocols import PACS, THREE, Protocol, protocol
+from ..settings import Setting, fedfa, fedgcr, trained
+from .study import Study
 
 
 @cache
@@ -224,7 +138,7 @@ FEDGCR_ON_PACS = Study(
         *((name, "FedGCR") for name in VARIANTS),
     ),
     logged=("task_loss", "gc", "ra", "prompt_norm", "shift_norm"),
-    num_tuning=3,  # one seed misled
+    num_tuning=3,  # a choice on one seed misled, see chapter 06
 )
 
 FEDGCR_EVEN = replace(

@@ -16,7 +16,7 @@ from fedlab_support.run.tune import validation_score
 from ..leaderboard.paired import Paired, holm, over_images, paired, verdict
 from ..measures import cluster_accuracy
 from .runs import Outcome, outcome, reported
-from .studies import Study, validation_of
+from .study import Study, validation_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -260,7 +260,8 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
 def _worded(printed: float, ours: Mapping[str, float]) -> str:
     if np.isnan(ours["mean"]):
         return "not run fairly yet"
-    found = Paired(**{f.name: ours[f.name] for f in fields(Paired)})
+    found = {f.name: ours[f.name] for f in fields(Paired)}
+    found = Paired(**found | {"num": int(ours["num"])})  # a float beside NaN
     return verdict(printed, found, ours["p_holm"])
 
 

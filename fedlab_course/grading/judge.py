@@ -26,10 +26,10 @@ def limit(memory: int, file_size: int) -> None:
         import resource
     except ImportError:  # Windows
         return
-    most = {resource.RLIMIT_AS: memory, resource.RLIMIT_FSIZE: file_size}
-    for kind, limit in (most | {resource.RLIMIT_CORE: 0}).items():
+    limits = {resource.RLIMIT_AS: memory, resource.RLIMIT_FSIZE: file_size}
+    for kind, most in (limits | {resource.RLIMIT_CORE: 0}).items():
         with suppress(ValueError, OSError):  # macOS refuses; a tighter limit stays
-            resource.setrlimit(kind, (limit, limit))
+            resource.setrlimit(kind, (most, most))
 
 
 class Space:

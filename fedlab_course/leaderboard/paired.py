@@ -165,7 +165,7 @@ def verdict(printed: float, ours: Paired, p: float) -> str:
     "holds" and "refuted": the difference is clear, in the printed direction or against
     it. "refuted at the printed size": no difference is clear, and the interval does not
     reach the printed one. Otherwise "undecided", with the number of seeds that would
-    find the printed difference at our spread; if there are as many, it would take more.
+    find the printed difference at our spread, or "more than" ours if that is not more.
     """
     if ours.num < LEAST:
         return f"undecided (an interval needs at least {LEAST} seeds)"
@@ -175,7 +175,6 @@ def verdict(printed: float, ours: Paired, p: float) -> str:
     if max(sign * ours.low, sign * ours.high) < abs(printed):
         return "refuted at the printed size"
     needed = pairs_needed(ours.sd, printed)
-    seeds = f"more than {MOST_SEEDS if needed is None else int(ours.num):,}"
-    if needed is not None and needed > ours.num:
-        seeds = f"{needed:,}"
+    tried = MOST_SEEDS if needed is None else ours.num
+    seeds = f"{needed:,}" if needed and needed > tried else f"more than {tried:,}"
     return f"undecided (would need {seeds} seeds)"

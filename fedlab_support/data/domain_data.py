@@ -270,7 +270,7 @@ class DomainData:
         if self.images.dtype == np.int64:
             raise ValueError(
                 f"{purpose} changes the values of inputs, found whole numbers in "
-                f"{self.name!r}; use what does not, such as FedAvg(), or floats"
+                f"{self.name!r}; use a method that does not, such as FedAvg()"
             )
 
     def select(self, index: np.ndarray) -> DomainData:

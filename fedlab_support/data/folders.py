@@ -74,14 +74,6 @@ def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
                 f"{path.name}: expected images ({', '.join(SUFFIXES)}) in folders "
                 "<class> or <domain>/<class>, found none"
             )
-        images = [n for n in tree if PurePosixPath(n).suffix.lower() in SUFFIXES]
-        if len(images) > 2 * len(rows):
-            above = min({*images} - {row[2] for row in rows})
-            raise ValueError(
-                f"{path.name}: expected all images in folders <domain>/<class>, or all "
-                f"in <class>, found {len(images) - len(rows):,} of {len(images):,} in "
-                f"fewer folders than the others, such as {above}"
-            )
         names = tuple(tuple(sorted({row[place] for row in rows})) for place in (0, 1))
         data = _assemble(tree, rows, names, int(size), {})
     is_split = len(names[0]) > 1 and {name.lower() for name in names[0]} <= {*SPLITS}
@@ -134,17 +126,26 @@ def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainDat
 
 
 def _placed(tree: Tree) -> Iterator[Row]:
-    """Every image in a folder ``<domain>/<class>``, or ``<class>`` if all are such."""
+    """Every image in a folder ``<domain>/<class>``, or ``<class>`` if all are such.
+
+    Raises ValueError if most images are in fewer folders than the others.
+    """
     folders = {
         name: [part for part in path.parts[:-1] if part.lower() != "images"]
         for name, path in ((name, PurePosixPath(name)) for name in tree)
         if path.suffix.lower() in SUFFIXES
     }
-    has_domains = any(len(parts) > 1 for parts in folders.values())
+    least = 2 if any(len(parts) > 1 for parts in folders.values()) else 1
+    above = [name for name, parts in folders.items() if len(parts) < least]
+    if len(folders) > len(above) > len(folders) / 2:
+        raise ValueError(
+            f"{tree.path.name}: expected all images in folders <domain>/<class>, or "
+            f"all in <class>, found {len(above):,} of {len(folders):,} in fewer "
+            f"folders than the others, such as {min(above)}"
+        )
     for name, parts in folders.items():
-        parts = parts if has_domains else [tree.path.stem, *parts]
-        if len(parts) >= 2:
-            yield parts[-2], parts[-1], name
+        if len(parts) >= least:
+            yield [tree.path.stem, *parts][-2], parts[-1], name
 
 
 def plain(name: str) -> str:

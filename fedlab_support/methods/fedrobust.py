@@ -71,6 +71,7 @@ class FedRobust(FedAvg):
 
     def check_federation(self, federation: Federation) -> None:
         """Raise ValueError for inputs that cannot be distorted."""
+        super().check_federation(federation)
         federation.data.refuse_tokens(repr(self))
 
     def adapt(self, model: nn.Module) -> nn.Module:

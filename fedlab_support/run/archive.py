@@ -46,11 +46,14 @@ def archive_of(place: str | Path) -> Path:
 
 
 def matching(patterns: Iterable[str | Path]) -> list[Path]:
-    """The folders and archives that patterns match, such as `figures/*/runs.zip`."""
+    """The folders and archives that patterns match, such as `figures/*/runs.zip`.
+
+    A pattern matches a place under either of its names.
+    """
     found = [
         place
         for pattern in patterns
-        for form in dict.fromkeys((folder_of(pattern), archive_of(pattern)))
+        for form in (folder_of(pattern), archive_of(pattern))
         for place in sorted(map(Path, glob(str(form), recursive=True)))
     ]
     return [place for place in found if place.is_dir() or place.suffix == ".zip"]
@@ -173,7 +176,7 @@ def pack(place: str | Path) -> int:
         for home in homes:
             if home.read_bytes() == runs[home.name]:
                 home.unlink()
-        shutil.rmtree(claim, ignore_errors=True)  # .in_use is still open
+        shutil.rmtree(claim, ignore_errors=True)  # Windows keeps .in_use, still open
     return len(runs) - num_before
 
 

@@ -278,9 +278,9 @@ class Run:
         for row in rows:
             self.history.add(self.server.round, *row)
         if not self.engine.holds_clients:
+            sent = self.server.round, self.state_of(None)
             for owners in (self.federation.with_val, self.federation.with_test):
                 asked = np.intersect1d(owners, self.clients).tolist()
-                sent = self.server.round, self.state_of(None)
                 record_node_evaluation(self.history, *sent, asked)
         self.measured_round, self.must_measure = self.server.round, False
 

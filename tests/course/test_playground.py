@@ -1,5 +1,6 @@
 """The playground: what its controls promise, without a browser."""
 
+import math
 import re
 import threading
 from dataclasses import dataclass
@@ -324,6 +325,10 @@ def test_a_preset_that_its_control_does_not_reach_is_refused(preset):
     ((name, value),) = preset.items()
     with pytest.raises(ValueError, match=rf"{name} must be from \d.*found {value}"):
         playground(**preset)
+
+
+def test_a_preset_that_is_no_number_is_left_to_the_banner():
+    assert math.isnan(playground(lr=math.nan).controls["lr"].value)
 
 
 @pytest.mark.slow
