@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import CenteredNorm, Normalize
 
+from ..plots.curves import seeds_note
 from ..plots.drawing import drawing
 from ..plots.style import (
     COLOURS,
@@ -61,7 +62,10 @@ def grid_heatmap(
     has_room = width > ROOM[0] and height > ROOM[1]
     texts = _texts(cells, table.set_index([y, x])) if has_room else None
     unit = "Difference (points)" if is_difference else label_of("accuracy")
-    figure = new_picture(size, title, _seeds_note(table))
+    what = "Mean ± s.d." if "sd" in table else "Mean"
+    has_seeds = "num_seeds" in table and len(table) > 0
+    note = seeds_note(table, what) if has_seeds else ""
+    figure = new_picture(size, title, note)
     axis = figure.subplots()
     axis.set_facecolor(COLOURS["pale"])
     if cells.empty:  # seaborn cannot draw it
@@ -109,13 +113,3 @@ def _name_cells(axis: Axes, cells: pd.DataFrame) -> None:
     axis.set_yticks(np.arange(len(cells)) + 0.5, cells.index, rotation=0)
     axis.set(xlabel=label_of(cells.columns.name), ylabel=label_of(cells.index.name))
     axis.tick_params(length=0)
-
-
-def _seeds_note(table: pd.DataFrame) -> str:
-    if "num_seeds" not in table or table.empty:
-        return ""
-    fewest, most = table["num_seeds"].min(), table["num_seeds"].max()
-    if most <= 1:  # 0 where the only seed has diverged
-        return "One seed per cell: no spread is known."
-    seeds = f"{fewest} seeds" if fewest == most else f"{fewest} to {most} seeds"
-    return f"Mean ± s.d., {seeds}." if "sd" in table else f"Mean of {seeds}."

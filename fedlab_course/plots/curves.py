@@ -211,29 +211,16 @@ def label_ends(
         label.set_position((beside, place))
 
 
-def spread(wanted: Sequence[float], gap: float) -> list[float]:
+def spread(wanted: Sequence[float], gap: float) -> np.ndarray:
     """Move positions in [0, 1] as little as possible until they are ``gap`` apart.
 
     Returns the new positions in the given order.
     """
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    groups: list[list[int]] = []  # overlapping neighbours are centred together
+    from scipy.optimize import isotonic_regression  # slow to import
 
-    def centre(group: list[int]) -> float:
-        middle = sum(wanted[i] for i in group) / len(group)
-        half = gap * (len(group) - 1) / 2
-        return min(max(middle, half), max(half, 1 - half))
-
-    for index in order:
-        groups.append([index])
-        while len(groups) > 1:
-            below, above = groups[-2:]
-            distance = gap * (len(below) + len(above)) / 2
-            if centre(above) - centre(below) >= distance - 1e-9:
-                break
-            groups[-2:] = [below + above]
-    places = [0.0] * len(wanted)
-    for group in groups:
-        for rank, index in enumerate(group):
-            places[index] = centre(group) + gap * (rank - (len(group) - 1) / 2)
+    order = np.argsort(wanted, kind="stable")
+    steps = gap * np.arange(len(order))
+    places = np.empty(len(order))
+    close = isotonic_regression(np.asarray(wanted)[order] - steps).x
+    places[order] = close.clip(0, max(0, 1 - steps.max(initial=0))) + steps
     return places

@@ -153,9 +153,9 @@ def test_one_far_cell_does_not_bleach_a_map_and_numbers_need_room():
     low = grid_heatmap(table, "data", "method", size=(4.6, 2.0), **look)
     found = {text.get_text() for text in low.axes[0].texts}
     assert found == {"1.0", "\N{MINUS SIGN}40.0", "0.0"}
-    assert low.get_supxlabel() == "Mean of 3 seeds."
+    assert low.get_supxlabel() == "Mean, 3 seeds."
     narrow = grid_heatmap(table, "data", "method", size=(2, 4), **look)
-    assert not narrow.axes[0].texts and narrow.get_supxlabel() == "Mean of 3 seeds."
+    assert not narrow.axes[0].texts and narrow.get_supxlabel() == "Mean, 3 seeds."
 
 
 def test_a_map_without_rows_is_empty_and_many_protocols_share_marks():
