@@ -13,6 +13,7 @@ from ..core.messages import Message, Server, Tensors
 from ..models.layers.augmentation import FUSIONS, FeatureAugmentation, modulation
 from ..models.stages import insert, stage_numbers
 from ..training.context import ClientContext
+from .augment.common import STAGES, are_stages
 from .fedavg import FedAvg
 
 
@@ -36,7 +37,9 @@ class FedFA(FedAvg):
     weighting: str = "equal"  # as in the paper and the released code
     p: float = setting(0.5, at_least=0, at_most=1)  # that a layer acts; 0: FedAvg
     alpha: float = setting(0.99, at_least=0, at_most=1)  # momentum of the moments
-    stages: tuple[int, ...] | None = None  # numbers, from 1, with a layer; None: all
+    stages: tuple[int, ...] | None = setting(  # those with a layer; None: all
+        None, holds=lambda numbers: numbers == () or are_stages(numbers), allowed=STAGES
+    )
     fusion: str = setting("adaptive", one_of=FUSIONS)  # FedFA-C: "client", -R: "random"
     server_variance: str = setting(  # per channel, or one "scalar" as released
         "channel", one_of=("channel", "scalar")

@@ -411,6 +411,8 @@ def test_bf16_steps_keep_statistics_in_full_precision(federation):
         {"server_variance": "vector"},
         {"stats_carry": "keep"},
         {"noise": -1.0},
+        {"stages": 2},
+        {"stages": (0,)},
         {"weighting": "size"},
     ],
 )
@@ -420,7 +422,7 @@ def test_impossible_settings_are_refused_at_once(settings):
         FedFA(**settings)
 
 
-@pytest.mark.parametrize("stages", [(4,), (0,), (1, 1)])
+@pytest.mark.parametrize("stages", [(4,), (1, 1)])
 def test_a_stage_that_the_network_lacks_is_refused(federation, stages):
     with pytest.raises(ValueError, match=r"numbered 1…3, each at most once; found"):
         a_run(federation, FedFA(stages=stages))
