@@ -72,9 +72,9 @@ def split_test(run: Run, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["client", "type", "images", "accuracy"])
 
 
-def spread(found: pd.DataFrame, by: str | list[str] = "name") -> pd.DataFrame:
+def spread(found: pd.DataFrame) -> pd.DataFrame:
     """Mean ± standard deviation over seeds of each measure, as text."""
-    groups = found.groupby(by, sort=False)[MEASURES]
+    groups = found.groupby("name", sort=False)[MEASURES]
     mean = groups.mean().map("{:.1f}".format)
     return mean + groups.std().map(lambda s: "" if np.isnan(s) else f" ± {s:.1f}")
 

@@ -34,7 +34,6 @@ class Comparison:
     name:     of the protocol; see ``protocols.PROTOCOLS``.
     rounds:   of every run; 0: as the protocol says.
     network:  of every method, by name (``protocols.NETWORKS``); "": the protocol's.
-    size:     of images, in pixels; 0: as the protocol says.
     dealt:    what differs from the protocol's clients, such as ``imbalance=1``.
 
     ``settings`` and ``questions`` are the chapter's, by name; ``rules``: the protocol.
@@ -46,11 +45,9 @@ class Comparison:
         name: str,
         rounds: int = 0,
         network: str = "",
-        size: int = 0,
         **dealt: object,
     ):
         name = f"{name.partition(' on ')[0]} on {network}" if network else name
-        dealt = dealt | {"size": size} if size else dealt
         self.chapter, self.name = chapter, name
         rules = protocol(name).dealing(**dealt)
         self.rules = replace(rules, rounds=rounds or rules.rounds)

@@ -122,13 +122,12 @@ def owners(
     val: float,
     least: float = 0.2,
     writers: int = 0,
-    size: int | None = None,
 ) -> Federation:
     """One client per writer; at least a share ``least`` of its samples validates.
 
     writers: so many, drawn at random; 0: all of them.
     """
-    data = load(dataset, size=size)
+    data = load(dataset)
     if 0 < writers < len(data.owner_names):
         data = some_writers(data, writers)
     return _without(data, by_owner, held_out, max(val, least))

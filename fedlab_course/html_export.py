@@ -69,18 +69,14 @@ class _PageExporter(HTMLExporter):
 
     @pass_context
     def markdown2html(self, context: Any, source: str) -> str:
-        resources = context.get("resources", {})
-        folder = Path(resources.get("metadata", {}).get("path", "."))
+        path = context.get("resources", {}).get("metadata", {}).get("path", ".")
         pasted = context.get("cell", {}).get("attachments", {})
-        return MarkdownWithMath(renderer=_PageRenderer(folder, pasted)).render(source)
+        renderer = _PageRenderer(escape=False, path=path, attachments=pasted)
+        return MarkdownWithMath(renderer=renderer).render(source)
 
 
 class _PageRenderer(IPythonRenderer):
     """Markdown with MathML formulas and embedded images."""
-
-    def __init__(self, folder: Path, attachments: dict):
-        super().__init__(escape=False, attachments=attachments)
-        self.folder = folder
 
     def inline_math(self, body: str) -> str:
         return _mathml(body, "inline")
@@ -92,7 +88,7 @@ class _PageRenderer(IPythonRenderer):
         return _mathml(f"\\begin{{{name}}}{body}\\end{{{name}}}", "block")
 
     def image(self, text: str, url: str, title: str | None = None) -> str:
-        file = self.folder / url
+        file = Path(self.path, url)
         if file.is_file():
             kind = mimetypes.guess_type(file.name)[0] or "image/png"
             url = f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"

@@ -67,18 +67,16 @@ class Protocol:
         changes = tuple(sorted(self.dealt.items()))
         return _dealt(self.deal, self.dataset, held_out, val, changes)
 
-    def on(self, network: str, **settings: object) -> Protocol:
+    def on(self, network: str) -> Protocol:
         """The protocol with another network for all methods, by its name in NETWORKS.
 
-        settings: of the network, such as ``weights=None``. Where methods compare
-                  prompts, as in chapter 06, it has to be a transformer.
+        Where methods compare prompts, as in chapter 06, it has to be a transformer.
         """
         if network not in NETWORKS:
             raise ValueError(
                 f"network must be one of {sorted(NETWORKS)}, found {network!r}"
             )
         make = NETWORKS[network]
-        make = partial(make, **settings) if settings else make
         own = {
             label: replace(each, network=make) if each.network else each
             for label, each in self.own.items()
@@ -268,10 +266,6 @@ def digits5_types() -> Protocol:
 SIZES = {
     "office_caltech10": {"amazon": 459, "caltech": 538, "dslr": 75, "webcam": 141},
     "domainnet10": dict(zip(SIX, (672, 1556, 791, 708, 1280, 840), strict=True)),
-    "prostate_slices": {
-        **{"BIDMC": 156, "HK": 94, "I2CVB": 280},
-        **{"BMC": 230, "RUNMC": 246, "UCL": 105},
-    },
 }
 """FedFA+, Table 2: training images of each client."""
 
@@ -283,16 +277,6 @@ def paper_domains(dataset: str) -> Protocol:
     work = (models.alexnet, training, 400, 20)
     own = FEDFA | {"CCST": Own(STYLED), "FedSAM": Own({"base": "adam"})}  # Table 3
     return Protocol("one client per domain", dataset, deal, *work, own=own)
-
-
-def paper_sites(dataset: str) -> Protocol:
-    """FedFA+, Table 1: U-Net, slices of 384 pixels; ``mini_prostate`` is smaller."""
-    share = SIZES.get(dataset, 1.0)
-    deal = partial(dealing.one_per_domain, size=384, share=share)
-    training = LocalTraining(1e-4, 1, 16, optimiser="adam", weight_decay=1e-4)
-    work = (models.unet, training, 500, 20)
-    own = FEDFA | {"CCST": Own(STYLED)}
-    return Protocol("six hospitals (Dice)", dataset, deal, *work, own=own)
 
 
 def paper_skewed(dataset: str, alpha: float) -> Protocol:
@@ -402,8 +386,6 @@ PROTOCOLS: dict[str, Callable[[], Protocol]] = COMPARED | {
     "cifar10, 0.6": partial(cifar10, 0.6),
     "paper: office_caltech10": partial(paper_domains, "office_caltech10"),
     "paper: domainnet10": partial(paper_domains, "domainnet10"),
-    "paper: prostate": partial(paper_sites, "prostate_slices"),
-    "paper: mini_prostate": partial(paper_sites, "mini_prostate"),
     "paper: cifar10, 0.6": partial(paper_skewed, "cifar10", 0.6),
     "paper: cifar10, 0.3": partial(paper_skewed, "cifar10", 0.3),
     "paper: tiny_imagenet, 0.6": partial(paper_skewed, "tiny_imagenet", 0.6),

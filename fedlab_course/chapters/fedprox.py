@@ -19,7 +19,7 @@ from fedlab_support.core.messages import Broadcast
 from fedlab_support.engines.contract import Job
 
 from ..checking.exercise import Wrong, call, exercise
-from ..checking.table import Mistakes, compare
+from ..checking.table import Mistakes, Rules, compare, read
 
 MOVED = 0.2
 """How far every weight is moved from the one that was received."""
@@ -30,7 +30,7 @@ def proximal(answer: type[FedAvg]) -> str:
     """Check FedProx as a class: its loss away from the broadcast, then two rounds."""
     mu = 0.3
     if not callable(answer):
-        raise Wrong(f"expected a class, found {_kind(answer)} object")
+        raise Wrong(f"expected a class, found {type(answer).__name__} object")
     method = call(lambda: answer(mu=mu), given="mu=0.3", by=answer)
     if not isinstance(method, FedAvg):
         raise Wrong("expected a class that inherits from fl.FedAvg")
@@ -116,8 +116,7 @@ def _penalty(method: FedAvg, model: nn.Module, received: dict[str, Tensor]) -> T
     batch = federation.client(0).train.whole()
     given = "a model, a batch and the context of a client"
     loss = call(method.loss, model, batch, context, given=given)
-    if not isinstance(loss, Tensor) or loss.ndim:
-        raise Wrong(f"expected one number, a tensor without axes, found {_kind(loss)}")
+    read(loss, torch.zeros(()), Rules(), "loss")
     return loss - FedAvg().loss(model, batch, context)
 
 
@@ -137,9 +136,3 @@ def _wrong_penalties(mu: float, count: int, buffers: int) -> Mistakes:
          "the norm runs over parameters only"),
         (-mu / 2 * square, "the sign is wrong: this rewards a large distance"),
     ]  # fmt: skip
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"shape {tuple(value.shape)}"
-    return type(value).__name__

@@ -19,7 +19,7 @@ from fedlab_support.run.evaluation import by_only_client
 from fedlab_support.run.study import each, fit_once, identity
 from fedlab_support.run.tune import Tuned, tune
 
-from .study import Study
+from .study import Study, validation_of
 
 ANSWERS = "answers"
 
@@ -130,7 +130,8 @@ def pack(folder: Path) -> None:
 def tuned(study: Study, test: str, folder: Path, methods: Iterable[str]) -> Tuned:
     """The rates that methods choose for a test domain; missing trials are trained."""
     spaces = {name: {"lr": list(study.rates)} for name in methods}
-    build, where = partial(study.run, test=test), study.validate_on(test)
+    build = partial(study.run, test=test)
+    where = validation_of(study.deal(test, study.seeds[0]))
     quiet = {"folder": folder / "runs", "progress": False}
     rounds, seeds = study.rules.rounds, study.tuning_seeds
     return tune(build, spaces, rounds, where, seeds=seeds, **quiet)

@@ -73,10 +73,6 @@ class Study:
             for seed in self.tuning_seeds
         ]
 
-    def validate_on(self, test: str) -> str:
-        """Where the rates for a test domain are chosen: see ``validation_of``."""
-        return validation_of(self.deal(test, self.seeds[0]))
-
 
 def validation_of(federation: Federation) -> str:
     """The validation domain, if there is one; else "val", the clients' own samples."""

@@ -7,9 +7,9 @@ from dataclasses import fields
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from fedlab_support.run.tune import validation_score
 
@@ -17,9 +17,6 @@ from ..leaderboard.paired import Paired, holm, over_images, paired, verdict
 from ..measures import cluster_accuracy
 from .runs import Outcome, outcome, reported
 from .study import Study, validation_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COMMAND = "python -m fedlab_course.evidence train {}"
 OWN = "own domains"
@@ -65,8 +62,6 @@ def runs(kept: Kept, cells: Iterable[dict], chosen: Sequence[dict]) -> pd.DataFr
                       ``study.logged``.
     purity_first, …:  share of clients whose domain is the most common of their group.
     """
-    import pandas as pd
-
     rows = []
     for cell, found in kept.rows(cells):
         shares = {name: found.share(name) for name in found.domains}
@@ -150,8 +145,6 @@ def comparisons(kept: Kept, by_group: Groups) -> pd.DataFrame:
     between them, in groups named "…, deviation". p_holm is p, adjusted for all rows of
     one measure.
     """
-    import pandas as pd
-
     rows = []
     for group, (cells, test) in by_group.items():
         found = _by_method(kept, cells, test)
@@ -222,8 +215,6 @@ def claims() -> pd.DataFrame:
     ``group``, ``ours`` and ``ours_reference`` name the comparison that tests one, and
     are empty where there is none.
     """
-    import pandas as pd
-
     with (files("fedlab_course.leaderboard") / "claims.csv").open("rb") as file:
         return pd.read_csv(file, keep_default_na=False)
 
@@ -236,8 +227,6 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
     one; verdict, as in the function of that name, or "not run fairly yet"; differs,
     from the paper; and command.
     """
-    import pandas as pd
-
     known = claims()
     pair = {"ours": "method", "ours_reference": "reference"}
     ours = known[["group", *pair]].rename(columns=pair)
@@ -297,8 +286,6 @@ def tables(name: str, study: Study, folder: Path) -> None:
 
 def compared(folders: Iterable[Path]) -> pd.DataFrame:
     """The comparisons that ``tables`` wrote into these folders."""
-    import pandas as pd
-
     files = [file for f in folders if (file := f / "comparisons.csv").exists()]
     found = [table for table in map(pd.read_csv, files) if len(table)]
     return pd.concat(found) if found else pd.DataFrame(columns=COMPARED)

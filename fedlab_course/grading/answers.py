@@ -40,12 +40,6 @@ class Statement:
     checks: tuple[ast.Call, ...]
 
     @property
-    def uses(self) -> set[str]:
-        """The names that it reads, those inside of functions included."""
-        names = (n for n in ast.walk(self.node) if isinstance(n, ast.Name))
-        return {name.id for name in names if isinstance(name.ctx, ast.Load)}
-
-    @property
     def binds(self) -> set[str]:
         """The names that it binds, or whose objects it may change."""
         return set(_bound(self.node))
@@ -87,7 +81,7 @@ def needed(program: Sequence[Statement], names: Iterable[str]) -> set[int]:
             is_parameter = "globals" in wanted and statement.cell in annotated
             if statement.is_own or is_parameter or statement.binds & wanted:
                 chosen.add(k)
-                wanted |= statement.uses
+                wanted |= names_in(statement.node)
     return chosen
 
 
@@ -132,8 +126,9 @@ def without_magics(source: str) -> str:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """All names in an expression."""
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    """The names that a node reads, those inside of functions included."""
+    names = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, ast.Load)}
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

@@ -79,7 +79,7 @@ def task_of(
     facts, given = {}, set()
     for position, statement in enumerate(ours):
         for call in statement.checks:
-            kept = ast.Call(ast.Name("dict"), [], call.keywords)
+            kept = ast.Call(ast.Name("dict", ast.Load()), [], call.keywords)
             facts[check_name(call)] = ast.unparse(kept)
             given |= needed(ours[:position], names_in(kept) - {"dict"})
     found = {check_name(call) for statement in theirs for call in statement.checks}

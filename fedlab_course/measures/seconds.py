@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-if TYPE_CHECKING:
-    from fedlab_support.run.run import Run
+from fedlab_support.run.run import Run
 
 
 def seconds_per_round(runs: Mapping[str, Run], num: int) -> pd.DataFrame:

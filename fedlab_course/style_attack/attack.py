@@ -19,8 +19,6 @@ from fedlab_support.training.context import ClientContext
 
 from .network import perceptual_distance
 
-DISTANCES = ("mse", "perceptual")
-
 
 @dataclass(frozen=True)
 class StyleInversion(FedAvg):
@@ -35,7 +33,7 @@ class StyleInversion(FedAvg):
     """
 
     distance: str = setting(  # or "perceptual", by the style network
-        "mse", one_of=DISTANCES
+        "mse", one_of=("mse", "perceptual")
     )
     jointly: bool = True  # styles are made white; False: each number scaled by itself
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LEAST_PROBABILITY = 1e-12
 """Lower bound of probabilities, so that logarithms are finite."""
@@ -123,8 +120,6 @@ def guess(known: Tensor, labels: np.ndarray, asked: Tensor) -> np.ndarray:
 
 def over_seeds(values: Iterable[Mapping[str, float]]) -> pd.Series:
     """Numbers of each seed as texts, "mean ± s.d."; – for the s.d. of one seed."""
-    import pandas as pd
-
     table = pd.DataFrame(values)
     spread = table.std().map("{:.1f}".format).replace("nan", "–")
     return table.mean().map("{:.1f}".format) + " ± " + spread

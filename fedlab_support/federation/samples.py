@@ -168,11 +168,11 @@ class Samples:
         """Owners, int (N,)."""
         return self.store.data.owner[self.rows]
 
-    def batch(self, index: np.ndarray, epoch: int = 0) -> Batch:
+    def batch(self, index: np.ndarray) -> Batch:
         """The samples at positions ``index`` (B,) of this client's data as a batch."""
         rows = torch.from_numpy(self.rows[index]).to(self.store.device)
         x, y = self.store.inputs(rows), self.store.targets(rows)
-        return Batch(x, y, torch.from_numpy(index).to(self.store.device), epoch)
+        return Batch(x, y, torch.from_numpy(index).to(self.store.device), 0)
 
     def whole(self) -> Batch:
         """All samples as one batch, in order."""
@@ -198,16 +198,15 @@ class Samples:
             for part, (_, epoch) in zip(parts, block, strict=True):
                 yield Batch(*part, epoch)
 
-    def mixed(self, order: np.random.Generator, size: int = 32) -> Iterator[Batch]:
-        """All samples in batches of one domain each, of ``size`` to 2 ``size`` - 1.
+    def mixed(self, order: np.random.Generator) -> Iterator[Batch]:
+        """All samples in shuffled batches of one domain each, of 32 to 63.
 
-        order:  shuffles the samples of a domain.
-        size:   a domain with fewer samples is one batch.
+        A smaller domain is one batch.
         """
         domain = self.domain
         for d in np.unique(domain):
             mine = order.permutation(np.flatnonzero(domain == d))
-            for index in np.array_split(mine, max(1, len(mine) // size)):
+            for index in np.array_split(mine, max(1, len(mine) // 32)):
                 yield self.batch(index)
 
 

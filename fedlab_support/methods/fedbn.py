@@ -56,8 +56,7 @@ class FedBN(FedAvg):
 
     def private_names(self, model: nn.Module) -> set[str]:
         """Parameters, statistics and counters of every BatchNorm that is trained."""
-        layers = batch_norms(model).items()
-        prefixes = tuple(f"{name}." if name else "" for name, _ in layers)
+        prefixes = tuple(f"{name}." if name else "" for name in batch_norms(model))
         return {name for name in trained_names(model) if name.startswith(prefixes)}
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:

@@ -145,9 +145,8 @@ class FedDG(FedAvg):
     def _restyled(self, batch: Batch, context: ClientContext) -> Tensor:
         """The batch with low frequencies of others, clipped to valid images."""
         theirs, x, rng = context.memory, batch.x, context.rng
-        which = draw(
-            theirs["sizes"], len(x), rng, batch.y if self.match_label else None
-        )
+        group = batch.y if self.match_label else None
+        which = draw(theirs["sizes"], len(x), rng, group)
         drawn = torch.rand(len(x), generator=rng)
         mixing = drawn if self.mixing is None else torch.full_like(drawn, self.mixing)
         t = self.restyle(x, theirs["entries"][which].to(x), mixing.to(x))

@@ -84,7 +84,7 @@ class FedFA(FedAvg):
         for name in received.keys() & buffers.keys():
             buffers[name].copy_(received[name])
         if self.fusion == "adaptive" and self.p and received:
-            for name in self.private_names(model):
+            for name in sorted(self.private_names(model)):  # sets differ in order
                 v = buffers[name.replace(".moments", ".variances")]
                 context.log("gamma_spread", modulation(v).std(-1).mean())
         return {}

@@ -105,8 +105,7 @@ class FedSR(FedAvg):
         features, head = model.encode(x), model.head
         if self.num_samples == 0 or self.form == "report":
             return head(features).log_softmax(1)
-        z = head.sample(
-            *head.gaussian(features), self.num_samples, current_layer_noise()
-        )
+        mu, sigma = head.gaussian(features)
+        z = head.sample(mu, sigma, self.num_samples, current_layer_noise())
         log_p = head.classifier(z).log_softmax(-1).logsumexp(0).movedim(-1, 1)
         return log_p - math.log(self.num_samples)

@@ -49,9 +49,7 @@ class FISC(FedAvg):
 
     network: str = "small"  # style-transfer network: "small" or the path of a file
     strength: float = setting(0.5, at_least=0, at_most=1)  # alpha of the transfer
-    contrast_weight: float = setting(
-        0.75, at_least=0
-    )  # gamma 1, of the contrast; 0: none
+    contrast_weight: float = setting(0.75, at_least=0)  # gamma 1, of contrast; 0: none
     size_weight: float = setting(0.2, at_least=0)  # gamma 2, of mean squares; 0: none
     margin: float = setting(0.3, at_least=0)  # m, in distance between unit vectors
     without: str = setting("nothing", one_of=PARTS)  # the part that is left out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -35,10 +36,7 @@ class QFFL(ReceivedLoss, FedAvg):
     q: float = setting(1.0, at_least=0)  # fairness; 0 gives FedAvg
     epsilon: float = setting(1e-10, above=0)  # added to losses; larger helps for q < 1
 
-    @property
-    def label(self) -> str:
-        """The name that the paper uses."""
-        return "q-FFL"
+    label: ClassVar[str] = "q-FFL"
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """||w - w_k||² / lr over all parameters, which is ||g_k||² / L; 8 bytes."""
@@ -56,10 +54,8 @@ class QFFL(ReceivedLoss, FedAvg):
         """a_k = p_k F_k^q / Σ_j p_j F_j^q, float64 (m,)."""
         log = (numbers(messages, "loss") + self.epsilon).log()
         # p_k (F_k / F_max)^q, which cannot overflow
-        pull = (
-            super().aggregation_weights(server, messages)
-            * (self.q * (log - log.max())).exp()
-        )
+        shares = super().aggregation_weights(server, messages)
+        pull = shares * (self.q * (log - log.max())).exp()
         return pull / pull.sum()
 
     def aggregate(self, server: Server, messages: list[Message]) -> Server:

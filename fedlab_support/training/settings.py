@@ -16,8 +16,6 @@ from .optimisers import Fused, FusedAdam, FusedSGD
 if TYPE_CHECKING:
     from .context import ClientContext
 
-_IS_DECOUPLED = {"adam": False, "adamw": True}
-
 
 @dataclass(frozen=True)
 class Augmentation(Settings):
@@ -74,7 +72,7 @@ class LocalTraining(Settings):
     batch_size: int = setting(32, at_least=1)  # samples per step
     optimiser: str = setting(  # or "adam", or "adamw" with decoupled weight decay
         "sgd",
-        one_of=("sgd", *_IS_DECOUPLED),
+        one_of=("sgd", "adam", "adamw"),
         hint="a method brings its own through its hook `optimiser`",
     )
     momentum: float = setting(0.0, at_least=0, below=1)  # of SGD; reset at every visit
@@ -133,7 +131,6 @@ def build_optimiser(
         {"params": params, "weight_decay": decay, "lr": rate}
         for (decay, rate), params in groups.items()
     ]
-    if training.optimiser in _IS_DECOUPLED:
-        is_decoupled = _IS_DECOUPLED[training.optimiser]
-        return FusedAdam(settings, training.lr, is_decoupled)
-    return FusedSGD(settings, training.lr, training.momentum)
+    if training.optimiser == "sgd":
+        return FusedSGD(settings, training.lr, training.momentum)
+    return FusedAdam(settings, training.lr, decoupled=training.optimiser == "adamw")

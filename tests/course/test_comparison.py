@@ -139,8 +139,6 @@ def test_papers_numbers_stand_in_the_rows_they_belong_to():
 CONFIGURED = {
     "office_caltech10": (400, 1, 32, "sgd", 0.01, None),
     "domainnet10": (400, 1, 32, "sgd", 0.01, None),
-    "prostate": (500, 1, 16, "adam", 1e-4, None),
-    "mini_prostate": (500, 1, 16, "adam", 1e-4, None),
     "cifar10, 0.6": (100, 10, 10, "sgd", 0.1, 10),
     "cifar10, 0.3": (100, 10, 10, "sgd", 0.1, 10),
     "tiny_imagenet, 0.6": (500, 5, 20, "sgd", 0.1, 5),
@@ -171,7 +169,7 @@ def test_the_papers_protocols_are_configured_as_printed():
 
 def test_the_papers_protocols_have_the_baselines_own_settings():
     made = settings.fedfa()
-    for name in ("office_caltech10", "prostate", "cifar10, 0.3", "femnist"):
+    for name in ("office_caltech10", "cifar10, 0.3", "femnist"):
         momentum = method_of(made["FedAvgM"], protocol(f"paper: {name}")).momentum
         assert momentum == 0.01, "of FedFA's code, see fedavgm.md"
     share = {

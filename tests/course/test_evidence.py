@@ -13,6 +13,7 @@ from fedlab_course import evidence
 from fedlab_course.evidence import Study, studies
 from fedlab_course.evidence.__main__ import main
 from fedlab_course.evidence.runs import reported, tuned
+from fedlab_course.evidence.study import validation_of
 from fedlab_course.evidence.tables import WRITTEN, groups, runs
 from fedlab_course.leaderboard.paired import holm, over_images, paired
 from fedlab_course.measures import as_participants
@@ -118,8 +119,8 @@ def test_pooled_writers_are_one_client_with_the_same_test_samples(monkeypatch):
 
 
 def test_methods_are_chosen_on_the_validation_domain_or_on_the_clients_samples():
-    assert STUDY.validate_on(TEST) == VALIDATION
-    assert OWN.validate_on("") == "val"
+    assert validation_of(STUDY.deal(TEST, 0)) == VALIDATION
+    assert validation_of(OWN.deal("", 0)) == "val"
 
 
 @pytest.mark.parametrize("name", evidence.STUDIES)

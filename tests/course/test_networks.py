@@ -61,9 +61,11 @@ def cases():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "label"), [*cases()])
-def test_a_network_trains_for_two_steps(name, label):
-    weights = {"weights": None} if name in FROZEN else {}
-    run = run_of(Setting(label), protocol_for(name).on(name, **weights))
+def test_a_network_trains_for_two_steps(name, label, monkeypatch):
+    if name in FROZEN:
+        bare = partial(NETWORKS[name], weights=None)
+        monkeypatch.setitem(NETWORKS, name, bare)
+    run = run_of(Setting(label), protocol_for(name).on(name))
     before = {n: run.server.weights[n].clone() for n in run.server.parameters}
     run.step(evaluate=False)
     assert len(run.messages) == 2 and run.history.events().empty

@@ -10,11 +10,9 @@ from torch import nn
 from ...core.checks import setting
 from ...models.layers.frequency import CCNorm, SCNorm
 from ...models.stages import stage_numbers
+from ...training.learner import batch_norms
 from ...training.settings import Augmentation
 from .common import STAGES, are_stages, place
-
-SHALLOW = 3
-"""By default SCNorm follows each of the first stages, up to this number."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class DACSC(Augmentation):
     def adapt(self, model: nn.Module) -> nn.Module:
         """Insert the layers; the names of other weights do not change."""
         known = stage_numbers(model, None)
-        stages = self.stages or known[:SHALLOW]
+        stages = self.stages or known[:3]
         if self.adjust_content:
             blocks = getattr(model, "blocks", ())  # a U-Net's stages are its poolings
             _replace_batch_norms([*model.stages[1:3], *blocks[1:3]])
@@ -48,20 +46,15 @@ class DACSC(Augmentation):
 def _replace_batch_norms(stages: Sequence[nn.Module]) -> None:
     """Replace every trained BatchNorm2d of the stages by CCNorm, in place."""
     found = [
-        (module, name, child)
+        (stage, name, norm)
         for stage in stages
-        for module in stage.modules()
-        for name, child in module.named_children()
-        if type(child) is nn.BatchNorm2d and _is_trained(child)
+        for name, norm in batch_norms(stage).items()
+        if type(norm) is nn.BatchNorm2d and norm.affine
     ]
     if not found:
         raise ValueError(
             "adjust_content replaces trained BatchNorm in stages 2 and 3, found none "
             "there; take a network with norm='batch', or leave adjust_content out"
         )
-    for module, name, norm in found:
-        setattr(module, name, CCNorm(norm))
-
-
-def _is_trained(module: nn.Module) -> bool:
-    return any(parameter.requires_grad for parameter in module.parameters())
+    for stage, name, norm in found:
+        stage.set_submodule(name, CCNorm(norm))

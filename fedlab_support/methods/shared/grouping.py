@@ -99,9 +99,8 @@ def regrouped(
 
 def groups_of(memory: Tensors, clients: Sequence[int]) -> Tensor:
     """The groups, (k,), of some clients, from what ``regrouped`` returned."""
-    return memory["groups"][
-        torch.searchsorted(memory["clients"], torch.tensor(clients))
-    ]
+    place = torch.searchsorted(memory["clients"], torch.tensor(clients))
+    return memory["groups"][place]
 
 
 def centres(memory: Tensors) -> Tensor:

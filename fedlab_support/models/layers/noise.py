@@ -56,29 +56,24 @@ def rehearsed(model: nn.Module, example: Tensor) -> object:
     Raises ValueError, naming the layer, if it draws from PyTorch's global generator:
     with threads, results would depend on the workers.
     """
-    with torch.random.fork_rng(devices=[]):
-        output, culprit = _output_and_draw(copy.deepcopy(model).train(), example)
-    if culprit:
-        raise ValueError(
-            f"the model must draw noise from the client's stream, found that "
-            f"{culprit} draws from PyTorch's global generator in training; use "
-            "fedlab_support.models.Dropout there, or set its probability to 0"
-        )
-    return output
-
-
-def _output_and_draw(model: nn.Module, example: Tensor) -> tuple[object, str]:
-    """The output, and the innermost module that draws globally; "" if none does."""
-    state, found = torch.get_rng_state(), []
+    model, drawing = copy.deepcopy(model).train(), []
 
     def look(module: nn.Module, inputs: tuple, output: object) -> None:
-        if not found and not torch.equal(torch.get_rng_state(), state):
-            found.append(module)
+        if not drawing and not torch.equal(torch.get_rng_state(), state):
+            drawing.append(module)  # the innermost one is seen first
 
     for module in model.modules():
         module.register_forward_hook(look)
-    with torch.enable_grad(), layer_noise(torch.Generator()):
+    noise = layer_noise(torch.Generator())
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), noise:
+        state = torch.get_rng_state()
         output = model(example)
-    names = {id(module): name for name, module in model.named_modules()}
-    drawn = f"{names[id(found[0])]!r} ({type(found[0]).__name__})" if found else ""
-    return output, drawn
+    for name, module in model.named_modules():
+        if module in drawing:
+            raise ValueError(
+                f"the model must draw noise from the client's stream, found that "
+                f"{name!r} ({type(module).__name__}) draws from PyTorch's global "
+                "generator in training; use fedlab_support.models.Dropout there, or "
+                "set its probability to 0"
+            )
+    return output
