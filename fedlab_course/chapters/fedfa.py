@@ -148,8 +148,8 @@ def shift_means(mean: Tensor, gamma: Tensor, noise: Tensor) -> Tensor:
 @table("the noise has the unit of the means, and the size that the formula gives")
 def noisy_means() -> Iterator[Case]:
     """A repaired `shift_means`, where means hardly differ and where they do."""
-    unit = "suppose that all means are measured in other units, ten times as large: by "
-    unit += "how much should the noise grow, and by how much does it?"
+    unit = "multiply all means by ten: by what factor should the noise grow, and by "
+    unit += "what factor does it?"
     for scale, images, channels in ((0.05, 6, 4), (3.0, 5, 3)):
         rng = torch.Generator().manual_seed(channels)
         mean = scale * torch.randn(images, channels, generator=rng) + 2
