@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from fedlab_support import FedAvg
-from fedlab_support.methods import changed_hooks
+from fedlab_support.methods import catalogue, changed_hooks
 
 from ..checking.exercise import NotAttempted, Wrong, exercise
 from ..checking.table import Mistakes, Rules, compare, read
@@ -132,6 +132,8 @@ def _scores(runs: object, method: str, on: str) -> tuple[np.ndarray, np.ndarray]
     if not isinstance(runs, pd.DataFrame) or "score" not in runs:
         raise Wrong("'runs' is the table of a board with a row per run: board.runs")
     scores = runs[runs["protocol"] == on].pivot_table("score", "seed", "method") * 100
+    if method in catalogue():
+        raise Wrong(f"{method} is a method of the package; which is your own?")
     for name in (method, "FedAvg"):
         if name not in scores:
             raise Wrong(f"there are no runs of {name!r} on {on!r}, your prediction's")
