@@ -56,14 +56,10 @@ class Exploration:
     rules: Protocol
     axes: Mapping[str, Axis]
 
-    @property
-    def held_out(self) -> str:
-        """The domain that no client trains on, "" if there is none."""
-        return self.rules.held_out[0]
-
     def run(self, axis: str, value: object, seed: int = 0) -> Run:
         """A new run of one value."""
-        return run_of(self.axes[axis].setting(value), self.rules, seed, self.held_out)
+        setting, held_out = self.axes[axis].setting(value), self.rules.held_out[0]
+        return run_of(setting, self.rules, seed, held_out)
 
     def with_values(self, **more: Sequence[object]) -> Exploration:
         """The same with further values on some axes, which nobody has run yet.
@@ -81,14 +77,14 @@ class Exploration:
             axes[name] = replace(axes[name], values=ordered([*known, *new]))
         return replace(self, axes=axes)
 
-    def study(self, axis: str, folder: str | Path, jobs: int = 1) -> pd.DataFrame:
+    def study(self, axis: str, folder: str | Path) -> pd.DataFrame:
         """Train what the folder lacks of an axis; return the table of all its runs."""
 
         def build(at: object, seed: int) -> Run:
             return self.run(axis, at, seed)
 
         grid = {"at": self.axes[axis].values, "seed": self.rules.seeds}
-        return study(build, grid, self.rules.rounds, folder, jobs)
+        return study(build, grid, self.rules.rounds, folder)
 
 
 def ordered(values: Sequence[object]) -> tuple[object, ...]:
@@ -98,9 +94,9 @@ def ordered(values: Sequence[object]) -> tuple[object, ...]:
 
 
 # ---- axes of any method -------------------------------------------------------------
-def of_method(label: str, name: str, **fields: object) -> Callable[[object], Setting]:
-    """A field of a method; ``fields``: its other settings."""
-    return lambda value: Setting(label, fields | {name: value})
+def of_method(label: str, name: str) -> Callable[[object], Setting]:
+    """A field of a method."""
+    return lambda value: Setting(label, {name: value})
 
 
 def of_training(name: str) -> Callable[[object], Setting]:

@@ -47,19 +47,14 @@ SEEDS = (0, 1)
 """Of every stored value; a reader trains more."""
 
 
-def selected(select: Callable, weighting: str) -> Setting:
-    """FedAvg with another selection."""
-    change = partial(replace, select=select, weighting=weighting)
-    return Setting("FedAvg", {}, change)
+def ruled(**changes: object) -> Setting:
+    """FedAvg under other rules."""
+    return Setting("FedAvg", {}, partial(replace, **changes))
 
 
 def linear(image_shape: Sequence[int], num_classes: int) -> nn.Module:
     """A linear classifier of 49 averages of 16 pixels each."""
     return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(49, num_classes))
-
-
-def _cohort(value: object) -> Setting:
-    return Setting("FedAvg", {}, lambda rules: replace(rules, cohort=value))
 
 
 # ---- the chapters -------------------------------------------------------------------
@@ -76,7 +71,7 @@ def fedavg() -> Exploration:
     work = (models.small_cnn, training, 16, 2, 5, SEEDS)
     axes = {
         "E": Axis("local epochs E", of_training("epochs"), (1, 2, 4)),
-        "m": Axis("clients per round m", _cohort, (2, 5, 10)),
+        "m": Axis("clients per round m", lambda m: ruled(cohort=m), (2, 5, 10)),
         "lr": Axis("learning rate", of_training("lr"), (0.02, 0.1, 0.3)),
         "mu": Axis("FedProx's μ", of_method("FedProx", "mu"), (0.0, 0.1, 1.0)),
         "beta": Axis(
@@ -94,10 +89,11 @@ def client_selection() -> Exploration:
     rules = Protocol("", "digits", dealing.rare_classes, *work, weighting=None)
 
     def loss(m: int = 10, d: int = 20) -> Setting:
-        return selected(power_of_choice(m, d), "equal")
+        return ruled(select=power_of_choice(m, d), weighting="equal")
 
     def there(share: float = 0.3, probability: float = 0.1) -> Setting:
-        return selected(availability(10, share, probability), "examples")
+        select = availability(10, share, probability)
+        return ruled(select=select, weighting="examples")
 
     axes = {
         "d": Axis("candidates d", lambda d: loss(d=d), (10, 20, 30, 40)),

@@ -20,9 +20,9 @@ from ..plots.style import (
     SMALL,
     Picture,
     Size,
-    colours_for,
     expect_rows,
     label_of,
+    looks_for,
     new_picture,
 )
 
@@ -146,18 +146,18 @@ def clusters_picture(
         )
     letters = dict(zip(types, "ABCDEF", strict=False))
     shapes = dict(zip(clusters, SHAPES, strict=False))
-    colours = colours_for(types, are_points=True)
+    looks = looks_for(types, are_points=True)
     figure = new_picture((DOUBLE[0], 3.4), title)
     axes = figure.subplots(1, len(shown), squeeze=False)[0]
     for axis, (panel, part) in zip(axes, shown.items(), strict=True):
         for place, row in enumerate(part.to_dict("records")):
             kind, shape = row["type"], shapes[row["cluster"]]
-            look = {"color": colours[kind], "marker": shape}
+            look = looks[kind] | {"marker": shape}
             _client(axis, (row[x], row[y]), letters[kind], look, 2 + place)
         axis.set(xlabel=label_of(x), ylabel=label_of(y))
         axis.set_title(str(panel))
         axis.margins(0.1)
-    _name_looks(figure, letters, colours, shapes)
+    _name_looks(figure, letters, looks, shapes)
     return figure
 
 
@@ -172,13 +172,13 @@ def _client(
     axis.text(*place, letter, fontsize=SMALL, clip_on=True, zorder=zorder, **inside)
 
 
-def _name_looks(figure: Picture, letters: dict, colours: dict, shapes: dict) -> None:
+def _name_looks(figure: Picture, letters: dict, looks: dict, shapes: dict) -> None:
     """Add a legend: types in their colours, clusters in grey."""
-    axis, looks = figure.axes[0], {"linestyle": "none", "markersize": 6}
+    axis, mark = figure.axes[0], {"linestyle": "none", "markersize": 6}
     for kind, letter in letters.items():
-        name = {"label": f"{letter}  {kind}", "color": colours[kind]}
-        axis.plot([], [], marker="o", **name, **looks)
+        name = {"label": f"{letter}  {kind}", "color": looks[kind]["color"]}
+        axis.plot([], [], marker="o", **name, **mark)
     for cluster, shape in shapes.items():
         name = {"label": f"cluster {cluster}", "color": COLOURS["quiet"]}
-        axis.plot([], [], marker=shape, **name, **looks)
+        axis.plot([], [], marker=shape, **name, **mark)
     figure.legend(loc="outside right upper", handletextpad=0.2)

@@ -16,7 +16,6 @@ from ..plots.style import (
     SMALL,
     Picture,
     Size,
-    colours_for,
     expect_rows,
     inches,
     label_of,
@@ -40,13 +39,13 @@ def seconds_by_engine(
     """
     expect_rows(table, ["job", "engine"], TIMES, "take the median first")
     jobs, engines = parts_of(table, "job"), list(table["engine"].unique())
-    colours = colours_for(engines, baseline=engines[0])
+    looks = looks_for(engines, baseline=engines[0])
     note = f"Seconds per round: {QUARTILES}"
     look = {"head": 0.8, "row": 0.4 + 0.3 * len(engines), "sharey": True}
     figure, axes = panelled(len(jobs), size, title, note, **look)
     for axis, (job, part) in zip(axes, jobs.items(), strict=True):
         part = part.set_index("engine").reindex(engines)
-        _draw_bars(axis, part, [colours[engine] for engine in engines])
+        _draw_bars(axis, part, [looks[engine]["color"] for engine in engines])
         axis.set_title(job)
         axis.set_xlabel("Seconds per round")
     axes[0].set_yticks(range(len(engines)), engines)

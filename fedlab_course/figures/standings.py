@@ -9,8 +9,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import ScalarFormatter
 
-from fedlab_support.core.history import columns_of
-
 from ..plots.drawing import drawing
 from ..plots.panels import panels_across, write_beside
 from ..plots.style import (
@@ -98,7 +96,6 @@ def orders_picture(
     A row per method, a mark per protocol; on its grey side ours has another sign than
     the paper's. The axis is linear up to one point, logarithmic beyond.
     """
-    columns_of(table, ["method", "protocol", "printed", "ours", "sd", "holds", panels])
     parts = [part for _, part in table.groupby(panels, sort=False)]
     width = DOUBLE[0] if size is None else inches(size)[0]
     columns = min(2, panels_across(len(parts), width))

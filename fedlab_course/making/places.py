@@ -115,8 +115,9 @@ def foreground(habitat: Habitat, rng) -> tuple[np.ndarray, np.ndarray]:
         side, reach = rng.integers(2), rng.uniform(0.25, 0.5)
         for _ in range(10):
             x, y = abs(side - reach * rng.random()), rng.uniform(0, 0.22)
-            _disc(pen, LARGE * x, LARGE * y, LARGE * rng.uniform(0.03, 0.07),
-                  _paint(0.7 * leaf, rng, 0.2))  # fmt: skip
+            radius = LARGE * rng.uniform(0.03, 0.07)
+            fill = _paint(0.7 * leaf, rng, 0.2)
+            pen.circle((LARGE * x, LARGE * y), radius, fill=fill)
     layer = small(sheet)
     return layer[:3], layer[3]
 
@@ -125,10 +126,6 @@ def _paint(colour, rng, spread: float = 0.1) -> tuple[int, ...]:
     """A colour in [0, 1] with random brightness, as RGBA bytes for Pillow."""
     tone = np.array(colour) * np.exp(rng.normal(0, spread))
     return (*(int(v) for v in 255 * tone.clip(0, 1)), 255)
-
-
-def _disc(pen: Pen, x: float, y: float, radius: float, colour) -> None:
-    pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
 
 
 def _furnish(pen: Pen, habitat: Habitat, line: int, rng) -> None:
@@ -180,4 +177,4 @@ def _bush(pen: Pen, foot, size: float, habitat: Habitat, rng) -> None:
         across, up = rng.uniform(-1, 1) * wide, rng.uniform(0, 0.8) * wide
         tone = np.array(habitat.leaf) * rng.uniform(0.6, 1.25)
         radius = wide * rng.uniform(0.25, 0.5)
-        _disc(pen, x + across, y - up, radius, _paint(tone, rng))
+        pen.circle((x + across, y - up), radius, fill=_paint(tone, rng))

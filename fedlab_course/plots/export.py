@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.animation import FFMpegWriter
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from PIL import Image
 
 from fedlab_support.core.checks import Range, checked
@@ -111,7 +112,6 @@ def save_motion(
     file: str | Path,
     milliseconds: int = 500,
     chosen: Sequence[int] | None = None,
-    columns: int | None = None,
 ) -> Path:
     """Write figures of equal size as an animation, or side by side as a strip.
 
@@ -119,7 +119,6 @@ def save_motion(
                    .png or .pdf. The folder is created.
     milliseconds:  of a frame; of animations only.
     chosen:        positions of the frames to write, all by default.
-    columns:       of a strip, all in one row by default.
     Returns the file. Raises ValueError for another suffix, no figures, different sizes
     or a folder that cannot be written, RuntimeError where ffmpeg is missing.
     """
@@ -133,7 +132,7 @@ def save_motion(
         raise ValueError(f"expected figures of one size, found {sorted(sizes)} pixels")
     _writable(file.parent)
     if is_strip:
-        strip = _strip(frames, columns or len(frames))
+        strip, _ = _shown(np.hstack(frames), PRINT_DPI)
         write_pictures(strip, file.with_suffix(""), (file.suffix[1:],))
     elif file.suffix == ".gif":
         times = [milliseconds] * (len(frames) - 1) + [LAST * milliseconds]
@@ -149,23 +148,13 @@ def _pixels(figure: Figure, is_print: bool) -> Image.Image:
     return Image.open(io.BytesIO(drawn)).convert("RGB")
 
 
-def _sheet(frame: Image.Image, columns: int, rows: int, dpi: float) -> Figure:
-    """An empty figure with room for so many frames."""
-    inches = (columns * frame.width / dpi, rows * frame.height / dpi)
-    return Figure(figsize=inches, dpi=dpi)
-
-
-def _strip(frames: Sequence[Image.Image], columns: int) -> Figure:
-    """The frames in rows, each at its own size."""
-    rows = -(-len(frames) // columns)
-    sheet = _sheet(frames[0], columns, rows, PRINT_DPI)
-    for k, frame in enumerate(frames):
-        row, column = divmod(k, columns)
-        place = (column / columns, 1 - (row + 1) / rows, 1 / columns, 1 / rows)
-        axis = sheet.add_axes(place)
-        axis.imshow(np.asarray(frame), aspect="auto", interpolation="nearest")
-        axis.axis("off")
-    return sheet
+def _shown(pixels: np.ndarray, dpi: float) -> tuple[Figure, AxesImage]:
+    """A figure that is nothing but an image, pixel by pixel."""
+    height, width, _ = pixels.shape
+    sheet = Figure((width / dpi, height / dpi), dpi=dpi)
+    axis = sheet.add_axes((0, 0, 1, 1))
+    axis.axis("off")
+    return sheet, axis.imshow(pixels, aspect="auto", interpolation="nearest")
 
 
 def _write_film(frames: Sequence[Image.Image], file: Path, per_second: float) -> None:
@@ -175,9 +164,8 @@ def _write_film(frames: Sequence[Image.Image], file: Path, per_second: float) ->
             "MP4 needs the program ffmpeg, found none; install it (apt-get install "
             "ffmpeg, brew install ffmpeg or conda install ffmpeg), or write a .gif"
         )
-    writer, sheet = FFMpegWriter(per_second), _sheet(frames[0], 1, 1, 2 * SCREEN_DPI)
-    shown = sheet.add_axes((0, 0, 1, 1)).imshow(np.asarray(frames[0]), aspect="auto")
-    shown.axes.axis("off")
+    writer = FFMpegWriter(per_second)
+    sheet, shown = _shown(np.asarray(frames[0]), 2 * SCREEN_DPI)
     with writer.saving(sheet, str(file), dpi=2 * SCREEN_DPI):
         for frame in frames:
             shown.set_data(np.asarray(frame))

@@ -196,44 +196,32 @@ def png(figure: Figure, dpi: float = 2 * SCREEN_DPI) -> bytes:
     return buffer.getvalue()
 
 
-def colours_for(
-    names: Sequence[object],
-    ours: object = None,
-    baseline: object = "FedAvg",
-    are_points: bool = False,
-) -> dict[object, str]:
-    """Colour lines by role: baseline black, ``ours`` blue, others in order.
-
-    Without ``ours`` the first name that is not the baseline is blue. Points, which do
-    not cross each other, may have a sixth colour.
-    Raises ValueError for more names, which need small multiples, and for an empty one.
-    """
-    if pd.isna(list(names)).any():
-        raise ValueError(f"expected names, found {[*names]}; try column.map(str)")
-    if len(names) > 5 + are_points:
-        most = "six groups" if are_points else "five lines"
-        raise ValueError(
-            f"expected at most {most} per axis, found {len(names)}: {list(names)}; "
-            "spread them over `panels`"
-        )
-    taken = {ours: "ours", baseline: "baseline"}
-    taken = {name: role for name, role in taken.items() if name in names}
-    free = (role for role in ROLES if role not in taken.values())
-    roles = {name: taken.get(name) or next(free) for name in names}
-    return {name: COLOURS[role] for name, role in roles.items()}
-
-
 def looks_for(
     names: Sequence[object],
     ours: object = None,
     baseline: object = "FedAvg",
     are_points: bool = False,
 ) -> dict[object, dict[str, str]]:
-    """The colour and the marker of each name; see ``colours_for``."""
+    """Colour and marker of each name, by role: baseline black, ``ours`` blue.
+
+    The others follow in order. Without ``ours`` the first name that is not the baseline
+    is blue. Points, which do not cross each other, may have a sixth colour.
+    Raises ValueError for more names, which need small multiples, and for an empty one.
+    """
     names = list(names)
-    colours = colours_for(names, ours, baseline, are_points)
+    if pd.isna(names).any():
+        raise ValueError(f"expected names, found {names}; try column.map(str)")
+    if len(names) > 5 + are_points:
+        most = "six groups" if are_points else "five lines"
+        raise ValueError(
+            f"expected at most {most} per axis, found {len(names)}: {names}; "
+            "spread them over `panels`"
+        )
+    taken = {ours: "ours", baseline: "baseline"}
+    taken = {name: role for name, role in taken.items() if name in names}
+    free = (role for role in ROLES if role not in taken.values())
     return {
-        name: {"color": colours[name], "marker": marker}
+        name: {"color": COLOURS[taken.get(name) or next(free)], "marker": marker}
         for name, marker in zip(names, (*MARKERS, "P"), strict=False)
     }
 

@@ -88,8 +88,3 @@ def _text_of(code: CodeType) -> str:
 def plain(value: np.generic) -> int | float:
     """A NumPy number as a Python number, for ``json.dumps(…, default=plain)``."""
     return value.item()
-
-
-def is_nameless(name: str) -> bool:
-    """Whether other objects may have the same name, as all lambdas do."""
-    return any(sign in name for sign in ("<lambda>", "<locals>", " at 0x"))

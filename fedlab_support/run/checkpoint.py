@@ -23,7 +23,7 @@ from safetensors.torch import load as tensors_from
 
 from ..core.files import replacing
 from ..core.history import History
-from ..core.naming import is_nameless, plain, short_hash
+from ..core.naming import plain, short_hash
 from .journal import TABLES, Journal
 from .snapshot import Snapshot, restored, serialised
 
@@ -105,8 +105,10 @@ def refuse_nameless(made_by: dict, functions: Sequence[str]) -> None:
     """Raise ValueError for a setting whose name others may share."""
     for name, value in made_by.items():
         # "...," is NumPy's and PyTorch's short form of a long array
-        is_shared = any(sign in str(value) for sign in (" at 0x", "...,"))
-        if is_shared or (name in functions and is_nameless(value)):
+        shared = (" at 0x", "...,")
+        if name in functions:  # all lambdas have one name
+            shared += ("<lambda>", "<locals>")
+        if any(sign in str(value) for sign in shared):
             raise ValueError(
                 f"a run on disk is identified by its settings, but its {name} is only "
                 f"known as {value!r}, a name that others may share; use "

@@ -22,7 +22,7 @@ from ..core.messages import (
     unwritten,
 )
 from ..core.rng import numpy_stream
-from ..engines import Evaluation, Failure, raise_mistakes, train_with_faults
+from ..engines import Evaluation, Failure, train_with_faults
 from ..federation.selection import Roster, cohort_of
 from ..training.context import PrivateState
 from .bounds import Usual
@@ -43,7 +43,6 @@ def set_up(run, record: History) -> tuple[Server, np.ndarray, dict[int, PrivateS
     private: dict[int, PrivateState] = {}
     if method.overrides("client_setup"):
         results = run.engine.client_setup(list(uploads), Broadcast(0, server.weights))
-        raise_mistakes(results, len(uploads), run.raises_at_once)
         uploads = accepted_setup_uploads(run, results, record)
         private = {i: results[i][1] for i in uploads}
     if not uploads:
@@ -95,7 +94,6 @@ def play(run) -> Round:
     broadcasts = _broadcasts(run, cohort)
     run.messages = []
     results = train_with_faults(run.engine, run.faults, broadcasts, run.private)
-    raise_mistakes(results, len(run.clients), run.raises_at_once)
     messages, usual = accepted_messages(run, broadcasts, results, record)
     server = _aggregate(run, messages, record)
     if not run.engine.holds_clients:

@@ -101,11 +101,11 @@ def accepted_messages(
 
 
 def _raise_mistakes(run, results: dict, refused: dict[int, Exception]) -> None:
-    """Raise what the method's check raised for all clients, unless it refused them."""
-    slips = {i: e for i, e in refused.items() if not isinstance(e, ValueError)}
-    failed = results | {i: Failure.of(error) for i, error in slips.items()}
-    if slips:
-        raise_mistakes(failed, len(run.clients), run.raises_at_once)
+    """Raise a mistake that all clients share, in training or in a check of uploads."""
+    slips = {
+        i: Failure.of(e) for i, e in refused.items() if not isinstance(e, ValueError)
+    }
+    raise_mistakes(results | slips, len(run.clients), run.raises_at_once)
 
 
 def _checked(

@@ -19,7 +19,7 @@ from fedlab_course import figures, plots
 from fedlab_course.figures.scaling import TIMES
 from fedlab_course.measures import rehearse_falling
 from fedlab_course.plots.curves import spread
-from fedlab_course.plots.style import colours_for
+from fedlab_course.plots.style import looks_for
 from fedlab_course.plots.wire import PARTS, size_text
 from fedlab_course.quadratics import QuadraticClients
 from fedlab_course.redraw import redraw
@@ -335,14 +335,18 @@ def test_curves_refuse_what_they_cannot_show():
         plots.learning_curves(six)
 
 
+def colours_of(names, **roles):
+    return {name: look["color"] for name, look in looks_for(names, **roles).items()}
+
+
 def test_colours_follow_roles():
-    colours = colours_for(["FedProx", "FedAvg", "FedSR"], ours="FedSR")
+    colours = colours_of(["FedProx", "FedAvg", "FedSR"], ours="FedSR")
     assert colours["FedAvg"] == "#000000"
     assert colours["FedSR"] == "#0072B2"
     assert colours["FedProx"] == "#D55E00"
-    assert colours_for([1, 5])[1] == "#0072B2"
-    assert len(set(colours_for(list("abcde")).values())) == 5
-    assert len(set(colours_for(list("abcdef"), are_points=True).values())) == 6
+    assert colours_of([1, 5])[1] == "#0072B2"
+    assert len(set(colours_of("abcde").values())) == 5
+    assert len(set(colours_of("abcdef", are_points=True).values())) == 6
 
 
 def test_a_grid_prints_its_numbers_and_refuses_repeated_cells():
