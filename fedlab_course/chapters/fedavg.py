@@ -297,6 +297,11 @@ def comparison(
         raise Wrong(
             "the runs were not evaluated at the same rounds: which one trained longer?"
         )
+    if answer.duplicated([setting, "seed", "round"]).any():
+        raise Wrong(
+            "several rows for one setting, seed and round: keep one split, one domain "
+            "(domain == '' is all of them), and one held-out domain"
+        )
     if answer["value"].isna().any():
         raise Wrong("some values are missing (NaN): did a run diverge? Say so instead")
     return f"a fair comparison: {len(seeds)} settings, {len(seeds.iloc[0])} seeds each"

@@ -682,6 +682,8 @@ def test_an_unfair_comparison_is_refused():
     refuse(check("comparison", table.assign(round=longer)), "same rounds")
     refuse(check("comparison", table.assign(seed=table["seed"] + is_prox)), "different")
     refuse(check("comparison", table.assign(value=float("nan"))), "NaN")
+    twice = pd.concat([table, table.assign(split="val")])
+    refuse(check("comparison", twice), "keep one split")
     refuse(check("comparison", table.drop(columns="seed")), "['seed']")
     refuse(check("comparison", table.to_dict()), "DataFrame")
 
