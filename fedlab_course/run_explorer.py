@@ -156,7 +156,7 @@ class OneMore(LiveTraining):
             name = name_of(value_of(name, finished.exploration.axes[axis]))
         spent = finished.seconds(axis, name)
         about = f" (about {max(1, round(spent))} s)" if spent else ""
-        self.start.description = f"Train this cell{about}"
+        self.start.description = f"Train this setting{about}"
         self.seed.max = finished.next_seed(axis, name)  # without gaps
         self.seed.value = self.seed.max
 

@@ -82,7 +82,7 @@ def test_one_more_run_is_trained_on_request_and_grows_in_the_figure(chapter):
     value.fill("0")
     value.press("Enter")
     old = picture.get_attribute("src")
-    box.get_by_role("button", name="Train this cell").click()
+    box.get_by_role("button", name="Train this setting").click()
     expect(note).to_contain_text(re.compile(r"round \d+ of 16"), timeout=60_000)
     expect(picture).not_to_have_attribute("src", old)
     box.get_by_role("button", name="Stop").click()
