@@ -13,7 +13,7 @@ import ipywidgets as W
 
 from fedlab_support.core.checks import Range, ranges
 
-from .widgets import readable
+from .controls import readable
 
 NONE = "None"
 

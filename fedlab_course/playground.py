@@ -12,6 +12,7 @@ import pandas as pd
 from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS
 from fedlab_support.data.builtin import BUILT_IN
 
+from .controls import in_rows, readable, slider
 from .declared import declared
 from .figures.progress import GROUPS, MOST_RUNS, progress_picture
 from .played import (
@@ -29,7 +30,7 @@ from .played import (
     words,
 )
 from .plots.style import Picture
-from .widgets import LiveTraining, in_rows, readable, slider
+from .widgets import LiveTraining
 
 ROUNDS, SEEDS, SCORE = 20, 5, "score"
 

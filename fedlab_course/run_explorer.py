@@ -12,6 +12,7 @@ import pandas as pd
 from fedlab_support.run.run import Run
 
 from .chapter import Chapter
+from .controls import in_rows, readable
 from .exploration import (
     AVERAGE,
     LOSS,
@@ -25,7 +26,7 @@ from .exploration import (
 from .explored import EXPLORED, place
 from .figures.exploration import Shown, exploration_picture
 from .plots.style import Picture, label_of
-from .widgets import Explorer, LiveTraining, in_rows, readable
+from .widgets import Explorer, LiveTraining
 
 
 class RunExplorer(Explorer):

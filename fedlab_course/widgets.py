@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from fedlab_support.core.cancellation import Stopped, stopping_on
 from fedlab_support.core.checks import Range, checked
 
-from .controls import control_for, in_rows, player, readable, slider
+from .controls import control_for, in_rows, player, slider
 from .plots.style import SCREEN_DPI, png
 
 __all__ = [
@@ -30,9 +30,7 @@ __all__ = [
     "LiveTraining",
     "SourceCode",
     "explore",
-    "in_rows",
     "player",
-    "readable",
     "show_source",
     "slider",
 ]

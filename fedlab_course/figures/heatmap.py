@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import CenteredNorm, Normalize
+from matplotlib.colors import CenteredNorm
 
 from ..plots.curves import seeds_note
 from ..plots.drawing import drawing
@@ -33,20 +33,19 @@ def grid_heatmap(
     x: str,
     y: str,
     *,
-    is_difference: bool = False,
     orders: Mapping[str, Sequence] | None = None,
     title: str = "",
     size: Size = None,
 ) -> Picture:
     """Draw a heat map over two settings, with numbers in the cells where they fit.
 
-    table:          one row per cell, as ``summarise`` returns it, means are shares; a
-                    column sd is printed too where rows are high enough. A cell without
-                    a number is grey, with a dash.
-    is_difference:  use a map centred at zero that saturates at the 90th percentile, so
-                    that one outlier does not wash out the other cells.
-    orders:         column x or y → its values, from the origin; by default sorted.
-    size:           "single", "double", "slide" or inches.
+    table:   one row per cell, as ``summarise`` returns it, means are differences of
+             shares; a column sd is printed too where rows are high enough. A cell
+             without a number is grey, with a dash. Colours are centred at zero and
+             saturate at the 90th percentile, so that one outlier does not wash out the
+             other cells.
+    orders:  column x or y → its values, from the origin; by default sorted.
+    size:    "single", "double", "slide" or inches.
     Raises ValueError when a cell occurs twice.
     """
     import seaborn  # slow to import, and it brings pyplot
@@ -61,7 +60,6 @@ def grid_heatmap(
         table = table.drop(columns="sd", errors="ignore")
     has_room = width > ROOM[0] and height > ROOM[1]
     texts = _texts(cells, table.set_index([y, x])) if has_room else None
-    unit = "Difference (points)" if is_difference else label_of("accuracy")
     what = "Mean ± s.d." if "sd" in table else "Mean"
     has_seeds = "num_seeds" in table and len(table) > 0
     note = seeds_note(table, what) if has_seeds else ""
@@ -71,8 +69,8 @@ def grid_heatmap(
     if cells.empty:  # seaborn cannot draw it
         _name_cells(axis, cells)
         return figure
-    options = _colours(cells, is_difference)
-    bar = {"label": unit, "pad": 0.03, "extend": options.pop("extend")}
+    options = _colours(cells)
+    bar = {"label": "Difference (points)", "pad": 0.03, "extend": options.pop("extend")}
     options |= {"linewidths": 0.5, "xticklabels": False, "yticklabels": False}
     options |= {"annot": texts, "fmt": "", "annot_kws": {"fontsize": SMALL}}
     seaborn.heatmap(cells, ax=axis, cbar_kws=bar, **options)
@@ -85,16 +83,14 @@ def grid_heatmap(
     return figure
 
 
-def _colours(cells: pd.DataFrame, is_difference: bool) -> dict[str, object]:
+def _colours(cells: pd.DataFrame) -> dict[str, object]:
     """The colour map, its range, and the ends at which values exceed the range."""
     values = cells.stack()
-    cmap, norm = "viridis", Normalize(values.min(), values.max())
-    if is_difference:
-        limit = values.abs().quantile(0.9, interpolation="higher")
-        cmap, norm = "RdBu_r", CenteredNorm(halfrange=limit or 1)
-    is_beyond = (values < norm.vmin).any(), (values > norm.vmax).any()
+    limit = values.abs().quantile(0.9, interpolation="higher") or 1
+    is_beyond = (values < -limit).any(), (values > limit).any()
     ends = {(True, False): "min", (False, True): "max", (True, True): "both"}
-    return {"cmap": cmap, "norm": norm, "extend": ends.get(is_beyond, "neither")}
+    norm = CenteredNorm(halfrange=limit)
+    return {"cmap": "RdBu_r", "norm": norm, "extend": ends.get(is_beyond, "neither")}
 
 
 def _texts(cells: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:

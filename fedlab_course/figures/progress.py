@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS
 
 from ..plots.curves import draw_curve
+from ..plots.panels import name_rows
 from ..plots.style import (
     COLOURS,
     MARKERS,
@@ -220,13 +221,11 @@ def _draw_domains(axis: Axes, runs: Sequence[Progress]) -> None:
         found = 100 * run.domains.reindex(values.index)  # NaN where the data differ
         hollow = {} if run is runs[-1] else {"fillstyle": "none"}
         axis.plot(found, rows, MARKERS[run.place], color=run.colour, **hollow)
-    axis.set_yticks(rows, [str(name) for name in values.index])
+    name_rows(axis, [str(name) for name in values.index])
     metric = runs[-1].metric if runs else "accuracy"
     axis.set(xlabel=label_of(metric), xlim=(-3, 103))
-    axis.set_ylim(max(1, len(values)) - 0.5, -0.5)
     axis.set_title(title)
-    axis.tick_params(axis="y", length=0)
-    axis.grid(axis="both")
+    axis.grid(axis="y")
 
 
 def _draw_participation(axis: Axes, runs: Sequence[Progress]) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..plots.curves import seeds_note
 from ..plots.drawing import drawing
-from ..plots.panels import write_beside
+from ..plots.panels import name_rows, write_beside
 from ..plots.style import (
     COLOURS,
     DOUBLE,
@@ -59,15 +59,13 @@ def accuracy_by_setting(
         axis.errorbar(row["mean"], place, xerr=spread, **look)
         number = f"{row['mean']:.1f}" + (f" ± {spread:.1f}" if spread else "")
         write_beside(axis, place, number)
-    axis.set_yticks(range(len(data)), data[by].astype(str))
-    axis.set(ylim=(len(data) - 0.5, -0.5), xlabel=unit)
+    name_rows(axis, data[by].astype(str))
+    axis.set_xlabel(unit)
     axis.margins(x=0.1)
     if unit.endswith("(%)"):
         low, high = axis.get_xlim()
         more = max(0.0, NARROWEST - (high - low)) / 2
         axis.set_xlim(low - more, high + more)
-    axis.tick_params(axis="y", length=0)
-    axis.grid(axis="x")
     return figure
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import cycle
 
 import pandas as pd
@@ -10,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import ScalarFormatter
 
 from ..plots.drawing import drawing
-from ..plots.panels import panels_across, write_beside
+from ..plots.panels import name_rows, panels_across, write_beside
 from ..plots.style import (
     COLOURS,
     DOUBLE,
@@ -63,7 +62,7 @@ def _ranks(axis: Axes, table: pd.DataFrame) -> None:
             axis, place, row["method"], [row["low"], row["high"]], row["beats"]
         )
         write_beside(axis, place, f"{row['beats']:.0f}   on {row['num_protocols']}")
-    _name_rows(axis, data["method"].astype(str))
+    name_rows(axis, data["method"].astype(str))
     axis.set_xlim(-2, 102)
 
 
@@ -74,14 +73,6 @@ def _draw_interval(
     colour = colour_of(method)
     axis.plot(ends, [place, place], color=colour)
     axis.plot(value, place, "o", color=colour)
-
-
-def _name_rows(axis: Axes, names: Sequence[str]) -> None:
-    """A row per name, from the top."""
-    axis.set_yticks(range(len(names)), names)
-    axis.set_ylim(max(1, len(names)) - 0.5, -0.5)
-    axis.tick_params(axis="y", length=0)
-    axis.grid(axis="x")
 
 
 @drawing
@@ -198,6 +189,6 @@ def tuning_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> P
     low, high = points.min().min(), points.max().max()
     if len(order):
         _log_beyond_one(axis, 1.2 * min(low, -1.0), 1.2 * max(high, 1.0))
-    _name_rows(axis, order)
+    name_rows(axis, order)
     axis.set_xlabel("Points ahead")
     return figure

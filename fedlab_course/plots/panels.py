@@ -84,6 +84,14 @@ def panel_title(column: str, value: object) -> str:
     return value if isinstance(value, str) else f"{label_of(column)}: {value}"
 
 
+def name_rows(axis: Axes, names: Sequence[str]) -> None:
+    """A row per name, from the top."""
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(max(1, len(names)) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x")
+
+
 def write_beside(axis: Axes, place: float, text: str) -> None:
     """Write a text right of the axis, at the height ``place`` of the data."""
     where = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}

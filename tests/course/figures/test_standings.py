@@ -144,23 +144,22 @@ def test_one_far_cell_does_not_bleach_a_map_and_numbers_need_room():
     table = table.assign(mean=0.01, sd=0.001, num_seeds=3)
     table.loc[7, "mean"] = -0.4
     table.loc[8, "mean"] = -0.0001
-    look = {"is_difference": True}
-    image, bar = grid_heatmap(table, "data", "method", **look).axes
+    image, bar = grid_heatmap(table, "data", "method").axes
     assert image.collections[0].norm(1.0) == pytest.approx(1)
     assert bar._colorbar.extend == "min"
     found = {text.get_text() for text in image.texts}
     assert found == {"1.0\n± 0.1", "\N{MINUS SIGN}40.0\n± 0.1", "0.0\n± 0.1"}
-    low = grid_heatmap(table, "data", "method", size=(4.6, 2.0), **look)
+    low = grid_heatmap(table, "data", "method", size=(4.6, 2.0))
     found = {text.get_text() for text in low.axes[0].texts}
     assert found == {"1.0", "\N{MINUS SIGN}40.0", "0.0"}
     assert low.get_supxlabel() == "Mean, 3 seeds."
-    narrow = grid_heatmap(table, "data", "method", size=(2, 4), **look)
+    narrow = grid_heatmap(table, "data", "method", size=(2, 4))
     assert not narrow.axes[0].texts and narrow.get_supxlabel() == "Mean, 3 seeds."
 
 
 def test_a_map_without_rows_is_empty_and_many_protocols_share_marks():
     table = pd.DataFrame(columns=["method", "data", "mean", "sd", "num_seeds"])
-    look = {"orders": {"method": [], "data": ["a", "b"]}, "is_difference": True}
+    look = {"orders": {"method": [], "data": ["a", "b"]}}
     figure = grid_heatmap(table.astype({"mean": float}), "data", "method", **look)
     assert not figure.axes[0].texts
     many = pd.concat([ORDERS[:1].assign(protocol=f"data {i}") for i in range(6)])
@@ -180,7 +179,7 @@ def test_a_map_keeps_a_given_order_and_greys_gaps():
             "num_seeds": [3, 1, 3],
         }
     )
-    look = {"is_difference": True, "orders": {"data": ["z", "a"]}}
+    look = {"orders": {"data": ["z", "a"]}}
     look["orders"]["method"] = ["FedBN", "FPL"]
     axis = grid_heatmap(table, "data", "method", **look).axes[0]
     assert [label.get_text() for label in axis.get_xticklabels()] == ["z", "a"]
