@@ -105,11 +105,29 @@ def setting(default: object = MISSING, **limits: Any) -> Any:
     return field(default=default, metadata={"range": Range(**limits)})
 
 
-UNDECLARED = {
-    "bool": Range(),
+def _is_series(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+_LIST = Range(
+    holds=lambda value: _is_series(value) and hasattr(value, "__len__"),
+    allowed="a list",
+)
+KINDS = {
+    **dict.fromkeys(("int", "float", "bool"), Range()),
     "str": Range(holds=lambda value: isinstance(value, str), allowed="a text"),
+    "Callable": Range(holds=callable, allowed="a function"),
+    "Mapping": Range(
+        holds=lambda value: isinstance(value, Mapping), allowed="a mapping, as {…}"
+    ),
+    **dict.fromkeys(("Sequence", "tuple"), _LIST),
+    "Iterable": Range(holds=_is_series, allowed="a list"),
+    "pd.DataFrame": Range(  # pandas is slow to import
+        holds=lambda value: "DataFrame" in [c.__name__ for c in type(value).__mro__],
+        allowed="a table (a DataFrame)",
+    ),
 }
-"""The limits of fields without a declaration, by type."""
+"""The limits of types that are not classes of a function's module."""
 
 
 def ranges(kind: type) -> dict[str, tuple[str, Range]]:
@@ -125,8 +143,8 @@ def ranges(kind: type) -> dict[str, tuple[str, Range]]:
         known = [d[name].metadata.get("range") for d in declared if name in d]
         limits = next((limits for limits in known if limits is not None), None)
         words = each.type if isinstance(each.type, str) else _name(each.type)
-        if limits is None:
-            limits = UNDECLARED.get(_split(words)[0])
+        if limits is None and _split(words)[0] in ("bool", "str"):
+            limits = KINDS[_split(words)[0]]
         if limits is not None:
             found[name] = (words, limits)
     return found
@@ -177,7 +195,6 @@ def checked(**limits: Range) -> Callable[[Callable], Callable]:
     """
 
     def decorate(function: Callable) -> Callable:
-        """The function with its check."""
         signature = inspect.signature(function)
         parameters = signature.parameters.values()
         named = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
@@ -186,7 +203,6 @@ def checked(**limits: Range) -> Callable[[Callable], Callable]:
 
         @functools.wraps(function)
         def call(*args: object, **kwargs: object) -> object:
-            """Check, then call."""
             try:
                 given = signature.bind(*args, **kwargs).arguments
             except TypeError:
@@ -211,38 +227,16 @@ def _is_any(value: object, kind: str, known: dict) -> bool:
 
 
 def _is_a(value: object, kind: str, known: dict) -> bool:
-    if kind in ("int", "float", "bool"):
-        return Range().contains(value, kind)
     if kind == "None":
         return value is None
-    if kind in _SHAPES:
-        return _SHAPES[kind][1](value)
+    if kind in KINDS:
+        return KINDS[kind].contains(value, kind)
     first, *parts = kind.split(".")  # as in W.Widget
     found = known.get(first, getattr(builtins, first, None))
     for part in parts:
         found = getattr(found, part, None)
     is_class = isinstance(found, type) and not getattr(found, "_is_protocol", False)
     return isinstance(value, found) if is_class else True
-
-
-def _is_series(value: object) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-
-
-_SEQUENCE = ("a list", lambda value: _is_series(value) and hasattr(value, "__len__"))
-_SHAPES: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "str": ("a text", lambda value: isinstance(value, str)),
-    "Callable": ("a function", callable),
-    "Mapping": ("a mapping, as {…}", lambda value: isinstance(value, Mapping)),
-    "Sequence": _SEQUENCE,
-    "tuple": _SEQUENCE,
-    "Iterable": ("a list", _is_series),
-    "pd.DataFrame": (  # pandas is slow to import
-        "a table (a DataFrame)",
-        lambda value: "DataFrame" in [each.__name__ for each in type(value).__mro__],
-    ),
-}
-"""Words and tests for annotations that are not classes of the function's module."""
 
 
 def _alternatives(kind: str) -> list[str]:
@@ -255,13 +249,8 @@ def _alternatives(kind: str) -> list[str]:
 
 def _words(kind: str) -> str:
     """An annotation as a reader would say it."""
-    words = []
-    for each in _alternatives(kind):
-        if each in ("int", "float", "bool"):
-            words.append(Range().words(each))
-        else:
-            words.append(_SHAPES[each][0] if each in _SHAPES else each)
-    return " or ".join(words)
+    kinds = _alternatives(kind)
+    return " or ".join(KINDS[k].words(k) if k in KINDS else k for k in kinds)
 
 
 def _refuse(name: str, allowed: str, value: object, hint: str = "") -> None:
