@@ -270,7 +270,7 @@ CENTRALISED = Study(
 )
 
 
-# ---- the leaderboard on digits ------------------------------------------------------
+# ---- the leaderboard on digits and on Office ----------------------------------------
 def digits(test: str, seed: int) -> Federation:
     """A client per set of digits, with other images for each seed; a fifth validate."""
     return protocol("digits5").dealing(seed=seed).federation(test, val=0.2)
@@ -289,6 +289,16 @@ DIGITS_BOARD = Study(
     against=tuple((label, "FedAvg") for label in BOARD if label != "FedAvg"),
     seeds=tuple(range(5)),  # three seeds told no lead from noise
     num_tuning=3,
+)
+
+
+OFFICE_BOARD = replace(
+    DIGITS_BOARD,
+    place="07_leaderboard/fair_office10",
+    rules=replace(protocol("office10"), every=10),
+    deal=offices,
+    rates=(0.01, 0.003, 0.03),
+    seeds=(0, 1, 2),
 )
 
 
@@ -326,5 +336,6 @@ STUDIES = {
     "fedfa_cifar10": FEDFA_ON_CIFAR,
     "fedfa_femnist": FEDFA_ON_FEMNIST,
     "digits": DIGITS_BOARD,
+    "office": OFFICE_BOARD,
 }
 """The studies, by the name that the command knows."""
