@@ -119,7 +119,7 @@ def test_the_chapter_runs_at_smoke_size(chapter: Path, smoke_run, tmp_path: Path
 @pytest.mark.slow
 def test_chapter_08_gets_the_same_bits_from_flowers_processes(tmp_path: Path):
     """Its profile smoke leaves Flower out: starting processes takes too long there."""
-    needed = ["cell-02", "setup", "folder", "recipe", "federation", "flower"]
+    needed = ["cell-02", "setup", "folder", "recipe", "federation", "kill", "flower"]
     (original,) = find_chapters(["08"])
     chapter = nbformat.read(original, as_version=4)
     chapter.cells = [c for c in chapter.cells if c.id in (*needed, "flower-compare")]
