@@ -531,6 +531,7 @@ def stumbles(self, model, batch, context):
         (fedsr_with(with_other_noise), "context.rng"),
         (fedsr_with(detached), "detached"),
         (fedsr_with(stumbles), "line 2 of stumbles"),
+        (fedsr_with(lambda self, *given: FedSR().loss(*given)), "asked to write"),
         (FedSR, "has its loss already"),
         (MyFedSR(), "found MyFedSR object"),
         (FedAvg, "keyword argument 'l2r_weight'"),
