@@ -195,6 +195,7 @@ def checked(**limits: Range) -> Callable[[Callable], Callable]:
     """
 
     def decorate(function: Callable) -> Callable:
+        """The function with its check."""
         signature = inspect.signature(function)
         parameters = signature.parameters.values()
         named = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
@@ -203,6 +204,7 @@ def checked(**limits: Range) -> Callable[[Callable], Callable]:
 
         @functools.wraps(function)
         def call(*args: object, **kwargs: object) -> object:
+            """Check, then call."""
             try:
                 given = signature.bind(*args, **kwargs).arguments
             except TypeError:
