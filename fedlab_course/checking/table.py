@@ -266,7 +266,8 @@ def _read_tensor(
     if not torch.isfinite(found).all():
         raise Wrong(label + rules.not_finite)
     if found.shape != shape:
-        raise Wrong(f"{label}expected shape {shape}, found {tuple(found.shape)}")
+        wanted = f"shape {shape}" if shape else "one number, a tensor of shape ()"
+        raise Wrong(f"{label}expected {wanted}, found shape {tuple(found.shape)}")
     if found.is_complex():
         raise Wrong(f"{label}expected real numbers, found complex ones")
     if not found.is_floating_point():

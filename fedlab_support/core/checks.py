@@ -143,8 +143,9 @@ def ranges(kind: type) -> dict[str, tuple[str, Range]]:
         known = [d[name].metadata.get("range") for d in declared if name in d]
         limits = next((limits for limits in known if limits is not None), None)
         words = each.type if isinstance(each.type, str) else _name(each.type)
-        if limits is None and _split(words)[0] in ("bool", "str"):
-            limits = KINDS[_split(words)[0]]
+        bare = _split(words)[0]
+        if limits is None and bare in ("bool", "str"):
+            limits = KINDS[bare]
         if limits is not None:
             found[name] = (words, limits)
     return found

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors
 from ..models.layers.augmentation import FUSIONS, FeatureAugmentation, modulation
-from ..models.stages import insert, stage_numbers
+from ..models.stages import STAGES, are_stages, insert, stage_numbers
 from ..training.context import ClientContext
-from .augment.common import STAGES, are_stages
 from .fedavg import FedAvg
 
 

@@ -94,6 +94,16 @@ def norm2d(kind: str, channels: int, flat: bool = False) -> nn.Module:
     )
 
 
+STAGES = "numbers of stages from 1, as in (1, 2)"
+
+
+def are_stages(numbers: object, first: int = 1) -> bool:
+    """Whether ``numbers`` are whole numbers ≥ ``first``, at least one."""
+    if not isinstance(numbers, tuple | list) or not numbers:
+        return False
+    return all(type(number) is int and number >= first for number in numbers)
+
+
 def stage_numbers(model: nn.Module, wanted: Iterable[int] | None) -> tuple[int, ...]:
     """Check the stage numbers ``wanted``, counted from 1; None returns all of them.
 

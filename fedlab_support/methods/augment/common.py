@@ -52,13 +52,3 @@ def pair(model: nn.Module, stage: int, pairs: Pairs | None) -> None:
     """Set the pairs that the layer after ``stage`` mixes; None mixes nothing."""
     layer: PairLayer = model.stages[stage - 1].added.get_submodule(NAME)
     layer.pairs = pairs
-
-
-STAGES = "numbers of stages from 1, as in (1, 2)"
-
-
-def are_stages(numbers: object, first: int = 1) -> bool:
-    """Whether ``numbers`` are whole numbers ≥ ``first``, at least one."""
-    if not isinstance(numbers, tuple | list) or not numbers:
-        return False
-    return all(type(number) is int and number >= first for number in numbers)

@@ -9,10 +9,10 @@ from torch import nn
 
 from ...core.checks import setting
 from ...models.layers.frequency import CCNorm, SCNorm
-from ...models.stages import stage_numbers
+from ...models.stages import STAGES, are_stages, stage_numbers
 from ...training.learner import batch_norms
 from ...training.settings import Augmentation
-from .common import STAGES, are_stages, place
+from .common import place
 
 
 @dataclass(frozen=True)

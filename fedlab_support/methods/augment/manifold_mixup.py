@@ -12,9 +12,10 @@ from torch import nn
 from ...core.checks import expect, setting
 from ...federation.samples import Batch
 from ...models.layers.mixing import FeatureMixing, Pairs
+from ...models.stages import are_stages
 from ...training.context import ClientContext
 from ...training.settings import Augmentation
-from .common import NAME, are_stages, mixed_labels, pair, place
+from .common import NAME, mixed_labels, pair, place
 
 
 @dataclass(frozen=True)

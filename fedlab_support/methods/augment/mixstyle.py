@@ -10,9 +10,10 @@ from torch import nn
 from ...core.checks import setting
 from ...federation.samples import Batch
 from ...models.layers.mixing import Pairs, StyleMixing
+from ...models.stages import STAGES, are_stages
 from ...training.context import ClientContext
 from ...training.settings import Augmentation
-from .common import STAGES, are_stages, happens, pair, place
+from .common import happens, pair, place
 
 
 @dataclass(frozen=True)

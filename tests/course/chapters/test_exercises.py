@@ -643,7 +643,7 @@ def test_fedprox_as_a_class_passes_and_a_stub_is_not_attempted():
         (Detached, "gradient"),
         (Constant, "at the received weights"),
         (Cubed, "not mu / 2"),
-        (Batchwise, "found (2,)"),
+        (Batchwise, "shape (2,)"),
         (Equal, "after two rounds"),
         (Raises, "AttributeError"),
         (RaisesWhenMade, "in line 2 of __post_init__: raise ValueError"),
