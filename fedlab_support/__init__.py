@@ -4,7 +4,7 @@ The names below are all that notebooks use; nothing else is promised.
 """
 
 from . import methods, models
-from .core import history, metrics
+from .core import history, metrics, torchvision_compat
 from .core.messages import weighted_mean
 from .data import available, from_arrays, from_dataset, from_folders, load, rotated
 from .engines import Faults
@@ -142,3 +142,5 @@ __all__ = [
     "uniform",
     "weighted_mean",
 ]
+
+torchvision_compat.install()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from fedlab_support import LocalTraining
-from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.models import PromptedViT
 
 D = 16
@@ -14,7 +13,6 @@ ADAMW = LocalTraining(lr=0.01, optimiser="adamw", epochs=2, batch_size=8)
 
 def narrow_vit(image_shape, num_classes, prompts: int = 0) -> PromptedViT:
     """Two layers of 16 features on patches of 4x4 pixels."""
-    import_torchvision()
     import timm
 
     channels, *sides = image_shape

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.data.prepared import border_brightness
 from fedlab_support.data.reading import Arrays, open_image, regular
 from fedlab_support.data.trees import UNREADABLE
@@ -29,7 +28,9 @@ def from_torchvision(kind: str, folder: Path, **options) -> Arrays:
     kind:     a data set with ``data`` and ``targets``.
     options:  its further arguments.
     """
-    official, arrays = getattr(import_torchvision().datasets, kind), {}
+    from torchvision import datasets
+
+    official, arrays = getattr(datasets, kind), {}
     for name, is_training in (("train", True), ("test", False)):
         part = official(str(folder), train=is_training, download=True, **options)
         arrays[f"{name}_images"] = np.asarray(part.data, dtype=np.uint8)
@@ -39,10 +40,11 @@ def from_torchvision(kind: str, folder: Path, **options) -> Arrays:
 
 def from_svhn(folder: Path) -> Arrays:
     """SVHN (cropped digits) from torchvision, which maps label 10 to digit 0."""
-    kind = import_torchvision().datasets.SVHN
+    from torchvision.datasets import SVHN
+
     arrays: Arrays = {}
     for split in ("train", "test"):
-        part = kind(str(folder), split=split, download=True)
+        part = SVHN(str(folder), split=split, download=True)
         arrays[f"{split}_images"] = part.data.transpose(0, 2, 3, 1)
         arrays[f"{split}_labels"] = np.asarray(part.labels, dtype=np.int64)
     return arrays

@@ -8,13 +8,12 @@ enough for transforms, data sets and networks, in torchvision and in timm. A tor
 that was compiled for the CPU declares them itself, and a second declaration is an
 error, so the import is tried first.
 
-Importing this module installs the repair for every later ``import torchvision`` or
+``import fedlab_support`` installs the repair for every later ``import torchvision`` or
 ``import timm`` of the process.
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
@@ -30,9 +29,10 @@ _SCHEMAS = {
 _declared: list[torch.library.Library] = []  # keeps the declarations alive
 
 
-def import_torchvision() -> ModuleType:
-    """Import torchvision, repaired where that is needed; errors mean something else."""
-    return importlib.import_module("torchvision")
+def install() -> None:
+    """Repair every later import of torchvision that needs it."""
+    if not any(type(finder).__name__ == _Finder.__name__ for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
 
 
 class _Finder(MetaPathFinder):
@@ -67,7 +67,3 @@ def _run_repaired(run: Callable[[ModuleType], None], module: ModuleType) -> None
                 library.define(schema)  # without an implementation
         _declared.append(library)
         run(module)
-
-
-if not any(type(finder).__name__ == _Finder.__name__ for finder in sys.meta_path):
-    sys.meta_path.insert(0, _Finder())

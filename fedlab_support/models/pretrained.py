@@ -11,8 +11,6 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from ..core.torchvision_compat import import_torchvision
-
 SUFFIXES = {".safetensors", ".pth", ".pt", ".bin"}
 """Suffixes of files with weights; no tag of timm ends in one of them."""
 UNITS = {
@@ -101,7 +99,6 @@ def timm_network(
     Raises ValueError, with the first name or shape that differs, when the weights are
     not those of this network, and FileNotFoundError when they are not available.
     """
-    import_torchvision()
     import timm
 
     settings["in_chans"] = image_shape[0]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from torch import nn
 
-from ..core.torchvision_compat import import_torchvision
 from .pretrained import before_network, timm_network
 from .stages import Staged, for_images, is_small, norm2d, refuse_small
 
@@ -95,7 +94,6 @@ def densenet100(image_shape, num_classes: int, norm: str = "batch") -> Staged:
     Source: Huang et al., CVPR 2017, section 3.
     """
     refuse_small(image_shape, 4)
-    import_torchvision()
     from timm.models.densenet import DenseNet
 
     def activated(channels: int, **_) -> nn.Module:  # timm also passes device, dtype
@@ -200,8 +198,9 @@ def swin_tiny(
     first, shape = before_network(image_shape, "imagenet", weights)
     name = "swin_tiny_patch4_window7_224"
     net = timm_network(name, shape, num_classes, weights, **settings)
-    permute = import_torchvision().ops.Permute
-    inwards, outwards = permute([0, 2, 3, 1]), permute([0, 3, 1, 2])
+    from torchvision.ops import Permute
+
+    inwards, outwards = Permute([0, 2, 3, 1]), Permute([0, 3, 1, 2])
     stages = nn.Sequential(nn.Sequential(*first, net.patch_embed, outwards))
     stages.extend(nn.Sequential(inwards, layer, outwards) for layer in net.layers)
     neck = nn.Sequential(inwards, net.norm, net.head.global_pool)

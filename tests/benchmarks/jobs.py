@@ -8,7 +8,6 @@ an engine without a framework around it.
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,7 +25,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import fedlab_support as fl
 from fedlab_support.core.metrics import task
 from fedlab_support.core.rng import numpy_stream
-from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.data import DomainData
 from fedlab_support.engines.process import one_intra_op_thread_here
 from fedlab_support.federation.samples import Store
@@ -57,8 +55,8 @@ def group_norm(channels: int, **where) -> nn.GroupNorm:
 
 def resnet18(image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """timm's ResNet-18 with GroupNorm, which can be stacked."""
-    import_torchvision()
-    timm = importlib.import_module("timm")
+    import timm
+
     settings = {"in_chans": image_shape[0], "norm_layer": group_norm}
     return timm.create_model("resnet18", num_classes=num_classes, **settings)
 

@@ -7,7 +7,6 @@ import pytest
 
 from fedlab_course.making import official as making
 from fedlab_course.making.prepare import main, prepare
-from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.data import load
 from tests import official
 from tests.official import pictures, write_leaf
@@ -52,9 +51,10 @@ def test_usps_labels_lose_one(tmp_path):
 
 
 def test_svhn_ten_means_zero(tmp_path, monkeypatch):
-    svhn = import_torchvision().datasets.SVHN
-    monkeypatch.setattr(svhn, "_check_integrity", lambda self: True)  # md5 of the real
-    monkeypatch.setattr(svhn, "download", lambda self: None)
+    from torchvision.datasets import SVHN
+
+    monkeypatch.setattr(SVHN, "_check_integrity", lambda self: True)  # md5 of the real
+    monkeypatch.setattr(SVHN, "download", lambda self: None)
     images = pictures(3, 32, 32, 3)
     folder = tmp_path / "official" / "svhn"
     official.write_mat(folder, "{}_32x32.mat", images, [10, 1, 9])
@@ -92,9 +92,10 @@ def test_mnistm_from_its_lists(tmp_path):
 
 
 def test_cifar10_from_official_batches(tmp_path, monkeypatch):
-    cifar10 = import_torchvision().datasets.CIFAR10
-    monkeypatch.setattr(cifar10, "_check_integrity", lambda self: True)
-    monkeypatch.setattr(cifar10, "_load_meta", lambda self: None)
+    from torchvision.datasets import CIFAR10
+
+    monkeypatch.setattr(CIFAR10, "_check_integrity", lambda self: True)
+    monkeypatch.setattr(CIFAR10, "_load_meta", lambda self: None)
     images = pictures(2, 3, 32, 32)
     official.write_cifar10(tmp_path / "official" / "cifar10", images, [3, 9])
     prepare("cifar10", tmp_path)
@@ -220,7 +221,8 @@ def test_prepare_without_a_network_says_what_to_fetch(tmp_path, monkeypatch):
     def unreachable(self):
         raise URLError("no network")
 
-    mnist = import_torchvision().datasets.MNIST
-    monkeypatch.setattr(mnist, "download", unreachable)
+    from torchvision.datasets import MNIST
+
+    monkeypatch.setattr(MNIST, "download", unreachable)
     with pytest.raises(FileNotFoundError, match=r"no network.*MNIST/raw"):
         prepare("mnist", tmp_path)

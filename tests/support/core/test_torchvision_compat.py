@@ -22,7 +22,7 @@ def python(code: str) -> str:
 # A torchvision whose import needs an operator, as the CUDA wheel's does, and which says
 # how often it was tried: the branches are tested whatever is installed here.
 STAND_IN = """
-    import pathlib, sys, tempfile, torch
+    import importlib, pathlib, sys, tempfile, torch
     folder = pathlib.Path(tempfile.mkdtemp())
     tries = folder / "tries"
     (folder / "torchvision.py").write_text(
@@ -45,7 +45,7 @@ def test_only_a_cpu_build_has_the_operators_declared_and_only_once():
     def attempt(cuda):
         torch.version.cuda = cuda
         try:
-            return vision.import_torchvision()
+            return importlib.import_module("torchvision")
         except RuntimeError as error:
             print(error, len(vision._declared))
 
@@ -78,7 +78,7 @@ def test_a_torchvision_that_brings_its_operators_is_left_alone():
     own = torch.library.Library("torchvision", "FRAGMENT")
     for schema in vision._SCHEMAS.values():
         own.define(schema)
-    vision.import_torchvision()
+    import torchvision
     print(tries.read_text(), len(vision._declared))
     """
     )
@@ -105,11 +105,12 @@ def test_timm_in_the_code_of_others_is_repaired_once_the_package_is_imported():
 def test_the_installed_torchvision_and_timm_import_from_several_threads():
     printed = python(
         """
+        import importlib
         from concurrent.futures import ThreadPoolExecutor
         import torch
-        from fedlab_support.core.torchvision_compat import import_torchvision
+        import fedlab_support
         with ThreadPoolExecutor(4) as pool:
-            modules = set(pool.map(lambda _: import_torchvision(), range(8)))
+            modules = set(pool.map(importlib.import_module, 8 * ["torchvision"]))
         import timm
         from torchvision import datasets, models, transforms
         image = transforms.functional.resize(torch.zeros(3, 8, 8), [4, 4])

@@ -9,7 +9,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedlab_support.core.rng import layer_noise
-from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.models import CNN, Dropout, report_cnn, small_cnn
 from fedlab_support.models.layers.noise import own_noise, rehearsed
 from fedlab_support.models.stages import insert, norm2d, stage_numbers
@@ -338,7 +337,6 @@ def test_looking_for_noise_leaves_model_and_generator_alone():
 # ---- timm's and torchvision's layers ------------------------------------------------
 @pytest.fixture(scope="module")
 def timm_layers():
-    import_torchvision()
     from timm import layers
 
     return layers
@@ -379,7 +377,9 @@ FOREIGN = {
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_other_noise_of_timm_and_torchvision_is_refused(timm_layers, kind):
     make, shape = FOREIGN[kind]
-    layer = make(timm_layers, import_torchvision(), 0.5)
+    import torchvision
+
+    layer = make(timm_layers, torchvision, 0.5)
     assert draws_globally(layer, torch.ones(shape))
     with pytest.raises(ValueError, match="draws from PyTorch's global"):
         rehearsed(own_noise(nn.Sequential(layer)), torch.ones(shape))
@@ -389,7 +389,9 @@ def test_other_noise_of_timm_and_torchvision_is_refused(timm_layers, kind):
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_the_same_layers_at_rate_zero_draw_nothing(timm_layers, kind):
     make, shape = FOREIGN[kind]
-    model = own_noise(nn.Sequential(make(timm_layers, import_torchvision(), 0.0)))
+    import torchvision
+
+    model = own_noise(nn.Sequential(make(timm_layers, torchvision, 0.0)))
     assert not draws_globally(model, torch.ones(shape))
 
 

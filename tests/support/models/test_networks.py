@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from fedlab_support import FedAvg, Federation, FedSR, LocalTraining, Run
 from fedlab_support.core.messages import nbytes
 from fedlab_support.core.rng import layer_noise
-from fedlab_support.core.torchvision_compat import import_torchvision
 from fedlab_support.federation.partition import by_owner
 from fedlab_support.federation.samples import Store
 from fedlab_support.models import (
@@ -331,8 +330,9 @@ def test_resnet_begins_at_full_resolution_for_small_pictures_only(size, first):
 # ---- the same networks of others ----------------------------------------------------
 @SLOW
 def test_densenet_is_torchvisions():
-    library = import_torchvision().models
-    theirs = library.DenseNet(12, (16, 16, 16), 24, num_classes=M).eval()
+    from torchvision.models import DenseNet
+
+    theirs = DenseNet(12, (16, 16, 16), 24, num_classes=M).eval()
     ours, x = densenet100((3, 80, 80), M), pictures((3, 80, 80), 4)
     theirs(x + 1)
     assert torch.allclose(in_same_order(ours, theirs)(x), theirs(x), atol=1e-5)
@@ -340,7 +340,9 @@ def test_densenet_is_torchvisions():
 
 @SLOW
 def test_alexnet_without_norms_is_torchvisions():
-    theirs = import_torchvision().models.alexnet(num_classes=M).eval()
+    from torchvision.models import alexnet
+
+    theirs = alexnet(num_classes=M).eval()
     ours = AlexNet((3, 80, 80), M, hidden=4096, norm="none")
     x = pictures((3, 80, 80))
     assert torch.allclose(in_same_order(ours, theirs)(x), theirs(x), atol=1e-5)
@@ -481,7 +483,6 @@ def test_the_stores_pictures_are_what_these_tests_show():
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """ResNet-18 and Swin-T of timm for a thousand classes, and files that hold them."""
-    import_torchvision()
     import timm
     from safetensors.torch import save_file
 
@@ -572,7 +573,6 @@ def test_a_name_asks_the_hub_and_no_other_network(trained, monkeypatch):
 
 @SLOW
 def test_a_hub_out_of_reach_is_reported_with_the_way_out(monkeypatch):
-    import_torchvision()
     from timm.models import _builder
 
     def hub(name, **settings):
@@ -648,10 +648,8 @@ def stored(monkeypatch):
 
 def made_up(path: Path, name: str = "mobilenetv2_100") -> dict[str, torch.Tensor]:
     """A file of random weights, half precision, with moved statistics."""
-    from safetensors.torch import save_file
-
-    import_torchvision()
     import timm
+    from safetensors.torch import save_file
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
