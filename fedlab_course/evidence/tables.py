@@ -225,7 +225,7 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
     table: of ``comparisons``. Returns the claim; printed, the difference in the paper;
     the columns ``MEASURED`` of our comparison, with p_holm over the claims that have
     one; verdict, as in the function of that name, or "not run fairly yet"; differs,
-    from the paper; and command.
+    from the paper; and command, empty if no study tests the claim.
     """
     known = claims()
     pair = {"ours": "method", "ours_reference": "reference"}
@@ -233,7 +233,6 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
     ours = ours.merge(table, how="left", on=list(ours.columns), validate="m:1")
     ours["p_holm"] = holm(ours["p"])
     known["printed"] = known["value"] - known["reference_value"]
-    is_run = ours["mean"].notna()
     known["command"] = [
         COMMAND.format(group.partition(":")[0]) if group else ""
         for group in ours["group"]
@@ -241,9 +240,7 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
     pairs = zip(known["printed"], ours.to_dict("records"), strict=True)
     known["verdict"] = [_worded(printed, row) for printed, row in pairs]
     found = pd.concat([known[[*KEYS, "printed"]], ours[MEASURED]], axis=1)
-    return found.join(known["verdict"]).join(
-        known[["differs", "command"]].where(is_run)
-    )
+    return found.join(known[["verdict", "differs", "command"]])
 
 
 def _worded(printed: float, ours: Mapping[str, float]) -> str:

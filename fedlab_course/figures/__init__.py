@@ -24,7 +24,12 @@ from .segmentation import (
 )
 from .selection import absent_clients, falling_losses, shares_of_rounds
 from .settings import accuracy_by_setting
-from .standings import orders_picture, rank_picture, tuning_picture
+from .standings import (
+    orders_picture,
+    rank_picture,
+    tuning_picture,
+    verdicts_picture,
+)
 from .tour import accuracy_and_luck, clients_seen, one_round, writers_sheet
 from .triplets import triplet_microscope
 
@@ -68,6 +73,7 @@ __all__ = [
     "trade_off_picture",
     "triplet_microscope",
     "tuning_picture",
+    "verdicts_picture",
     "weights_picture",
     "where_methods_act",
     "writers_sheet",

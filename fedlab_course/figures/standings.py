@@ -1,4 +1,4 @@
-"""Figures of the leaderboard: ranks, tuned methods, and papers' orders next to ours."""
+"""Figures of the leaderboard: ranks, tuned methods, papers' orders and claims."""
 
 from __future__ import annotations
 
@@ -192,3 +192,56 @@ def tuning_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> P
     name_rows(axis, order)
     axis.set_xlabel("Points ahead")
     return figure
+
+
+VERDICTS = {
+    "holds": ("holds", "ours"),
+    "refuted": ("refuted", "other 1"),
+    "refuted at the printed size": ("not this size", "other 1"),
+}
+"""What is written beside a claim, and its colour; other verdicts are undecided."""
+
+
+@drawing
+def verdicts_picture(
+    table: pd.DataFrame, title: str = "", size: Size = None
+) -> Picture:
+    """Draw papers' claims: the printed difference, ours with its interval, the verdict.
+
+    table: columns paper, claim, data, printed, mean, low and high (points) and verdict,
+           as `evidence.verdicts` has them; claims that are not tested have no mean and
+           are left out.
+    size:  "single", "double", "slide" or inches.
+    A panel per paper. Raises ValueError for a repeated claim.
+    """
+    numbers = ["printed", "mean", "low", "high"]
+    expect_rows(table, ["paper", "claim", "data"], numbers)
+    tested = table.dropna(subset=["mean"])
+    parts = [part for _, part in tested.groupby("paper", sort=False)] or [tested]
+    rows = [max(1, len(part)) for part in parts]
+    note = "Diamond: printed. Dot: ours; bar: 95 % interval over seeds. Holds and "
+    note += "refuted: clear after Holm's correction, with the printed sign or against "
+    note += "it. Not this size: not clear, and the bar does not reach the diamond."
+    size = inches(size, (DOUBLE[0], 1.0 + 0.35 * len(parts) + 0.34 * sum(rows)))
+    figure = new_picture(size, title, note)
+    look = {"squeeze": False, "sharex": True, "height_ratios": rows}
+    axes = figure.subplots(len(parts), 1, **look)[:, 0]
+    for axis, part in zip(axes, parts, strict=True):
+        _claims(axis, part)
+    axes[-1].set_xlabel("Difference (points)")
+    return figure
+
+
+def _claims(axis: Axes, table: pd.DataFrame) -> None:
+    """One panel: a row per claim of a paper."""
+    axis.axvline(0, color=COLOURS["quiet"], linewidth=0.8, zorder=0)
+    for place, row in enumerate(table.to_dict("records")):
+        words, role = VERDICTS.get(row["verdict"], ("undecided", "quiet"))
+        look = {"color": COLOURS[role]}
+        axis.plot([row["low"], row["high"]], [place, place], **look)
+        axis.plot(row["mean"], place, "o", **look)
+        look = {"color": COLOURS["baseline"], "mfc": "white", "zorder": 3}
+        axis.plot(row["printed"], place, "D", **look)
+        write_beside(axis, place, words)
+    axis.set_title(", ".join(table["paper"].unique()), loc="left")
+    name_rows(axis, table["claim"] + "\n" + table["data"])

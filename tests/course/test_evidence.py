@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
@@ -447,7 +448,9 @@ def test_a_claim_gets_the_verdict_of_its_comparison():
     assert "train fisc" in claim["command"] and "MobileNet" in claim["differs"]
     rest = found[found["mean"].isna()]
     assert set(rest["verdict"]) == {"not run fairly yet"}
-    assert rest["command"].isna().all() and rest["printed"].notna().all()
+    assert rest["printed"].notna().all()
+    without_images = rest[rest["differs"].str.startswith("we have no images of")]
+    assert (without_images["command"] == "").all() and len(without_images)
 
 
 # ---- what is committed --------------------------------------------------------------
@@ -466,6 +469,19 @@ def test_the_verdicts_are_those_of_the_committed_comparisons():
         assert kept[name].tolist() == found[name].tolist()
     for name in ("printed", "mean", "low", "high", "p_holm"):
         np.testing.assert_allclose(kept[name], found[name], rtol=1e-3)
+
+
+def test_the_chapter_counts_the_verdicts_that_are_committed():
+    found = pd.read_csv(ROOT / "figures/verdicts.csv")["verdict"]
+    is_tested = found != "not run fairly yet"
+    not_this_size = (found == "refuted at the printed size").sum()
+    chapter = nbformat.read(ROOT / "notebooks/07_leaderboard.ipynb", as_version=4)
+    (text,) = (cell.source for cell in chapter.cells if cell.id == "verdicts-read")
+    assert set(found[is_tested].str.split().str[0]) == {"refuted", "undecided"}
+    assert not (found == "refuted").any()
+    assert f"None of the {is_tested.sum()} tested claims holds" in text
+    assert f"For {not_this_size} claims the interval does not reach" in text
+    assert f"lists {(~is_tested).sum()} claims that are not tested" in text
 
 
 @pytest.mark.slow

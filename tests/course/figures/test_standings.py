@@ -11,6 +11,7 @@ from fedlab_course.figures import (
     orders_picture,
     rank_picture,
     tuning_picture,
+    verdicts_picture,
 )
 from fedlab_course.plots import COLOURS
 from fedlab_course.plots.style import png
@@ -136,6 +137,48 @@ def test_nothing_tuned_gives_an_empty_picture_and_a_pair_stands_once():
     assert not tuning_picture(TUNING[:0]).axes[0].get_yticklabels()
     with pytest.raises(ValueError, match="one row per method and rates"):
         tuning_picture(pd.concat([TUNING, TUNING]))
+
+
+CLAIMS = pd.DataFrame(
+    {
+        "paper": ["FISC", "FISC", "FedGCR", "FedGCR"],
+        "claim": ["FISC ahead", "the contrast helps", "FedGCR ahead", "FedGC ahead"],
+        "data": ["PACS, sketch", "PACS, photo", "digits", "PACS"],
+        "printed": [6.0, 7.0, 22.0, 5.0],
+        "mean": [-10.0, 1.0, np.nan, 2.0],
+        "low": [-18.0, -5.0, np.nan, -1.0],
+        "high": [-2.0, 2.5, np.nan, 5.5],
+        "verdict": [
+            "refuted",
+            "refuted at the printed size",
+            "not run fairly yet",
+            "undecided (would need 11 seeds)",
+        ],
+    }
+)
+
+
+def test_claims_stand_by_paper_with_the_printed_difference_and_the_verdict():
+    figure = verdicts_picture(CLAIMS, title="Claims")
+    fisc, fedgcr = figure.axes
+    assert (fisc.get_title("left"), fedgcr.get_title("left")) == ("FISC", "FedGCR")
+    named = [[label.get_text() for label in a.get_yticklabels()] for a in figure.axes]
+    assert named[0] == ["FISC ahead\nPACS, sketch", "the contrast helps\nPACS, photo"]
+    assert named[1] == ["FedGC ahead\nPACS"]
+    words = [[text.get_text() for text in axis.texts] for axis in figure.axes]
+    assert words == [["refuted", "not this size"], ["undecided"]]
+    (_, bar, dot, diamond) = fedgcr.get_lines()
+    assert list(bar.get_xdata()) == [-1, 5.5] and dot.get_xdata()[0] == 2
+    assert diamond.get_xdata()[0] == 5 and diamond.get_marker() == "D"
+    assert to_hex(dot.get_color()) == COLOURS["quiet"].lower()
+    assert fisc.get_xlim() == fedgcr.get_xlim() and png(figure)
+
+
+def test_untested_claims_give_an_empty_picture():
+    (axis,) = verdicts_picture(CLAIMS[2:3]).axes
+    assert not axis.get_yticklabels() and not axis.texts
+    with pytest.raises(ValueError, match="one row per paper, claim and data"):
+        verdicts_picture(pd.concat([CLAIMS, CLAIMS]))
 
 
 def test_one_far_cell_does_not_bleach_a_map_and_numbers_need_room():
