@@ -7,7 +7,9 @@ Axes are parameters of the chapter; where it has only the plural, as ``seeds``, 
 singular sets a list of one. Under ``build/sweeps/<chapter>``, or ``--out``, stand
 
     table.csv, table.parquet   all runs of all cells: the history's columns, the axes,
-                               and ``settings``, the name of the run's file
+                               and ``settings``, the name of the run's file, whose
+                               settings ``archive.settings_in`` reads. A chapter may
+                               ignore an axis in some runs: they stand in several cells
     <cell>/notebook.ipynb      the executed copy, or notebook.failed.ipynb
     <cell>/figures, runs       what it exported and trained
 

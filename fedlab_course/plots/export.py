@@ -184,6 +184,7 @@ def save_table(
 ) -> Path:
     """Write a table as CSV, and on request as Markdown or LaTeX.
 
+    table:           an index that has a name is written, too.
     formats:         one or more of "csv" (every digit), "md" and "tex" (rounded).
     caption, label:  of a LaTeX ``table``; without both the file holds only the
                      ``tabular``. It needs the package booktabs.
@@ -195,6 +196,8 @@ def save_table(
             f"formats must be some of {list(TABLE_FORMATS)}, found {formats!r}"
         )
     target = _target(name, folder)
+    if any(table.index.names):
+        table = table.reset_index()
     texts = {"md": as_markdown, "tex": partial(as_latex, caption=caption, label=label)}
     for ending in formats:
         file = target.with_suffix(f".{ending}")

@@ -211,8 +211,13 @@ def final(
     """Final scores: the last ``rounds`` evaluations, then mean and sd over seeds.
 
     Uses the rows of all domains and clients together. Returns what ``summarise``
-    returns.
+    returns. Raises ValueError if there are none, and for ``by`` a domain or client.
     """
+    if parts := {"domain", "client"} & {*columns_of(table, by)}:
+        raise ValueError(
+            f"final scores are those of all domains and clients, found by={by!r}; for "
+            f"each {min(parts)}, use summarise(last(rows, rounds), by) on its rows"
+        )
     whole = (table["domain"] == ALL_DOMAINS) & (table["client"] == ALL_CLIENTS)
     chosen = table[whole & (table["metric"] == metric) & (table["split"] == split)]
     if chosen.empty:

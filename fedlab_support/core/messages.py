@@ -88,9 +88,28 @@ class Message:
         return "\n".join(lines)
 
 
-def copies(tensors: Tensors) -> Tensors:
-    """Detached copies that share no memory with the originals."""
+def copies(tensors: Tensors, what: str) -> Tensors:
+    """Detached copies that share no memory with the originals.
+
+    what:  the tensors, for the message of the TypeError that anything else raises.
+    """
+    refuse_unnamed(what, tensors)
     return {name: value.detach().clone() for name, value in tensors.items()}
+
+
+def refuse_unnamed(what: str, tensors: object) -> None:
+    """Raise TypeError unless ``tensors`` is a dictionary of named tensors."""
+    if not isinstance(tensors, dict):
+        raise TypeError(
+            f"{what} must be a dictionary of named tensors, found "
+            f"{type(tensors).__name__}"
+        )
+    for name, value in tensors.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise TypeError(
+                f"{what} must hold named tensors, found {type(value).__name__} as "
+                f"{name!r}"
+            )
 
 
 @contextmanager
@@ -226,7 +245,7 @@ def expect_alike(what: str, tensors: Tensors, expected: Tensors) -> None:
         value = tensors[name]
         if _kind(value) != _kind(own):
             wanted, found = _describe(own), _describe(value)
-            raise ValueError(f"{name!r} must be {wanted}, found {found}")
+            raise ValueError(f"{what}: {name!r} must be {wanted}, found {found}")
 
 
 def _kind(value: Tensor) -> tuple:
@@ -240,17 +259,11 @@ def _describe(value: Tensor) -> str:
 
 def expect_tensors(what: str, tensors: Tensors) -> None:
     """Raise ValueError unless ``tensors`` is a dictionary of named, dense tensors."""
-    if not isinstance(tensors, dict):
-        raise ValueError(
-            f"{what} must be a dictionary of named tensors, found "
-            f"{type(tensors).__name__}"
-        )
+    try:
+        refuse_unnamed(what, tensors)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
     for name, value in tensors.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise ValueError(
-                f"{what} must hold named tensors, found {type(value).__name__} as "
-                f"{name!r}"
-            )
         if value.layout != torch.strided or value.is_meta or value.requires_grad:
             raise ValueError(
                 f"{name!r} must be a dense tensor without gradient, on cuda or on cpu, "

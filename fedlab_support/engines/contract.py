@@ -109,7 +109,7 @@ class Job:
             training=self.training.at(broadcast.round),
             task=self.federation.store.task,
             stream=Stream(self.seed, "method", broadcast.round, client_id),
-            memory=copies(memory),
+            memory=copies(memory, "context.memory"),
             cache=cache,
             deadline=end,
         )

@@ -26,7 +26,7 @@ from ..federation.federation import Federation
 from ..federation.samples import Samples
 from ..training.context import ClientContext, PrivateState
 from ..training.learner import Learner
-from ..training.loop import train_client
+from ..training.loop import copied_result, train_client
 from .contract import Evaluation, Failure, Job, SetupResult, TrainingResult
 from .process import (
     keep_freed_memory,
@@ -120,9 +120,9 @@ class LocalEngine:
         def client_setup(learner: Learner, client_id: int):
             """The setup upload and private state of one client."""
             context = self._context(learner, broadcast, client_id, PrivateState())
-            upload = copies(self.job.method.client_setup(learner.eval(), context))
+            upload = copied_result(self.job.method, "client_setup", learner, context)
             weights = learner.copies(self.job.initial_private)
-            kept = PrivateState(weights, copies(context.memory))
+            kept = PrivateState(weights, copies(context.memory, "context.memory"))
             kept.refuse_nan()
             return upload, kept
 

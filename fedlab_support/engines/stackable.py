@@ -48,10 +48,7 @@ def refusal(job: Job) -> str:
 def _obstacle(job: Job) -> str:
     """Return what in the settings rules out stacking; "" if nothing does.
 
-    A class that overrides the loss must declare itself ``stackable``: its loss uses
-    only the parameters, the batch's x and y, the broadcast that all clients share, and
-    ``context.task.loss``, the only mean over samples. So must one that overrides
-    ``before_training``: it sets nothing in the model that the loss depends on.
+    A class that overrides the loss must declare itself ``stackable``: see ``FedAvg``.
     """
     kind = type(job.method)
     if not kind.stackable:
@@ -134,7 +131,9 @@ def _gradients(
 ) -> Tensors:
     """Gradients of a loss at the samples of some rows of the store, by name."""
     received, stream = Broadcast(1, job.model.state_dict()), Stream(job.seed, "method")
-    context = ClientContext(None, received, job.training, measured, stream)
+    # no client and no memory, so that a loss which reads one of them is refused
+    settings = job.training
+    context = ClientContext(None, received, settings, measured, stream, memory=None)
     batch = batch_of_rows(job.federation.store, rows)
     loss = method.loss(model, batch, context).sum()
     wanted = [*parameters.values()]

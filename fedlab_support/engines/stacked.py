@@ -17,7 +17,7 @@ from ..core.rng import Stream, numpy_stream
 from ..federation.samples import positions
 from ..training.context import ClientContext, PrivateState
 from ..training.learner import Learner
-from ..training.loop import refuse_divergence, take_step
+from ..training.loop import copied_result, refuse_divergence, take_step
 from .batch_plan import BatchPlan
 from .contract import Failure, Job, TrainingResult
 from .local import LocalEngine, received
@@ -93,15 +93,14 @@ class StackedEngine(LocalEngine):
         def before_training(learner: Learner, i: int) -> tuple[ClientContext, Tensors]:
             """The context of one client, and what its hook uploads."""
             context = self._context(learner, broadcast, i, private[i])
-            return context, copies(method.before_training(learner.eval(), context))
+            return context, copied_result(method, "before_training", learner, context)
 
         def after_training(learner: Learner, i: int) -> tuple[ClientContext, Tensors]:
             """The same context, and what both hooks upload."""
             (context, upload), (weights, state, _) = before[i], trained[i]
             job.load(learner, weights, state)
-            return context, upload | copies(
-                method.after_training(learner.eval(), context)
-            )
+            more = copied_result(method, "after_training", learner, context)
+            return context, upload | more
 
         def result(i: int) -> TrainingResult:
             """The message of one client, and its new private state."""
@@ -110,7 +109,7 @@ class StackedEngine(LocalEngine):
             memory, upload = private[i].memory, {}
             if self.has_hooks:
                 context, upload = after[i]
-                memory = copies(context.memory)
+                memory = copies(context.memory, "context.memory")
                 metrics = metrics | context.logged_means()
             kept = PrivateState(state, memory)
             kept.refuse_nan()

@@ -30,6 +30,12 @@ class FedAvg(Settings):
     has to last lives in ``server.memory``, in ``context.memory`` or in the private part
     of the model.
 
+    A class that overrides ``loss`` or ``before_training`` must itself declare whether
+    it is ``stackable``. It is if the loss uses only the parameters, the batch's x and
+    y, the broadcast that all clients share, and ``context.task.loss``, the only mean
+    over samples, and ``before_training`` sets nothing in the model that the loss
+    depends on.
+
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
 

@@ -15,7 +15,13 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ..core.messages import Server, Tensors, refuse_nan
+from ..core.messages import (
+    Server,
+    Tensors,
+    expect_alike,
+    refuse_nan,
+    refuse_unnamed,
+)
 from ..core.naming import name_of
 from ..core.rng import sequence
 from ..federation.federation import Federation
@@ -156,13 +162,19 @@ def _names_in(code: CodeType) -> set[str]:
     return {*code.co_names}.union(*map(_names_in, inner))
 
 
-def check_server(server: object, method: FedAvg) -> None:
-    """Refuse what ``aggregate`` returned if it is no server, or has NaN weights."""
+def check_server(server: object, method: FedAvg, before: Server) -> None:
+    """Refuse what ``aggregate`` returned unless it is a server as ``before``.
+
+    Its weights are finite and have the same names, shapes and types.
+    """
     if not isinstance(server, Server):
         raise TypeError(
             f"{method.label}.aggregate must return a Server, as in "
             f"replace(server, weights=…), found {type(server).__name__}"
         )
+    for part in ("weights", "shared", "memory"):
+        refuse_unnamed(f"the server's {part}", getattr(server, part))
+    expect_alike("the server's weights", server.weights, before.weights)
     refuse_nan(server.weights)
 
 

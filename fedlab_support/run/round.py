@@ -19,6 +19,7 @@ from ..core.messages import (
     Tensors,
     copies,
     nbytes,
+    refuse_unnamed,
     unwritten,
 )
 from ..core.rng import numpy_stream
@@ -52,9 +53,13 @@ def set_up(run, record: History) -> tuple[Server, np.ndarray, dict[int, PrivateS
         )
     with unwritten("set-up uploads", uploads.values()):
         memory = method.server_setup(uploads)
+    refuse_unnamed("the server's memory", memory)
     if method.overrides("setup_reply"):
         with unwritten("the server's memory", [memory]):
-            replies = {i: copies(method.setup_reply(memory, i)) for i in uploads}
+            replies = {
+                i: copies(method.setup_reply(memory, i), "a set-up reply")
+                for i in uploads
+            }
         for i, reply in replies.items():
             private.setdefault(i, PrivateState()).memory.update(reply)
             record.add_wire(0, i, "down", setup_reply=nbytes(reply))
@@ -170,8 +175,9 @@ def _aggregate(run, messages: list[Message], record: History) -> Server:
         record.add_event(round, ALL_CLIENTS, "the weights stay", found)
         return replace(server, round=round)
     with unwritten_state(server, messages):
-        server = method.aggregate(server, messages)
-    check_server(server, method)
+        after = method.aggregate(server, messages)
+    check_server(after, method, server)
+    server = after
     with unwritten_state(server, messages):
         metrics = method.server_metrics(server, messages)
     for name, values in metrics.items():

@@ -48,8 +48,10 @@ class ClientContext:
     memory:   private tensors, changed in place, kept only if the visit succeeds, even
               if the server then refuses the message (a real client would not learn of
               that). A loss assigns new tensors and never writes into old ones.
-    cache:    tensors that can be recomputed, by ``batch.index``; they may vanish at any
-              time. With an augmentation, every step has an empty cache.
+    cache:    tensors that can be recomputed, by ``batch.index``. They stay from round
+              to round and may vanish at any time: ``before_training`` removes what
+              depends on the received weights. With an augmentation, every step has an
+              empty cache.
     deadline: value of ``time.monotonic()`` at which training stops; None: never.
     """
 
@@ -118,7 +120,8 @@ class ClientContext:
         """Cached rows of ``compute``, for a batch or for all training samples.
 
         All rows are computed once, in order and in batches of the training's size, so
-        that the result does not depend on when, and stored in ``cache[name]``, (N, …).
+        that the result does not depend on when, and stored in ``cache[name]``, (N, …),
+        until that is removed: see ``cache``.
         With an augmentation, the rows of a batch are computed from the batch itself.
         """
         if batch is not None and self.training.augment is not None:

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from ..core.messages import Message, copies
+from ..core.messages import Message, Tensors, copies
 from ..core.rng import Stream, layer_noise, numpy_stream
 from ..federation.samples import Batch
 from .context import ClientContext, PrivateState
@@ -122,6 +122,14 @@ def _autocast(training: LocalTraining, x: Tensor):
     return torch.autocast(x.device.type, dtype=torch.bfloat16)
 
 
+def copied_result(
+    method, hook: str, learner: Learner, context: ClientContext
+) -> Tensors:
+    """Copies of the tensors that a hook returns for a model in evaluation mode."""
+    found = getattr(method, hook)(learner.eval(), context)
+    return copies(found, f"the result of {method.label}.{hook}")
+
+
 def train_client(
     method, learner: Learner, context: ClientContext, seed: int, private_names
 ) -> tuple[Message, PrivateState]:
@@ -130,16 +138,17 @@ def train_client(
     The learner holds the weights as received. Returns the message and the client's new
     private state. Any exception means that the visit failed and changes nothing.
     """
-    upload = copies(method.before_training(learner.eval(), context))
+    upload = copied_result(method, "before_training", learner, context)
     train_locally(method, learner, context, seed)
-    upload = {**upload, **method.after_training(learner.eval(), context)}
-    kept = PrivateState(learner.copies(private_names), copies(context.memory))
+    upload |= copied_result(method, "after_training", learner, context)
+    memory = copies(context.memory, "context.memory")
+    kept = PrivateState(learner.copies(private_names), memory)
     kept.refuse_nan()
     message = Message(
         client=context.client.id,
         num_examples=len(context.client.train),
         weights=learner.copies(context.received.weights),
-        upload=copies(upload),
+        upload=upload,
         metrics=context.logged_means(),
     )
     return message, kept

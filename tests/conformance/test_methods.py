@@ -58,7 +58,9 @@ def test_impossible_settings_are_refused_by_name(case):
                 replace(case.method, **{name: value})
 
 
-def test_every_number_and_flag_has_a_declared_range(case):
+def test_every_number_and_flag_has_a_declared_range(case, pytestconfig):
+    if pytestconfig.getoption("--method"):
+        pytest.skip("a rule of this house")
     declared = ranges(type(case.method))
     for name, value in vars(case.method).items():
         assert name in declared or not isinstance(value, bool | int | float), name
@@ -75,6 +77,16 @@ def test_the_order_of_visits_does_not_matter(case, federation, monkeypatch):
     usual = fitted(case, federation)
     monkeypatch.setattr(Job, "large_first", lambda job, ids: sorted(ids))
     assert same_to_the_bit(usual, fitted(case, federation))
+
+
+@pytest.mark.slow
+def test_a_cache_that_vanishes_changes_nothing(case, federation):
+    """What stays in it from round to round does not depend on the received weights."""
+    usual, forgetful = (fitted(case, federation, rounds=1) for _ in range(2))
+    forgetful.engine.caches.limit = -1
+    for run in (usual, forgetful):
+        run.fit(2, progress=False)
+    assert same_to_the_bit(usual, forgetful)
 
 
 @pytest.mark.slow
@@ -179,12 +191,14 @@ class Careless(Halfway):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "passes"), [("Halfway", True), ("Careless", False)])
-def test_a_method_of_ones_own_is_put_in(tmp_path, name, passes):
+def test_a_method_of_ones_own_is_put_in(tmp_path, name, passes, pytestconfig):
+    if pytestconfig.getoption("--method"):
+        pytest.skip("tests this suite, not the method")
     (tmp_path / "mine.py").write_text(OWN, encoding="utf-8")
     program = (
         "import sys, pytest; sys.path[:0] = sys.argv[1:3]; "
         "sys.exit(pytest.main(['tests/conformance', '-q', '-p', 'no:cacheprovider', "
-        "'-k', 'not own', '--method', sys.argv[3]]))"
+        "'--method', sys.argv[3]]))"
     )
     command = [sys.executable, "-c", program, str(ROOT), str(tmp_path), f"mine:{name}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -774,6 +774,8 @@ def test_tables_are_saved_to_compute_with_and_to_read(tmp_path):
         "| method | mean | sd |\n| --- | ---: | ---: |\n| a\\|b | 0.3333 | – |\n"
     )
     assert "0.3333 & -- \\\\" in path.with_suffix(".tex").read_text()
+    plots.save_table(table.set_index("method"), "02_named", tmp_path)
+    assert (tmp_path / "02_named.csv").read_text() == path.read_text()
 
 
 @pytest.mark.parametrize("formats", ["csv", [], ["csv", "html"]])

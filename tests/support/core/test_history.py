@@ -9,6 +9,7 @@ from fedlab_support.core.history import (
     History,
     columns_of,
     concat,
+    final,
     last,
     summarise,
 )
@@ -149,6 +150,12 @@ def test_a_summary_refuses_to_average_unlike_rows():
     with pytest.raises(ValueError, match="expected one metric"):
         summarise(mixed, by=["method"])
     assert len(summarise(mixed, by=["method", "metric"])) == 2
+
+
+@pytest.mark.parametrize("part", ["domain", "client"])
+def test_final_scores_are_not_those_of_a_part(part):
+    with pytest.raises(ValueError, match=f"for each {part}, use summarise"):
+        final(small_history().table(), by=["method", part])
 
 
 def test_columns_may_be_given_as_one_name():

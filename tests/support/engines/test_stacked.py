@@ -230,6 +230,15 @@ class SetsLayers(FedAvg):
 
 
 @dataclass(frozen=True)
+class Remembers(FedAvg):
+    stackable = True
+
+    def loss(self, model, batch, context):
+        drift = context.memory.get("drift", 0.0)
+        return super().loss(model, batch, context) + drift
+
+
+@dataclass(frozen=True)
 class PrivateGain(FedAvg):
     def private_names(self, model):
         return {"gain"}
@@ -268,6 +277,7 @@ REFUSED = [
     ({"method": Silent()}, "Silent overrides loss without declaring"),
     ({"method": Child()}, "Child overrides loss without declaring"),
     ({"method": SetsLayers()}, "SetsLayers overrides before_training without"),
+    ({"method": Remembers()}, "stacked, .*'NoneType' object has no attribute 'get'"),
     ({"method": PrivateGain(), "model": Gained}, "'gain' is a private buffer"),
     ({"method": OwnWords()}, "OwnWords overrides client_broadcast"),
     ({"method": Probe(), "model": AwkwardNet}, "Probe overrides"),

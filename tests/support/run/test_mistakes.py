@@ -117,6 +117,59 @@ def test_a_hook_that_returns_something_else_is_named(method, words):
         a_run(method, unequal()).step()
 
 
+def with_hook(name, hook):
+    """FedAvg with one hook of one's own, called Wrong."""
+    return type("Wrong", (FedAvg,), {name: hook, "__module__": __name__})()
+
+
+def remember_a_number(self, model, context):
+    """Private memory that is no tensor."""
+    context.memory["visits"] = 1
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("name", "hook", "words"),
+    [
+        ("before_training", lambda self, model, context: None, "found NoneType"),
+        ("after_training", lambda self, model, context: {"g": 1.0}, "float as 'g'"),
+        ("client_setup", lambda self, model, context: [1], "found list"),
+        ("before_training", remember_a_number, "context.memory .* int as 'visits'"),
+        ("server_setup", lambda self, uploads: {"c": [1]}, "memory .* list as 'c'"),
+        (
+            "aggregate",
+            lambda self, server, messages: replace(server, shared={"c": 1.0}),
+            "server's shared must hold named tensors, found float as 'c'",
+        ),
+    ],
+)
+def test_what_is_no_tensor_is_named(name, hook, words):
+    with pytest.raises(TypeError, match=words) as found:
+        a_run(with_hook(name, hook), unequal(), workers=1).step()
+    is_returned = name in ("after_training", "client_setup")
+    assert not is_returned or f"the result of Wrong.{name} must" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda w: {n: v for n, v in w.items() if v.ndim > 1}, "is missing"),
+        (lambda w: w | {"x": torch.ones(1)}, "'x' is unknown"),
+        (lambda w: {n: v[None] for n, v in w.items()}, "the server's weights: .*shape"),
+        (lambda w: {n: v.double() for n, v in w.items()}, "found torch.float64"),
+    ],
+)
+def test_aggregation_keeps_the_weights_names_shapes_and_types(change, words):
+    def aggregate(self, server, messages):
+        after = FedAvg.aggregate(self, server, messages)
+        return replace(after, weights=change(after.weights))
+
+    run = a_run(with_hook("aggregate", aggregate), unequal())
+    with pytest.raises(ValueError, match=words):
+        run.step()
+    assert run.server.round == 0
+
+
 def test_a_setting_that_is_no_field_is_refused():
     class Hidden(FedAvg):
         """FedAvg with a setting that no description holds."""
