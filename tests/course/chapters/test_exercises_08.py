@@ -321,10 +321,3 @@ def test_a_division_by_a_zero_step_is_reported():
         return {n: received[n] + min(1, clip / length) * step[n] for n in received}
 
     refuse(check("clip_step", divides), "ZeroDivisionError", "length 0")
-
-
-@pytest.mark.parametrize("name", ["believed", "client_losses", "cohorts", "clip_step"])
-def test_an_empty_stub_is_not_attempted(name):
-    assert check(name, ...).passed is None
-    if name != "believed":
-        assert check(name, lambda *inputs: ...).passed is None

@@ -364,12 +364,6 @@ class Scaled(Pixels):
         return super().forward(x) * self.scale
 
 
-class Frozen(Pixels):
-    def __init__(self, image_shape, num_classes):
-        super().__init__(image_shape, num_classes)
-        self.requires_grad_(False)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [Pixels, Hooked, InTurn, Unit, Scaled])
 def test_networks_are_stacked_whatever_their_forward_pass_does(federation, model):
