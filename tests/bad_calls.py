@@ -292,10 +292,6 @@ MODELS = {
 }
 
 
-def _selected(select: Callable, number: object) -> object:
-    return trained(select=select(number))
-
-
 def runs() -> Iterator[Bad]:
     """Runs, their fits, studies."""
     for name, (word, model) in MODELS.items():
@@ -350,14 +346,11 @@ def runs() -> Iterator[Bad]:
         yield Bad(f"a selection of {chosen!r}", "selection", call)
     for select in (fl.uniform, fl.by_size, fl.availability, fl.power_of_choice):
         for number in (0, -1, 2.5, "a", 99, True):
-            call = (
-                partial(trained, select=partial(select, number))
-                if False
-                else (
-                    lambda select=select, number=number: trained(select=select(number))
-                )
+            yield Bad(
+                f"{select.__name__}({number!r})",
+                "client",
+                lambda select=select, number=number: trained(select=select(number)),
             )
-            yield Bad(f"{select.__name__}({number!r})", "client", call)
     yield Bad(
         "power_of_choice(2, candidates=9)",
         "candidates",

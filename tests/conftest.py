@@ -55,6 +55,13 @@ def tiny_styles(monkeypatch) -> list[str]:
     return asked
 
 
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch) -> None:
+    """No data but what a test makes."""
+    monkeypatch.delenv("FEDLAB_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
 @dataclass(frozen=True)
 class SmokeRun:
     """What running a chapter at smoke size left.

@@ -64,7 +64,8 @@ def test_a_module_without_a_layer_is_found(copy: Path):
 
 @pytest.mark.slow
 def test_what_is_slow_to_import_waits_until_it_is_needed():
-    slow = ("matplotlib", "opacus", "pandas", "scipy", "sklearn", "timm", "torchvision")
+    slow = ("flwr", "matplotlib", "opacus", "pandas", "scipy", "sklearn", "timm")
+    slow += ("torchvision",)
     program = f"import sys, fedlab_support; print(sys.modules.keys() & {set(slow)!r})"
     command, env = [sys.executable, "-c", program], {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(

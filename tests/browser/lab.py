@@ -71,8 +71,6 @@ CUT_OFF = """() => {
         .filter(e => e.scrollWidth > e.clientWidth + 1);
     return [...wide, ...tight].map(e => e.innerText || e.className);
 }"""
-CHANGE_THEME = """theme =>
-    jupyterapp.commands.execute('apputils:change-theme', {theme})"""
 WRITE_CELL = """([start, source]) => {
     const cells = jupyterapp.shell.currentWidget.content;
     const texts = cells.widgets.map(cell => cell.model.sharedModel);

@@ -26,15 +26,6 @@ def test_the_chapter_runs_to_its_end_and_nothing_is_cut_off(chapter):
     chapter.take_pictures()
 
 
-def test_a_key_moves_the_explorer(chapter):
-    box = chapter.page.locator(".fl-explorer").first
-    picture = box.locator("img")
-    old = picture.get_attribute("src")
-    box.locator("[role=slider]").first.focus()
-    chapter.page.keyboard.press("ArrowRight")
-    expect(picture).not_to_have_attribute("src", old)
-
-
 def test_a_guess_is_entered_with_keys_and_drawn_on_the_figure(chapter):
     curve = chapter.page.locator(".fl-guess").first
     curve.locator("[role=slider]").first.focus()

@@ -15,11 +15,11 @@ from dataclasses import replace
 
 import pytest
 
-from fedlab_support import FedAvg, Run, small_cnn
+from fedlab_support import FedAvg, Run
 from fedlab_support.core.checks import ranges
 from fedlab_support.engines.contract import Job
 from fedlab_support.methods import catalogue
-from tests.conformance.cases import CASES, SGD, Case
+from tests.conformance.cases import CASES, Case
 from tests.paths import ROOT
 from tests.poison import Poisoner
 from tests.runs import bytes_by_part, distance, same_to_the_bit, unequal
@@ -205,7 +205,3 @@ def test_a_method_of_ones_own_is_put_in(tmp_path, name, passes, pytestconfig):
     assert (done.returncode == 0) == passes, done.stdout[-3000:]
     if not passes:
         assert "test_a_seed_decides_everything" in done.stdout
-
-
-def test_a_case_of_a_method_of_ones_own_needs_nothing_else():
-    assert Case(FedAvg()).model is small_cnn and Case(FedAvg()).training is SGD

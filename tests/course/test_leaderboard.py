@@ -18,17 +18,13 @@ from fedlab_course.protocols import Own, Protocol
 from fedlab_support import methods
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import by_domain, leave_out
-from fedlab_support.models import CNN
 from fedlab_support.run.run import Run
 from fedlab_support.training.settings import LocalTraining
 from tests.paths import shared
+from tests.support.run.test_study import fits, tiny_cnn  # noqa: F401
 from tests.tiny import tiny_data
 
 QUIET = partial(Keeping, progress=False)
-
-
-def tiny_cnn(image_shape, num_classes: int) -> CNN:
-    return CNN(image_shape, num_classes, widths=(2, 4), hidden=6)
 
 
 def deal(dataset: str, held_out: str, val: float) -> Federation:
@@ -200,24 +196,11 @@ def test_own_layers_are_the_score_of_clients_that_have_them(board):
 
 
 # ---- runs that are there already ----------------------------------------------------
-@pytest.fixture
-def fits(monkeypatch) -> list[Run]:
-    """Every run that is trained."""
-    done, fit = [], Run.fit
-
-    def counted(run, *args, **given):
-        done.append(run)
-        return fit(run, *args, **given)
-
-    monkeypatch.setattr(Run, "fit", counted)
-    return done
-
-
 def scores(found) -> list[float]:
     return found.runs["score"].tolist()
 
 
-def test_what_is_named_twice_runs_once(board, fits):
+def test_what_is_named_twice_runs_once(board, fits):  # noqa: F811
     twice = [board, board], ["FedAvg", "FedAvg"], [0, 0]
     found = leaderboard.collect(*twice, QUIET(length=0.25))
     assert len(found.runs) == len(fits) == 1
@@ -225,7 +208,7 @@ def test_what_is_named_twice_runs_once(board, fits):
 
 
 @pytest.mark.slow
-def test_runs_of_other_folders_are_copied_and_the_union_is_read(board, fits, tmp_path):
+def test_runs_of_other_folders_are_copied_and_the_union_is_read(board, fits, tmp_path):  # noqa: F811
     cells = tmp_path / "sweeps"
     for seed in (0, 1):  # as two cells of a sweep
         keeping = QUIET(cells / f"seed-{seed}" / "runs")
@@ -384,15 +367,7 @@ def test_it_has_gaps_and_names_that_are_new(board):
 
 
 @pytest.mark.slow
-def test_changed_code_is_run_again(board, tmp_path, monkeypatch):
-    trained, fit = [], Run.fit
-
-    def counted(run, *args, **more):
-        trained.append(type(run.method).__name__)
-        return fit(run, *args, **more)
-
-    monkeypatch.setattr(Run, "fit", counted)
-
+def test_changed_code_is_run_again(board, tmp_path, fits):  # noqa: F811
     def collected(body: str) -> None:
         file = tmp_path / f"own_{len(list(tmp_path.glob('own_*')))}.py"
         lines = "from fedlab_support import FedAvg", "", "class Own(FedAvg):", body
@@ -404,14 +379,14 @@ def test_changed_code_is_run_again(board, tmp_path, monkeypatch):
         leaderboard.collect([board], ["FedAvg"], [0], keeping, {"Mine": own.Own()})
 
     collected("    part = 0.5")
-    assert trained == ["FedAvg", "Own"]
+    assert [type(run.method).__name__ for run in fits] == ["FedAvg", "Own"]
     collected("    part = 0.5")
-    assert len(trained) == 2, "the same code, read anew"
+    assert len(fits) == 2, "the same code, read anew"
     collected("    part = 0.6")
     collected(
         "    part = 0.6\n    def loss(self, *it):\n        return super().loss(*it)"
     )
-    assert trained[2:] == ["Own", "Own"]
+    assert [type(run.method).__name__ for run in fits[2:]] == ["Own", "Own"]
 
 
 # ---- ranks --------------------------------------------------------------------------

@@ -139,13 +139,6 @@ def test_pairs_needed_at_the_ends():
         pairs_needed(np.nan, 1.0)
 
 
-def test_that_many_pairs_find_it_in_four_of_five_cases():
-    n = pairs_needed(2.0, 1.5)
-    drawn = np.random.default_rng(0).normal(1.5, 2.0, (4000, n))
-    found = stats.ttest_1samp(drawn, 0, axis=1).pvalue < 0.05
-    assert found.mean() + 0.02 >= 0.8 and found.mean() < 0.87
-
-
 # ---- verdicts -----------------------------------------------------------------------
 CLEAR, WIDE = paired([2.0, 2.1, 1.9]), paired([-4.0, 1.0, 5.0])
 SMALL = paired([0.1, -0.1, 0.2])

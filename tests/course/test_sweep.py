@@ -271,35 +271,6 @@ def test_a_cell_that_fails_is_named_with_its_reason_and_the_rest_goes_on(
     assert (out / "fail-True" / "notebook.failed.ipynb").exists()
 
 
-@pytest.mark.slow
-def test_a_disk_that_fills_up_leaves_nothing_half_done(chapter, tmp_path, monkeypatch):
-    out, room = tmp_path / "out", [1]
-
-    def until_full(notebook, out, params, *_):
-        if not room:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        room.pop()
-        in_process(notebook, out, params)
-
-    monkeypatch.setattr(sweeping, "execute", until_full)
-    with pytest.raises(SweepError, match=r"seed=1.*No space left"):
-        sweep(chapter, {"seed": [0, 1]}, out=out)
-    room.extend([1, 1])
-    before = saved(out)
-
-    def nothing_fits(self, path, **_):
-        path.write_text("half")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as full:
-        full.setattr(pd.DataFrame, "to_csv", nothing_fits)
-        with pytest.raises(OSError, match="No space left"):
-            sweep(chapter, {"seed": [0]}, out=out)
-    pd.testing.assert_frame_equal(saved(out), before)
-    assert not list(out.glob("*.unfinished"))
-    assert len(sweep(chapter, {"seed": [0, 1]}, out=out)) == 2
-
-
 def until_full(room: int):
     """Stands in for `replacing`: writes so many files, then the disk is full."""
     written, whole = count(1), history.replacing

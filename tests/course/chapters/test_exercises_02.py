@@ -5,7 +5,13 @@ import pytest
 import torch
 
 from fedlab_course.exercises import check, select_by_position
-from tests.course.chapters.test_exercises import refuse
+
+RIGHT, WRONG = {}, {}  # of each exercise, for test_answers
+HIDDEN = {
+    "availability": ["/"],
+    "power_of_choice": ["argsort", "candidates["],
+    "wrong_clients": ["position", "candidates["],
+}
 
 
 def availability(in_group, p):
@@ -31,24 +37,49 @@ def right_outside(p, inside, outside):
     return (1 - p) / outside
 
 
-def test_a_right_availability_passes_as_array_list_or_tensor():
-    def fills(in_group, p):
-        chance = np.zeros(len(in_group))
-        chance[in_group] = p / in_group.sum()
-        chance[~in_group] = (1 - p) / (~in_group).sum()
-        return chance
-
-    def on_tensors(in_group, p):
-        return torch.as_tensor(availability(in_group, p), dtype=torch.float32)
-
-    listed = available_with(right_inside, right_outside)
-    for answer in (availability, fills, on_tensors, listed):
-        assert check("availability", answer).passed is True
+def fills(in_group, p):
+    chance = np.zeros(len(in_group))
+    chance[in_group] = p / in_group.sum()
+    chance[~in_group] = (1 - p) / (~in_group).sum()
+    return chance
 
 
-@pytest.mark.parametrize(
-    ("inside", "outside", "words"),
-    [
+def on_tensors(in_group, p):
+    return torch.as_tensor(availability(in_group, p), dtype=torch.float32)
+
+
+listed = available_with(right_inside, right_outside)
+RIGHT["availability"] = [availability, fills, on_tensors, listed]
+
+
+def like_the_mask(in_group, p):
+    chance = np.zeros_like(in_group)
+    chance[in_group] = p / in_group.sum()
+    return chance
+
+
+def first_clients(in_group, p):
+    return availability(np.sort(in_group)[::-1], p)
+
+
+def empties_the_group(in_group, p):
+    chance = availability(in_group, p)
+    in_group[:] = False
+    return chance
+
+
+WRONG["availability"] = [
+    (like_the_mask, "no fractions"),
+    (first_clients, "does the mask decide"),
+    (empties_the_group, "'in_group' changed"),
+    (lambda in_group, p: p, "shape ()"),
+    (lambda in_group, p: (p, 1 - p), "shape (2,)"),
+    (lambda in_group, p: "p", "str"),
+    (lambda in_group, p: -in_group * p, "negative"),
+]
+WRONG["availability"] += [
+    (available_with(inside, outside), words)
+    for inside, outside, words in [
         (lambda p, i, o: p, lambda p, i, o: 1 - p, "in and outside the group has"),
         (lambda p, i, o: p, right_outside, "client in the group has"),
         (right_inside, lambda p, i, o: 1 - p, "client outside the group has"),
@@ -73,39 +104,13 @@ def test_a_right_availability_passes_as_array_list_or_tensor():
         ),
         (right_inside, lambda p, i, o: 1 / o, "together have 1.7"),
         (lambda p, i, o: 0.5, lambda p, i, o: 0.25, "these two numbers"),
-    ],
-)
-def test_a_wrong_availability_gets_its_own_hint(inside, outside, words):
-    result = check("availability", available_with(inside, outside))
-    refuse(result, words)
-    assert "/" not in result.message
+    ]
+]
 
 
-def test_availability_of_a_wrong_form_is_refused():
-    def like_the_mask(in_group, p):
-        chance = np.zeros_like(in_group)
-        chance[in_group] = p / in_group.sum()
-        return chance
-
-    def first_clients(in_group, p):
-        return availability(np.sort(in_group)[::-1], p)
-
-    def empties_the_group(in_group, p):
-        chance = availability(in_group, p)
-        in_group[:] = False
-        return chance
-
-    def half_done(in_group, p):
-        return np.where(in_group, ..., ...)
-
-    refuse(check("availability", like_the_mask), "no fractions")
-    refuse(check("availability", first_clients), "does the mask decide")
-    refuse(check("availability", empties_the_group), "'in_group' changed")
-    refuse(check("availability", lambda in_group, p: p), "shape ()")
-    refuse(check("availability", lambda in_group, p: (p, 1 - p)), "shape (2,)")
-    refuse(check("availability", lambda in_group, p: "p"), "str")
-    refuse(check("availability", lambda in_group, p: -in_group * p), "negative")
-    assert check("availability", half_done).passed is None
+def test_a_stub_with_its_frame_is_not_attempted():
+    half_done = check("availability", lambda in_group, p: np.where(in_group, ..., ...))
+    assert half_done.passed is None
 
 
 def draw_by_size(sizes, d, rng):
@@ -132,9 +137,7 @@ def by_exponential_clocks(sizes, losses, d, m, rng):
     return {int(client) for _, client in best}
 
 
-@pytest.mark.parametrize("answer", [power_of_choice, one_by_one, by_exponential_clocks])
-def test_power_of_choice_passes_however_candidates_are_drawn(answer):
-    assert check("power_of_choice", answer).passed is True
+RIGHT["power_of_choice"] = [power_of_choice, one_by_one, by_exponential_clocks]
 
 
 @pytest.mark.slow
@@ -223,16 +226,7 @@ def wrong_choices():
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [pytest.param(*wrong, id=wrong[1]) for wrong in wrong_choices()],
-)
-def test_a_wrong_power_of_choice_gets_its_own_hint(answer, words):
-    result = check("power_of_choice", answer)
-    refuse(result, words)
-    assert "argsort" not in result.message
-    assert "candidates[" not in result.message
+WRONG["power_of_choice"] = wrong_choices()
 
 
 def select_clients(sizes, losses_of, d, m, rng):
@@ -246,9 +240,7 @@ def select_with_a_dictionary(sizes, losses_of, d, m, rng):
     return sorted(losses, key=losses.get)[-m:]
 
 
-@pytest.mark.parametrize("answer", [select_clients, select_with_a_dictionary])
-def test_the_clients_that_were_asked_may_come_in_any_order(answer):
-    assert check("wrong_clients", answer).passed is True
+RIGHT["wrong_clients"] = [select_clients, select_with_a_dictionary]
 
 
 def wrong_clients():
@@ -312,25 +304,11 @@ def wrong_clients():
     ]
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [pytest.param(*wrong, id=wrong[1]) for wrong in wrong_clients()],
-)
-def test_half_repairs_of_the_wrong_clients_are_refused(answer, words):
-    result = check("wrong_clients", answer)
-    refuse(result, words)
-    assert "position" not in result.message
-    assert "candidates[" not in result.message
+WRONG["wrong_clients"] = wrong_clients()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [
-        ("power_of_choice", wrong_choices),
-        ("wrong_clients", wrong_clients),
-    ],
-)
-def test_different_mistakes_get_different_messages(name, wrong):
-    messages = {check(name, answer).message for answer, _ in wrong()}
-    assert len(messages) >= len({words for _, words in wrong()})
+@pytest.mark.parametrize("name", ["power_of_choice", "wrong_clients"])
+def test_different_mistakes_get_different_messages(name):
+    messages = {check(name, answer).message for answer, _ in WRONG[name]}
+    assert len(messages) >= len({words for _, words in WRONG[name]})

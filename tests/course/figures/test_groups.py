@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fedlab_course import figures
-from tests.course.plots.test_plots import assert_readable, texts
+from tests.course.plots.test_plots import texts
 
 COUNTS = {"svhn": 1, "mnist": 10, "usps": 3, "mnistm": 6, "synthetic digits": 2}
 METHODS = ("FedAvg", "FedGCR", "AFL", "q-FFL", "TERM")
@@ -72,14 +72,6 @@ PICTURES = {
     "one panel": lambda: figures.clusters_picture(representations(8, ("round 1",))),
     "one cluster": lambda: figures.clusters_picture(representations(1, ("a",))),
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PICTURES)
-def test_every_picture_is_readable_and_nothing_is_cut_off(name):
-    figure = PICTURES[name]()
-    assert_readable(figure)
-    assert figure.data is not None
 
 
 # ---- accuracy by type ---------------------------------------------------------------

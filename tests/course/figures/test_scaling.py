@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fedlab_course import figures
-from tests.course.plots.test_plots import assert_readable, texts
+from tests.course.plots.test_plots import texts
 
 ENGINES = ("local, 1 worker", "local, 2 workers", "stacked")
 
@@ -66,14 +66,6 @@ PICTURES = {
     "price": lambda: figures.price_of_privacy(price(), title="Price"),
     "price, one seed": lambda: figures.price_of_privacy(price((0.0, 1.0), 1)),
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PICTURES)
-def test_every_picture_is_readable_and_nothing_is_cut_off(name):
-    figure = PICTURES[name]()
-    assert_readable(figure)
-    assert figure.data is not None
 
 
 def test_bars_start_at_zero_and_print_their_seconds():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fedlab_course import figures
-from tests.course.plots.test_plots import assert_readable, texts
+from tests.course.plots.test_plots import texts
 
 
 def slices(count=6, side=32):
@@ -44,19 +44,13 @@ def amounts(methods=("FedAvg", "FedFA+"), seeds=3):
 
 PICTURES = {
     "sheet": sheet,
-    "true only": lambda: figures.outline_sheet(*slices(), columns=6, title="T"),
+    "sheet, true only": lambda: figures.outline_sheet(*slices(), columns=6, title="T"),
     "brightness": brightness,
     "four sites": lambda: brightness(4),
     "threshold": threshold,
     "amounts": lambda: figures.score_by_amount(amounts(), title="Amounts"),
     "one seed": lambda: figures.score_by_amount(amounts(seeds=1)),
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PICTURES)
-def test_every_picture_is_readable(name):
-    assert_readable(PICTURES[name]())
 
 
 def test_outlines_lie_where_the_masks_end():

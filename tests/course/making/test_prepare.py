@@ -11,12 +11,7 @@ from fedlab_support.data import load
 from tests import official
 from tests.official import pictures, write_leaf
 
-
-@pytest.fixture(autouse=True)
-def nowhere(tmp_path, monkeypatch):
-    """No data but what a test makes, and no way to the network."""
-    monkeypatch.delenv("FEDLAB_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 @pytest.mark.slow

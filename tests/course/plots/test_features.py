@@ -6,7 +6,7 @@ import pytest
 from matplotlib.text import Text
 
 from fedlab_course import figures
-from tests.course.plots.test_plots import assert_readable, texts
+from tests.course.plots.test_plots import texts
 
 CLIENTS = ("mnist", "mnistm", "usps", "svhn", "synthetic digits")
 SETTINGS = ("FedAvg", "FedFA", "FedFA+", "FedFA, a setting with a long name")
@@ -54,14 +54,6 @@ PICTURES = {
     "two settings": lambda: figures.accuracy_by_setting(outcomes(SETTINGS[:2], 1)),
     "fifteen": lambda: figures.accuracy_by_setting(outcomes([*"abcdefghijklmno"])),
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PICTURES)
-def test_every_picture_is_readable_and_nothing_is_cut_off(name):
-    figure = PICTURES[name]()
-    assert_readable(figure)
-    assert figure.data is not None
 
 
 def test_every_point_stands_in_its_panel_in_the_colour_of_its_client():

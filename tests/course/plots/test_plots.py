@@ -241,16 +241,6 @@ def texts(figure) -> list[Text]:
     return [text for text in found if text.get_visible() and text.get_text().strip()]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PICTURES)
-def test_every_picture_is_readable_and_nothing_is_cut_off(name):
-    before = dict(matplotlib.rcParams)
-    figure = PICTURES[name]()
-    assert dict(matplotlib.rcParams) == before
-    assert_readable(figure)
-    assert figure.data is not None or "sheet" in name
-
-
 def assert_readable(figure) -> None:
     """Texts are large enough, and everything lies inside the picture."""
     assert isinstance(figure, plots.Picture)

@@ -12,12 +12,7 @@ from fedlab_support.data.arrays import drawn_split
 from fedlab_support.data.trees import Tree, decode
 from tests.official import a_picture, a_tree, write, write_domainnet, write_zip
 
-
-@pytest.fixture(autouse=True)
-def nowhere(tmp_path, monkeypatch):
-    """No data but what a test makes."""
-    monkeypatch.delenv("FEDLAB_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 SMALL = {

@@ -11,12 +11,7 @@ from tests.official import WILD_HEADER as HEADER
 from tests.official import WILD_ROWS as ROWS
 from tests.official import a_wild_tree as a_tree
 
-
-@pytest.fixture(autouse=True)
-def nowhere(tmp_path, monkeypatch):
-    """No data but what a test makes."""
-    monkeypatch.delenv("FEDLAB_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def write(root, files, folder="iwildcam_v2.0"):

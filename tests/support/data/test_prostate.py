@@ -14,12 +14,7 @@ from tests.official import save_volume as save
 
 pytest.importorskip("nibabel", reason="nibabel writes the volumes")
 
-
-@pytest.fixture(autouse=True)
-def nowhere(tmp_path, monkeypatch):
-    """No data but what a test makes."""
-    monkeypatch.delenv("FEDLAB_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 @pytest.fixture

@@ -6,12 +6,7 @@ import pytest
 from fedlab_support.data import available, load
 from tests.official import pictures
 
-
-@pytest.fixture(autouse=True)
-def nowhere(tmp_path, monkeypatch):
-    """No data but what a test makes, and no way to the network."""
-    monkeypatch.delenv("FEDLAB_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def save_split(path, shape=(28, 28), labels=(0, 1, 9)):

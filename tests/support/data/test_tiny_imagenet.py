@@ -7,12 +7,7 @@ from fedlab_support.data import load, tiny_imagenet
 from tests.official import a_jpeg, write, write_zip
 from tests.official import a_tiny_tree as a_tree
 
-
-@pytest.fixture(autouse=True)
-def nowhere(tmp_path, monkeypatch):
-    """No data but what a test makes."""
-    monkeypatch.delenv("FEDLAB_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("nowhere")
 
 
 def test_folder_and_zip_in_the_official_layout(tmp_path):

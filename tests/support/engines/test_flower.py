@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -730,9 +728,3 @@ def test_the_outcome_is_written(tmp_path):
 
 def test_failures_are_values():
     assert flower._read(Failure("gone"), 0, None) == Failure("gone")
-
-
-@pytest.mark.slow
-def test_the_package_is_imported_without_flower():
-    code = "import sys, fedlab_support; assert 'flwr' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -34,6 +34,7 @@ from fedlab_support.engines.process import tf32
 from fedlab_support.methods import FPL, FedMix
 from fedlab_support.training.privacy import Privacy
 from tests.probe import AwkwardNet, Probe
+from tests.support.methods.test_methods import linear
 from tests.tiny import tiny_data
 
 PLAIN = LocalTraining(lr=0.05, epochs=2, batch_size=7)
@@ -374,12 +375,6 @@ class Scaled(Pixels):
         return super().forward(x) * self.scale
 
 
-class Frozen(Pixels):
-    def __init__(self, image_shape, num_classes):
-        super().__init__(image_shape, num_classes)
-        self.requires_grad_(False)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [Pixels, Hooked, InTurn, Unit, Scaled])
 def test_networks_are_stacked_whatever_their_forward_pass_does(federation, model):
@@ -409,9 +404,9 @@ def test_only_auto_asks_whether_stacking_pays(federation, engine, monkeypatch):
     asked = []
     for name in ("is_faster", "refusal"):
         monkeypatch.setattr(engines, name, asked.append)
-    Run(FedAvg(), federation, one_layer, engine=engine)
+    Run(FedAvg(), federation, linear, engine=engine)
     assert asked == []
-    Run(FedAvg(), federation, one_layer, engine="auto")
+    Run(FedAvg(), federation, linear, engine="auto")
     assert len(asked) == 1  # None: it does not pay
 
 
@@ -426,19 +421,19 @@ def test_a_stack_is_given_up_between_two_steps(federation):
             event.set()
             return super().loss(model, batch, context)
 
-    run = Run(Interrupted(), federation, one_layer, PLAIN, engine="stacked")
+    run = Run(Interrupted(), federation, linear, PLAIN, engine="stacked")
     event.clear()
     steps.clear()
     with stopping_on(event), pytest.raises(Stopped):
         run.step()
     assert len(steps) == 1 and run.server.round == 0 and run.wire.empty
-    usual = Run(FedAvg(), federation, one_layer, PLAIN, engine="stacked").step()
+    usual = Run(FedAvg(), federation, linear, PLAIN, engine="stacked").step()
     torch.testing.assert_close(run.step().server.weights, usual.server.weights)
 
 
 def test_an_engine_that_has_taken_on_another_run_does_not_train_this_one(federation):
     for engine in (LocalEngine(1), StackedEngine(1)):
-        runs = [Run(FedAvg(), federation, one_layer, engine=engine) for _ in range(2)]
+        runs = [Run(FedAvg(), federation, linear, engine=engine) for _ in range(2)]
         with pytest.raises(RuntimeError, match="the engine has another run's job"):
             runs[0].step()
         with pytest.raises(RuntimeError, match="the engine has another run's job"):
@@ -447,7 +442,7 @@ def test_an_engine_that_has_taken_on_another_run_does_not_train_this_one(federat
 
 
 def test_auto_stacks_where_it_can_and_pays(federation):
-    for model, kind in ((one_layer, StackedEngine), (small_cnn, LocalEngine)):
+    for model, kind in ((linear, StackedEngine), (small_cnn, LocalEngine)):
         run = Run(FedAvg(), federation, model, engine="auto")
         assert type(run.engine) is kind
     assert StackedEngine().threads == 1 and StackedEngine(2).threads == 2
@@ -571,13 +566,7 @@ def test_compiled_networks_give_the_same_results(federation):
     if shutil.which("g++") is None and shutil.which("c++") is None:
         pytest.skip("torch.compile on a CPU needs a C++ compiler")
     runs = [
-        fitted(federation, "local", model=one_layer, training=training)
+        fitted(federation, "local", model=linear, training=training)
         for training in (PLAIN, replace(PLAIN, compile=True))
     ]
     assert_same(*runs)
-
-
-def one_layer(image_shape, num_classes):
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(int(np.prod(image_shape)), num_classes)
-    )

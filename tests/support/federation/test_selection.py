@@ -3,7 +3,6 @@
 import copy
 import math
 from collections import Counter
-from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -86,15 +85,6 @@ def test_by_size_follows_sizes():
     assert frequencies(by_size(1)) == pytest.approx(shares, abs=0.025)
 
 
-def test_two_by_size_follow_the_chance_of_drawing_without_replacement():
-    p = np.array(SIZES) / sum(SIZES)
-    # first, or second after another client j: p_i + sum_j p_j p_i / (1 - p_j)
-    second = [
-        sum(p[j] * p[i] / (1 - p[j]) for j in range(4) if j != i) for i in range(4)
-    ]
-    assert frequencies(by_size(2)) == pytest.approx(p + second, abs=0.03)
-
-
 LOSSES = (0.5, 0.5, 2.0, 0.1)
 STREAMED = [
     uniform(2),
@@ -169,32 +159,6 @@ def test_probabilities_are_those_of_the_report_and_sum_to_one(share, p):
     assert found[in_group].sum() == pytest.approx(p, abs=1e-12)
     slow = [p / sum(in_group) if g else (1 - p) / sum(~in_group) for g in in_group]
     assert found == pytest.approx(slow, abs=1e-12)
-
-
-@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9])
-def test_a_probability_equal_to_the_share_is_uniform(share):
-    in_group = np.arange(40) < share * 40
-    assert availability(3, share, share).probabilities(in_group) == pytest.approx(
-        np.full(40, 1 / 40), abs=1e-15
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("share", "p"), [(0.1, 0.5), (0.3, 0.05), (0.5, 0.5)])
-def test_the_first_draw_falls_into_group_1_as_often_as_promised(share, p):
-    group, draws = group_of(availability(1, share), seed=0), 1_500
-    rng, of = np.random.default_rng(0), many(20)
-    hits = sum(availability(1, share, p)(of, rng)[0] in group for _ in range(draws))
-    assert binomtest(hits, draws, p).pvalue > 1e-3
-    assert binomtest(hits, draws, min(2 * p, 0.99)).pvalue < 1e-6, "others would show"
-
-
-@pytest.mark.slow
-def test_within_a_group_everybody_is_as_likely_whatever_the_size():
-    group = sorted(group_of(availability(1, 0.25), seed=0))
-    often = frequencies(availability(1, 0.25, 0.6), 6_000, many(20)) * 6_000
-    for members in (group, sorted(set(range(20)) - set(group))):
-        assert chisquare(often[members]).pvalue > 1e-3
 
 
 def test_the_draw_uses_the_probabilities_of_the_report(monkeypatch):
@@ -296,19 +260,6 @@ def test_as_many_candidates_as_winners_is_the_draw_by_size():
             for select in (by_size(2), power_of_choice(2, candidates=2))
         )
         assert set(one) == set(other)
-
-
-@pytest.mark.slow
-def test_as_many_candidates_as_winners_has_the_distribution_of_by_size():
-    p, draws, rng = np.array(SIZES) / sum(SIZES), 4_000, np.random.default_rng(0)
-    select, of = power_of_choice(2, candidates=2), roster(losses=LOSSES)
-    found = Counter(frozenset(select(of, rng)) for _ in range(draws))
-    pairs = list(combinations(range(4), 2))
-    # without replacement, in either order: p_i p_j / (1 - p_i) + p_j p_i / (1 - p_j)
-    chance = [sum(p[i] * p[j] / (1 - p[i]) for i, j in permutations(q)) for q in pairs]
-    often = [found[frozenset(IDS[i] for i in pair)] for pair in pairs]
-    assert chisquare(often, np.array(chance) * draws).pvalue > 1e-3
-    assert chisquare(often).pvalue < 1e-6, "the uniform draw would show"
 
 
 def test_with_all_clients_as_candidates_the_worst_are_taken():

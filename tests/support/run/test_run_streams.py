@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 import torch
 
 from fedlab_support import FedAvg, FedBN, Federation, LocalTraining, Run, iid
 from fedlab_support.core.rng import current_layer_noise, numpy_stream, torch_stream
 from tests.probe import AwkwardNet
+from tests.support.methods.test_methods import linear
 from tests.tiny import tiny_data
 
 SEED, ROUNDS = 5, 2
@@ -18,12 +18,6 @@ SEED, ROUNDS = 5, 2
 def federation():
     data = tiny_data(num=60, test_share=0.0)
     return Federation.build(data, iid(data, 3, rng=0))
-
-
-def linear(image_shape, num_classes):
-    return torch.nn.Sequential(
-        torch.nn.Flatten(), torch.nn.Linear(int(np.prod(image_shape)), num_classes)
-    )
 
 
 @pytest.fixture(scope="module")

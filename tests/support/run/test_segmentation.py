@@ -1,7 +1,6 @@
 """The task with masks: Dice against a slow form, and masks through a whole run."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from fedlab_course.plots import learning_curves
 from fedlab_support import FedAvg, LocalTraining, Run
 from fedlab_support.core.history import final
 from fedlab_support.core.metrics import task
-from fedlab_support.data import DomainData, load, rotated
+from fedlab_support.data import DomainData, rotated
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.partition import (
     by_domain,
@@ -24,7 +23,7 @@ from fedlab_support.federation.partition import (
     shards,
 )
 from fedlab_support.federation.protocols import leave_one_domain_out
-from tests.tiny import tiny_data, tiny_masks
+from tests.tiny import tiny_masks
 
 TASK = task("segmentation")
 DATA = tiny_masks(channels=2)
@@ -202,34 +201,6 @@ def test_a_run_learns_masks_and_reports_dice(trained):
     assert "dice" in repr(trained)
 
 
-class WideNet(nn.Sequential):
-    """Five convolutions, each looking farther than the one before."""
-
-    def __init__(self, image_shape, num_classes: int):
-        widths = (image_shape[0], 12, 12, 12, 12, num_classes)
-        layers = []
-        for i, (c, d) in enumerate(pairwise(widths)):
-            reach = min(2**i, 8) if i < 4 else 1
-            layers += [nn.Conv2d(c, d, 3, padding=reach, dilation=reach), nn.ReLU()]
-        super().__init__(*layers[:-1])
-
-
-@pytest.mark.slow
-def test_a_federation_of_phantom_sites_learns():
-    data = load("prostate_phantoms", size=16)
-    some = data.select(np.flatnonzero(data.is_test | (np.arange(len(data)) % 3 > 0)))
-    federation = Federation.build(some, by_owner(some))
-    training = LocalTraining(lr=0.01, batch_size=16, epochs=2, optimiser="adam")
-    run = Run(FedAvg(), federation, WideNet, training, seed=1)
-    run.fit(6, progress=False)
-    whole = run.history.table().query("split == 'test' and metric == 'dice'")
-    ends = whole[whole["domain"] == ""].sort_values("round")["value"].tolist()
-    assert ends[0] < 0.3 and 0.6 < ends[-1] < 0.95
-    last = whole[whole["round"] == 6].set_index("domain")["value"]
-    assert set(last.index) == {"", *data.domain_names}
-    assert last.drop("").max() > last.drop("").min() + 0.02  # sites differ
-
-
 def test_scores_per_domain_and_client_are_those_of_the_model(trained):
     model, built = trained.model.eval(), trained.federation
     table = trained.history.table().query("round == 4 and metric == 'dice'")
@@ -245,24 +216,6 @@ def test_scores_per_domain_and_client_are_those_of_the_model(trained):
         with torch.inference_mode():
             wanted = slow_dice(model(batch.x), batch.y, 0.0, is_hard=True)
         assert own == pytest.approx(np.mean(wanted), abs=1e-6)
-
-
-def test_two_workers_give_the_same_bits(trained):
-    other = a_run(workers=2)
-    other.fit(4, progress=False)
-    for name, value in trained.server.weights.items():
-        assert torch.equal(value, other.server.weights[name])
-    mine, theirs = (run.history.table() for run in (trained, other))
-    values = [t[t["metric"] != "seconds"]["value"].tolist() for t in (mine, theirs)]
-    assert values[0] == values[1]
-
-
-def test_a_run_goes_on_from_its_checkpoint(trained, tmp_path):
-    a_run(workers=1).fit(2, progress=False, checkpoint=tmp_path / "run")
-    resumed = a_run(workers=1)
-    resumed.fit(4, progress=False, checkpoint=tmp_path / "run")
-    for name, value in trained.server.weights.items():
-        assert torch.equal(value, resumed.server.weights[name])
 
 
 def test_the_stacked_engine_trains_masks():
@@ -290,11 +243,3 @@ def test_pictures_name_the_metric(trained):
     assert shares == pytest.approx(sorted(100 * each["mean"]))
     assert learning_curves(table, "dice").axes[0].get_ylabel() == "Dice (%)"
     assert len(final(table, metric="dice")) == 1
-
-
-def test_classification_is_as_it_was():
-    data = tiny_data()
-    store = Federation.build(data, by_owner(data)).store
-    rows = torch.arange(5)
-    assert torch.equal(store.targets(rows), store.labels[rows])
-    assert store.labels.dtype == torch.int64
