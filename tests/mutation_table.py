@@ -14,7 +14,7 @@ EDITS = (
     ("FedAdam.aggregate", "(1 - self.momentum) * step", "step", "fedadam"),
     ("FedAdam.aggregate", "self.tau**2", "0.0", "fedadam"),
     ("SQUARES", "(v - square).sign()", "(square - v).sign()", "fedadam"),
-    ("FedAvgM.aggregate", "past + (w -", "past - (w -", "methods"),
+    ("FedAvgM.aggregate", "past + (w -", "past - (w -", "reference"),
     ("FedAvgM.aggregate", "self.server_lr * past", "past", "methods reference"),
     ("FedBN.predict", "len(x) == 1", "len(x) == 0", "fedbn"),
     ("FedBN.evaluation_state", "**server.memory, **private", "**private, **server.memory", "fedbn"),

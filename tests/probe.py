@@ -23,14 +23,15 @@ class LookTwice(Optimizer):
         with torch.enable_grad():
             loss = closure()
         group = self.param_groups[0]
+        params = [p for p in group["params"] if p.grad is not None]
+        gone = [p.grad.sign() for p in params]
         with torch.no_grad():
-            for p in group["params"]:
-                p.add_(p.grad.sign(), alpha=group["radius"])
-        gone = [p.grad.sign().clone() for p in group["params"]]
+            for p, sign in zip(params, gone, strict=True):
+                p.add_(sign, alpha=group["radius"])
         with torch.enable_grad():
             closure()
         with torch.no_grad():
-            for p, sign in zip(group["params"], gone, strict=True):
+            for p, sign in zip(params, gone, strict=True):
                 p.sub_(sign, alpha=group["radius"]).sub_(p.grad, alpha=group["lr"])
         return loss
 

@@ -64,7 +64,7 @@ def same_to_the_bit(a: Run, b: Run) -> bool:
     return trace(a) == trace(b)
 
 
-def resumes(folder, method, federation, **settings) -> bool:
+def resumes(folder, method, federation, model=None, training=None, **settings) -> bool:
     """Whether a run that was stopped after two of four rounds ends with the same bits.
 
     Three clients in turn take part, so that some are new after the stop.
@@ -77,7 +77,14 @@ def resumes(folder, method, federation, **settings) -> bool:
             return super().step(*args, **kwargs)
 
     def made(kind):
-        return kind(method, federation, Steady, TRAINING, Turns(), **settings)
+        return kind(
+            method,
+            federation,
+            model or Steady,
+            training or TRAINING,
+            Turns(),
+            **settings,
+        )
 
     with suppress(KeyboardInterrupt):
         made(Stops).fit(4, False, folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import fedlab_support as fl
 from fedlab_support.methods import FedAvg
@@ -68,3 +69,28 @@ CASES = {
     ),
 }
 """By label of the method."""
+
+
+def with_norm(**settings) -> Case:
+    return Case(fl.FedBN(**settings), model=partial(fl.small_cnn, norm="batch"))
+
+
+FORMS = CASES | {
+    "AFL, memoryless": Case(fl.AFL("examples", memoryless=True)),
+    "CCST, official": Case(fl.CCST(form="official")),
+    "CCST, single": Case(fl.CCST(num_single=3)),
+    "FISC, noise": Case(fl.FISC(noise=0.01, without="transfer")),
+    "FPL, exact": Case(fl.FPL(exact=True)),
+    "FedAdam, yogi": Case(fl.FedAdam(rule="yogi")),
+    "FedBN, batch": with_norm(),
+    "FedBN, average": with_norm(unseen="average"),
+    "FedBN, adapt": with_norm(unseen="adapt"),
+    "FedDG, share": Case(fl.FedDG(alpha=0.2, bank_share=0.5, match_label=True)),
+    "FedFA, noise": Case(fl.FedFA(stats_carry="average", noise=0.1)),
+    "FedGMA, hard": Case(fl.FedGMA(mask="hard")),
+    "FedMix, groups": Case(fl.FedMix(share=0.2, group_size=3)),
+    "FedRobust, full": Case(fl.FedRobust(family="full")),
+    "FedSAM, asam": Case(fl.FedSAM(scaling="asam")),
+    "HarmoFL, full": Case(fl.HarmoFL(window="full")),
+}
+"""The same, and forms that draw, keep or send something else."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from tests.conformance.cases import CASES, Case
+from tests.conformance.cases import CASES, FORMS, Case
 
 
 def pytest_addoption(parser) -> None:
@@ -13,10 +13,10 @@ def pytest_addoption(parser) -> None:
 
 
 def pytest_generate_tests(metafunc) -> None:
-    """Run every test of this folder that asks for ``case`` for every method."""
-    if "case" in metafunc.fixturenames:
-        cases = CASES
-        if given := metafunc.config.getoption("--method"):
-            module, _, name = given.partition(":")
-            cases = {name: Case(getattr(import_module(module), name)())}
-        metafunc.parametrize("case", cases.values(), ids=cases)
+    """Run every test that asks for a ``case`` or a ``form`` for every method."""
+    for asked, cases in (("case", CASES), ("form", FORMS)):
+        if asked in metafunc.fixturenames:
+            if given := metafunc.config.getoption("--method"):
+                module, _, name = given.partition(":")
+                cases = {name: Case(getattr(import_module(module), name)())}
+            metafunc.parametrize(asked, cases.values(), ids=cases)

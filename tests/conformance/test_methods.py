@@ -13,16 +13,20 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
-from fedlab_support import FedAvg, Run
+from fedlab_support import Faults, FedAvg, Federation, Run
 from fedlab_support.core.checks import ranges
 from fedlab_support.engines.contract import Job
 from fedlab_support.methods import catalogue
 from tests.conformance.cases import CASES, Case
 from tests.paths import ROOT
 from tests.poison import Poisoner
-from tests.runs import bytes_by_part, distance, same_to_the_bit, unequal
+from tests.probe import LookTwice
+from tests.runs import bytes_by_part, distance, resumes, same_to_the_bit, unequal
+from tests.tiny import tiny_data
 
 pytestmark = pytest.mark.usefixtures("one_thread", "tiny_styles")
 
@@ -67,8 +71,8 @@ def test_every_number_and_flag_has_a_declared_range(case, pytestconfig):
 
 
 @pytest.mark.slow
-def test_the_number_of_workers_does_not_matter(case, federation):
-    alone, together = (fitted(case, federation, workers=n) for n in (1, 3))
+def test_the_number_of_workers_does_not_matter(form, federation):
+    alone, together = (fitted(form, federation, workers=n) for n in (1, 3))
     assert same_to_the_bit(alone, together)
 
 
@@ -158,6 +162,63 @@ def test_only_what_is_declared_is_sent(case, federation):
         if any(map(method.overrides, hooks)):
             expected.add(part)
     assert sent <= expected
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_ends_with_the_same_bits(form, federation, tmp_path):
+    settings = {"model": form.model, "training": form.training, "workers": 1}
+    assert resumes(tmp_path, form.method, federation, **settings)
+
+
+@pytest.mark.slow
+def test_a_second_look_at_a_batch_changes_nothing(form, federation):
+    """Draws, memory, statistics and what is logged are replayed."""
+
+    def once(self, named, training):
+        return torch.optim.SGD([p for _, p in named], lr=training.lr)
+
+    def twice(self, named, training):
+        return LookTwice(named, training.lr, radius=0.0)
+
+    def looking(optimiser):
+        kind = type("Looks", (type(form.method),), {"optimiser": optimiser})
+        return fitted(form, federation, method=kind(**vars(form.method)))
+
+    assert same_to_the_bit(looking(once), looking(twice))
+
+
+@pytest.mark.slow
+def test_a_client_of_one_picture_takes_part(case):
+    if case.method.val_share:
+        pytest.skip("needs validation images of every client")
+    data, rows = tiny_data(num=20, channels=3, test_share=0), np.arange(20)
+    few = Federation.build(data, [rows[:1], rows[1:9], rows[9:]])
+    run = fitted(case, few)
+    assert [m.client for m in run.messages] == [0, 1, 2]
+    assert all(v.isfinite().all() for v in run.server.weights.values())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:round .*client")
+def test_clients_that_fail_leave_it_running(form, federation):
+    run = fitted(form, federation, 6, faults=Faults(drop=0.2, nan=0.2, malformed=0.2))
+    assert len(run.history.events()) > 3
+    state = {**run.server.weights, **run.server.memory}
+    assert all(v.isfinite().all() for v in state.values())
+
+
+@pytest.mark.slow
+def test_the_stacked_engine_takes_it_or_says_why(case, federation, pytestconfig):
+    stacked, words = None, ""
+    try:
+        stacked = fitted(case, federation, 1, engine="stacked")
+    except ValueError as error:
+        words = str(error)
+    if stacked:
+        assert distance(fitted(case, federation, 1), stacked) < 1e-3
+    else:
+        assert "stackable" in words or "stacked engine" in words
+        assert not case.method.stackable or pytestconfig.getoption("--method")
 
 
 OWN = '''

@@ -9,12 +9,11 @@ import torch
 from torch.nn import functional as F
 
 from fedlab_support import CCST, FedAvg, Federation, augment, iid, small_cnn, styles
-from fedlab_support.engines import Faults
 from fedlab_support.federation.partition import by_owner
 from fedlab_support.models import small_unet
 from fedlab_support.models.style import adain
 from tests import runs
-from tests.probe import AwkwardNet, LookTwice
+from tests.probe import AwkwardNet
 from tests.runs import (
     TRAINING,
     a_visit,
@@ -24,10 +23,8 @@ from tests.runs import (
     plain,
     same_to_the_bit,
     unequal,
-    with_a_single_picture,
 )
 from tests.styler import CHANNELS
-from tests.support.methods.test_reference import FLOAT32, vectors
 from tests.tiny import tiny_masks
 
 pytestmark = pytest.mark.usefixtures("one_thread", "tiny_styles")
@@ -61,27 +58,6 @@ def alone(federation):
 
 
 # ---- styles -------------------------------------------------------------------------
-def test_styles_and_transfers_are_those_of_the_official_code():
-    """With maps in the place of pictures, as the reference has it."""
-    v = {name: torch.from_numpy(value) for name, value in vectors("ccst").items()}
-    said = []
-    for k in range(3):
-        maps = v[f"feat_client{k}"]
-        said.append(adain.pooled(maps.split(3)))
-        first = adain.pooled([maps[:1]])
-        torch.testing.assert_close(said[-1][0], v["overall_mean"][k].flatten())
-        expected = v["overall_std"][k].flatten()
-        torch.testing.assert_close(said[-1][1], expected, **FLOAT32)
-        torch.testing.assert_close(first[0], v["single_mean_img0"][k].flatten())
-        expected = v["single_std_img0"][k].flatten()
-        torch.testing.assert_close(first[1], expected, **FLOAT32)
-    styled, maps = adain.adain(v["feat_client0"], said[2]), v["feat_client0"]
-    for name, strength in (("alpha1", 1.0), ("alpha05", 0.5)):
-        expected = v[f"transfer_0_to_style2_{name}"]
-        mixed = strength * styled + (1 - strength) * maps
-        torch.testing.assert_close(mixed, expected, **FLOAT32)
-
-
 def test_a_client_says_the_pooled_style_of_its_pictures(federation):
     run = begun(CCST(), federation)
     assert run.server.memory["styles"].shape == (5, 2, CHANNELS)
@@ -279,35 +255,6 @@ FORMS = [CCST(), OFFICIAL, CCST(num_single=3)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", FORMS, ids=repr)
-def test_the_number_of_workers_does_not_matter(federation, method):
-    one, two = (
-        fitted(method, federation, 2, model=AwkwardNet, workers=w) for w in (1, 2)
-    )
-    assert same_to_the_bit(one, two)
-    other = fitted(method, federation, 2, model=AwkwardNet, seed=1)
-    assert not torch.equal(one.private[4].memory["own"], torch.zeros(()))
-    assert distance(one, other) > 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", FORMS, ids=repr)
-def test_it_resumes(federation, tmp_path, method):
-    assert runs.resumes(tmp_path, method, federation)
-
-
-@pytest.mark.slow
-def test_a_look_twice_that_goes_nowhere_equals_one_look(federation):
-    @dataclass(frozen=True)
-    class Twice(CCST):
-        def optimiser(self, named_params, training):
-            return LookTwice(named_params, training.lr, radius=0.0)
-
-    once, twice = (fitted(kind(form="official"), federation) for kind in (CCST, Twice))
-    assert distance(once, twice) == 0
-
-
-@pytest.mark.slow
 def test_with_an_augmentation_copies_follow_the_pictures(federation):
     training = replace(TRAINING, augment=augment.Mixup())
     for method in (CCST(), OFFICIAL):
@@ -371,20 +318,6 @@ def test_a_client_says_as_many_styles_as_it_was_asked_for():
             method.check_upload(many, None)
 
 
-def test_who_fails_in_a_round_does_not_spoil_it(federation):
-    faulty = Faults(drop=0.2, nan=0.2, malformed=0.2)
-    run = fitted(CCST(), federation, 4, faults=faulty)
-    assert len(run.history.events()) > 3
-    assert all(value.isfinite().all() for value in run.server.weights.values())
-
-
-@pytest.mark.parametrize("method", FORMS, ids=repr)
-def test_a_client_of_one_picture_takes_part(method):
-    run = fitted(method, with_a_single_picture(), model=small_cnn)
-    assert [m.client for m in run.messages] == [0, 1]
-    assert all(value.isfinite().all() for value in run.server.weights.values())
-
-
 @pytest.mark.slow
 def test_masks_stay_with_their_styled_pictures():
     data = tiny_masks(channels=3, size=16)
@@ -395,18 +328,7 @@ def test_masks_stay_with_their_styled_pictures():
     assert distance(average, run) > 1e-3
 
 
-@pytest.mark.slow
-def test_the_loss_falls(federation):
-    for method in (CCST(), OFFICIAL):
-        assert runs.loss_falls(fitted(method, federation, 8, model=small_cnn))
-
-
 # ---- what cannot be had -------------------------------------------------------------
-def test_the_stacked_engine_is_refused(federation):
-    with pytest.raises(ValueError, match=r"CCST declares .* not stackable"):
-        runs.a_run(CCST(), federation, engine="stacked")
-
-
 @pytest.mark.parametrize(
     "settings",
     [

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -12,6 +11,7 @@ from fedlab_support import FedAvg, Federation, LocalTraining, Run, dirichlet, un
 from fedlab_support.engines.local import LocalEngine
 from fedlab_support.methods import AFL, FedDG, FedMix
 from tests.probe import AwkwardNet, Probe
+from tests.runs import same_to_the_bit as same
 from tests.tiny import tiny_data
 
 TRAINING = LocalTraining(lr=0.05, epochs=2, batch_size=7)
@@ -32,23 +32,6 @@ class Fitted(Run):
 def started(federation, method=None, workers=1, select=None, model=AwkwardNet, **kw):
     method = method or Probe()
     return Fitted(method, federation, model, TRAINING, select, workers=workers, **kw)
-
-
-def same(a: Run, b: Run) -> bool:
-    for left, right in (
-        (a.server.weights, b.server.weights),
-        (a.server.memory, b.server.memory),
-        (a.server.shared, b.server.shared),
-        *((a.private[i].weights, b.private[i].weights) for i in a.private),
-        *((a.private[i].memory, b.private[i].memory) for i in a.private),
-    ):
-        assert left.keys() == right.keys()
-        if not all(torch.equal(left[name], right[name]) for name in left):
-            return False
-    tables = [r.history.table().query("split != 'cost'") for r in (a, b)]
-    pd.testing.assert_frame_equal(*(t.reset_index(drop=True) for t in tables))
-    pd.testing.assert_frame_equal(a.wire, b.wire)
-    return a.private.keys() == b.private.keys()
 
 
 @pytest.mark.slow

@@ -8,8 +8,6 @@ import torch
 
 from fedlab_support import FedAdam, FedAvg
 from fedlab_support.core.messages import Message, Server
-from tests import runs
-from tests.runs import distance, fitted, unequal
 
 SIZES = (5, 1, 3)
 
@@ -83,17 +81,3 @@ def test_yogi_forgets_a_large_step_more_slowly_than_adam():
         return server.memory["v.w"].item()
 
     assert after("yogi") > 0.49 and after("adam") < 0.07
-
-
-@pytest.mark.slow
-def test_near_the_neutral_setting_is_near_fedavg(one_thread):
-    near = FedAdam(momentum=1e-6, decay=1 - 1e-6, tau=0.5, server_lr=1.0)
-    federation = unequal()
-    plain = fitted(FedAvg(), federation)
-    assert 0 < distance(plain, fitted(near, federation)) < 1e-4
-    assert distance(plain, fitted(FedAdam(), federation)) > 1e-3
-
-
-@pytest.mark.slow
-def test_a_stopped_run_resumes_to_the_bit(one_thread, tmp_path):
-    assert runs.resumes(tmp_path, FedAdam(rule="yogi"), unequal())

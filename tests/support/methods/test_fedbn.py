@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedlab_support import FedAvg, Federation, LocalTraining, small_cnn, uniform
+from fedlab_support import FedAvg, Federation, LocalTraining, small_cnn
 from fedlab_support.core.messages import Message, Server
 from fedlab_support.federation.partition import by_domain
 from fedlab_support.federation.samples import Samples
@@ -21,10 +21,7 @@ from tests.runs import (
     bytes_by_part,
     distance,
     fitted,
-    loss_falls,
     plain,
-    resumes,
-    same_to_the_bit,
     unequal,
     with_a_single_picture,
 )
@@ -416,28 +413,6 @@ def test_pretrained_statistics_do_not_count_for_strangers(federation, unseen):
 
 
 # ---- as for every method ------------------------------------------------------------
-@pytest.mark.slow
-@pytest.mark.parametrize("unseen", WAYS)
-def test_the_number_of_workers_does_not_matter(federation, unseen):
-    method = FedBN(unseen=unseen)
-    settings = {"model": AwkwardNet, "select": uniform(3)}
-    one, two = (fitted(method, federation, 3, workers=w, **settings) for w in (1, 2))
-    assert same_to_the_bit(one, two)
-    assert distance(one, fitted(method, federation, 3, seed=1, **settings)) > 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("unseen", WAYS)
-def test_it_resumes(tmp_path, federation, unseen):
-    assert resumes(tmp_path, FedBN(unseen=unseen), federation)
-
-
-@pytest.mark.slow
-def test_the_loss_falls(federation):
-    training = LocalTraining(lr=0.05, epochs=2, batch_size=8)
-    assert loss_falls(fitted(FedBN(), federation, 5, model=Batchy, training=training))
-
-
 @pytest.mark.parametrize("settings", [{"unseen": "local"}, {"weighting": "size"}])
 def test_impossible_settings_are_refused_at_once(settings):
     (name,) = settings

@@ -20,11 +20,9 @@ from fedlab_support.methods.shared.samples import others
 from fedlab_support.training.context import ClientContext
 from fedlab_support.training.loop import take_step
 from tests import runs
-from tests.probe import AwkwardNet, LookTwice
 from tests.runs import TRAINING, Steady, distance, unequal
-from tests.support.methods.test_contract import same
 from tests.support.methods.test_reference import FLOAT64, case, vectors
-from tests.tiny import a_stream, tiny_data
+from tests.tiny import a_stream
 
 WIDE = 0.2  # of 8 pixels: b = 1, a window of 3x3
 
@@ -335,21 +333,6 @@ def test_the_step_ahead_leaves_weights_as_they_are_and_updates_statistics_once(
     assert not torch.equal(running, once.stages[1].running_mean), "it would show"
 
 
-@pytest.mark.slow
-def test_a_look_twice_that_goes_nowhere_equals_one_look(federation):
-    """Draws from the bank, the mixing and statistics are replayed."""
-
-    @dataclass(frozen=True)
-    class Twice(FedDG):
-        def optimiser(self, named_params, training):
-            return LookTwice(named_params, training.lr, radius=0.0)
-
-    once, twice = (
-        fitted(federation, kind(alpha=WIDE, beta=0.5)) for kind in (FedDG, Twice)
-    )
-    assert distance(once, twice) == 0
-
-
 @pytest.mark.parametrize("mixing", [1.0, None])
 def test_restyled_pictures_stay_in_the_range_of_pictures(federation, mixing):
     method = FedDG(alpha=0.4, mixing=mixing)
@@ -563,19 +546,6 @@ def test_only_the_window_travels_once(federation, alpha, b, match_label):
 
 # ---- as for every method ------------------------------------------------------------
 @pytest.mark.slow
-def test_the_number_of_workers_does_not_matter(federation):
-    method = FedDG(alpha=WIDE, beta=0.5, bank_share=0.5)
-    runs = [
-        fitted(federation, method, model=AwkwardNet, workers=workers)
-        for workers in (1, 2)
-    ]
-    assert same(*runs)
-    assert (
-        distance(runs[0], fitted(federation, method, model=AwkwardNet, seed=1)) > 1e-3
-    )
-
-
-@pytest.mark.slow
 def test_the_loss_falls(federation):
     run = fitted(federation, FedDG(alpha=WIDE), 5, model=small_cnn)
     train = run.history.table().query("split == 'train'")
@@ -594,15 +564,6 @@ def test_a_layer_that_is_not_used_changes_nothing(federation):
 
     one = fitted(federation, model=small_cnn)
     assert distance(one, fitted(federation, model=with_a_spare)) == 0
-
-
-def test_a_client_of_one_picture_takes_part():
-    data = tiny_data(num=20, test_share=0)
-    rows = np.arange(20)
-    federation = Federation.build(data, [rows[:1], rows[1:]])
-    run = fitted(federation, FedDG(alpha=WIDE, bank_share=0.1), model=small_cnn)
-    assert [m.client for m in run.messages] == [0, 1]
-    assert run.private[1].memory["sizes"].tolist() == [1, 0, 0]
 
 
 # ---- what cannot be had -------------------------------------------------------------

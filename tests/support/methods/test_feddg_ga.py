@@ -14,8 +14,7 @@ from fedlab_support.engines import Faults
 from fedlab_support.training.learner import Learner
 from fedlab_support.training.loop import train_locally
 from tests import runs
-from tests.probe import AwkwardNet
-from tests.runs import distance, fitted, loss_falls, same_to_the_bit, unequal
+from tests.runs import distance, fitted, unequal
 from tests.support.methods.test_reference import case
 from tests.tiny import tiny_data
 
@@ -282,18 +281,6 @@ def test_two_numbers_more_travel_than_for_fedavg(federation):
     assert not any(p.memory for p in run.private.values())
 
 
-def test_the_number_of_workers_does_not_matter(federation):
-    one, two = (
-        fitted(FedDGGA(), federation, 3, model=AwkwardNet, workers=w) for w in (1, 2)
-    )
-    assert same_to_the_bit(one, two)
-
-
-@pytest.mark.slow
-def test_it_resumes(federation, tmp_path):
-    assert runs.resumes(tmp_path, FedDGGA(rounds=4), federation)
-
-
 @pytest.mark.slow
 def test_it_works_stacked(federation):
     local, stacked = (
@@ -320,10 +307,6 @@ def test_who_fails_keeps_the_weight_that_it_had(federation):
                 assert memory["is_known"][k] == before["is_known"][k]
     assert left_out > 5
     assert all(value.isfinite().all() for value in run.server.weights.values())
-
-
-def test_the_loss_falls(federation):
-    assert loss_falls(fitted(FedDGGA(), federation, 6))
 
 
 # ---- what cannot be had -------------------------------------------------------------

@@ -17,7 +17,6 @@ from fedlab_support.models import alexnet, unet
 from fedlab_support.models.layers.augmentation import FeatureAugmentation, modulation
 from fedlab_support.training.loop import take_step
 from tests.probe import LookTwice
-from tests.support.methods.test_contract import same
 from tests.support.methods.test_fedsr import Flat
 from tests.tiny import a_stream, tiny_data
 
@@ -112,20 +111,6 @@ def test_alone_a_client_differs_from_nobody(federation):
 
 def shared(run: Run) -> list[torch.Tensor]:
     return list(run.server.shared.values())
-
-
-def loss_falls(federation, method) -> bool:
-    """Whether the clients' mean loss ends well below where it began."""
-    training = LocalTraining(lr=0.05, epochs=4, batch_size=8, momentum=0.9)
-    run = fitted(federation, method, 5, model=small_cnn, training=training)
-    train = run.history.table().query("split == 'train' and metric == 'loss'")
-    mean = train.groupby("round")["value"].mean()
-    return mean[5] < 0.8 * mean[1]
-
-
-@pytest.mark.slow
-def test_the_loss_falls(federation):
-    assert loss_falls(federation, FedFA())
 
 
 # ---- layers -------------------------------------------------------------------------
@@ -364,35 +349,6 @@ def still(model) -> LookTwice:
     return LookTwice(list(model.named_parameters()), lr=0.1, radius=0.0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("carry", ["persist", "average"])
-def test_the_number_of_workers_does_not_matter(federation, carry):
-    method = FedFA(stats_carry=carry, noise=0.1)
-    a, b = (fitted(federation, method, workers=w, rounds=3) for w in (1, 2))
-    assert same(a, b)
-    assert not same_weights(a, fitted(federation, method, rounds=3, seed=1))
-
-
-@pytest.mark.slow
-def test_a_run_that_is_continued_ends_with_the_same_bits(federation, tmp_path):
-    once = fitted(federation, rounds=4)
-    a_run(federation).fit(2, False, tmp_path)
-    again = a_run(federation)
-    again.fit(4, False, tmp_path)
-    assert same(once, again)
-
-
-def test_a_client_of_one_picture_takes_part():
-    data = tiny_data(num=20, test_share=0, channels=2)
-    parts = [np.arange(1), np.arange(1, 20)]
-    federation = Federation.build(data, parts)
-    run = fitted(federation, model=partial(small_cnn, norm="group"))
-    assert [m.client for m in run.messages] == [0, 1]
-    initial = run.messages[0].upload["stages.0.added.ffa.moments"]
-    assert initial.tolist() == [[0] * 8, [1] * 8], "it has no statistics"
-    assert all(v.isfinite().all() for v in run.server.weights.values())
-
-
 def test_bf16_steps_keep_statistics_in_full_precision(federation):
     run = fitted(federation, training=replace(TRAINING, precision="bf16"))
     assert all(v.dtype == torch.float32 for v in shared(run))
@@ -470,11 +426,6 @@ def test_a_wrong_report_leaves_its_client_out(federation, monkeypatch, spoil, re
     (row,) = run.history.events().to_dict("records")
     assert row["client"] == 2 and reason in row["reason"]
     assert all(v.isfinite().all() for v in shared(run)) and len(shared(run)) == 3
-
-
-def test_the_stacked_engine_says_why_it_cannot(federation):
-    with pytest.raises(ValueError, match="FedFA"):
-        a_run(federation, engine="stacked")
 
 
 def test_tables_call_it_by_its_name(federation):

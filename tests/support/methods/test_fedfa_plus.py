@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedlab_support import FedAvg, Federation, LocalTraining, small_cnn
+from fedlab_support import FedAvg, Federation, LocalTraining
 from fedlab_support.core.messages import Broadcast
 from fedlab_support.core.rng import layer_noise
 from fedlab_support.federation.partition import by_owner
@@ -19,7 +19,6 @@ from fedlab_support.models.layers.histogram import (
     soft_histogram,
     symmetric_kl,
 )
-from tests.support.methods.test_contract import same
 from tests.support.methods.test_fedfa import (
     ALEXNET,
     UNET,
@@ -27,7 +26,6 @@ from tests.support.methods.test_fedfa import (
     a_run,
     extra_bytes,
     fitted,
-    loss_falls,
     same_weights,
 )
 from tests.tiny import tiny_data
@@ -64,12 +62,6 @@ def test_without_alignment_it_is_fedfa_bit_for_bit(federation):
     wires = [run.wire.drop(columns="run") for run in runs]
     assert wires[0].equals(wires[1])
     assert not same_weights(fitted(federation, FedFAPlus(), 3), runs[1])
-
-
-@pytest.mark.slow
-def test_without_alignment_and_noise_it_is_fedavg_bit_for_bit(federation):
-    method = FedFAPlus(alignment=0.0, p=0.0)
-    assert same_weights(*(fitted(federation, m, 3) for m in (method, FedAvg("equal"))))
 
 
 @pytest.mark.slow
@@ -252,35 +244,6 @@ def test_the_range_stays_at_home(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
-@pytest.mark.slow
-def test_the_number_of_workers_does_not_matter(federation):
-    a, b = (fitted(federation, FedFAPlus(), 3, workers=w) for w in (1, 2))
-    assert same(a, b)
-    assert not same_weights(a, fitted(federation, FedFAPlus(), 3, seed=1))
-
-
-@pytest.mark.slow
-def test_a_run_that_is_continued_ends_with_the_same_bits(federation, tmp_path):
-    once = fitted(federation, FedFAPlus(), 4)
-    a_run(federation, FedFAPlus()).fit(2, False, tmp_path)
-    again = a_run(federation, FedFAPlus())
-    again.fit(4, False, tmp_path)
-    assert same(once, again)
-
-
-@pytest.mark.slow
-def test_the_loss_falls(federation):
-    assert loss_falls(federation, FedFAPlus())
-
-
-def test_a_client_of_one_picture_takes_part():
-    data = tiny_data(num=20, test_share=0, channels=2)
-    federation = Federation.build(data, [np.arange(1), np.arange(1, 20)])
-    run = fitted(federation, FedFAPlus(pool_features=True), 3, model=small_cnn)
-    assert [m.client for m in run.messages] == [0, 1]
-    assert all(v.isfinite().all() for v in run.server.weights.values())
-
-
 def test_the_papers_kind_of_network_is_trained():
     data = tiny_data(num=30, size=64, channels=3, owners=2)
     federation = Federation.build(data, by_owner(data))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedlab_support import VPT, Faults, Federation, FedGCR, FedGR, uniform
+from fedlab_support import VPT, Federation, FedGCR, FedGR
 from fedlab_support.core.messages import Broadcast
 from fedlab_support.methods.shared.grouping import centres, contrast
 from fedlab_support.training.context import ClientContext
@@ -20,7 +20,6 @@ from tests.runs import (
     bytes_by_part,
     distance,
     fitted,
-    same_to_the_bit,
     unequal,
 )
 from tests.tiny import a_stream, tiny_data
@@ -266,22 +265,6 @@ def test_the_bytes_are_those_of_the_specification(federation):
     assert paper == 4_733_194
 
 
-def test_only_prompts_gc_net_and_head_travel(federation):
-    run = run_of(TWO, federation, 1)
-    gc = {f"prompts.customise.{k}.{w}" for k in (0, 2) for w in ("weight", "bias")}
-    names = {"prompts.tokens", "head.weight", "head.bias"} | gc
-    assert set(run.server.weights) == set(run.messages[2].weights) == names
-
-
-@pytest.mark.slow
-def test_the_frozen_weights_keep_every_bit(federation):
-    run = new_run(TWO, federation)
-    before = {n: v.clone() for n, v in run.model.net.state_dict().items()}
-    run.fit(3, progress=False)
-    for name, value in run.model.net.state_dict().items():
-        assert torch.equal(value, before[name]), name
-
-
 # ---- the first pass is kept ---------------------------------------------------------
 @pytest.mark.slow
 def test_results_have_the_same_bits_when_what_is_kept_is_lost(federation):
@@ -359,27 +342,6 @@ def test_without_reweighting_the_mean_is_that_of_fedavg(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
-@pytest.mark.slow
-def test_the_loss_falls(federation):
-    train = run_of(TWO, federation, 6).history.table().query("split == 'train'")
-    losses = train.query("metric == 'task_loss'").groupby("round")["value"].mean()
-    assert losses.iloc[-1] < 0.8 * losses.iloc[0], "without what joins in round 2"
-
-
-@pytest.mark.slow
-def test_the_number_of_workers_does_not_matter(federation):
-    assert same_to_the_bit(*(run_of(TWO, federation, 3, workers=w) for w in (1, 2)))
-
-
-@pytest.mark.slow
-def test_a_run_that_is_continued_ends_with_the_same_bits(federation, tmp_path):
-    once = run_of(TWO, federation, 4, select=Turns())
-    new_run(TWO, federation, select=Turns()).fit(2, False, tmp_path)
-    again = new_run(TWO, federation, select=Turns())
-    again.fit(4, False, tmp_path)
-    assert same_to_the_bit(once, again)
-
-
 def test_who_comes_late_trains_without_a_past(federation):
     run = new_run(TWO, federation, select=Turns())
     run.step(evaluate=False).step(evaluate=False)
@@ -388,15 +350,6 @@ def test_who_comes_late_trains_without_a_past(federation):
     assert metrics[1] == metrics[2] == always | {"gc", "ra"}
     assert metrics[3] == always
     assert run.server.memory["clients"].tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:round .*client")
-def test_faulty_clients_leave_it_running(federation):
-    faults = Faults(drop=0.3, nan=0.2, malformed=0.2)
-    run = run_of(TWO, federation, 6, faults=faults, select=uniform(3))
-    assert len(run.history.events()) > 0
-    assert all(v.isfinite().all() for v in run.server.weights.values())
 
 
 class Darker(Augmentation):

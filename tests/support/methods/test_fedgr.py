@@ -10,17 +10,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedlab_support import VPT, Faults, Federation, FedGCR, FedGR, iid, uniform
+from fedlab_support import VPT, Federation, FedGCR, FedGR, iid
 from fedlab_support.core.messages import Message, Server
 from fedlab_support.methods.shared.grouping import group_weights, grouped
 from fedlab_support.training.loop import train_client
 from tests.runs import (
-    Turns,
     a_run,
     bytes_by_part,
     distance,
     fitted,
-    same_to_the_bit,
     unequal,
     with_a_single_picture,
 )
@@ -205,16 +203,6 @@ def test_in_round_1_groups_do_not_count_and_later_they_do(federation):
 
 
 @pytest.mark.slow
-def test_it_is_fedgcr_without_gc_net(federation):
-    ours, theirs = (
-        run_of(m, federation, 3)
-        for m in (FedGR(init="normal"), FedGCR(customise=False))
-    )
-    assert distance(ours, theirs) == 0
-    assert torch.equal(ours.server.memory["groups"], theirs.server.memory["groups"])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["gmm", "kmeans", "finch"])
 def test_groups_are_those_of_what_was_said(federation, algorithm):
     run = run_of(FedGR(num_groups=2, clustering=algorithm), federation, 1)
@@ -224,28 +212,6 @@ def test_groups_are_those_of_what_was_said(federation, algorithm):
 
 
 # ---- as for every method ------------------------------------------------------------
-@pytest.mark.slow
-def test_the_number_of_workers_does_not_matter(federation):
-    assert same_to_the_bit(*(run_of(FedGR(), federation, 3, workers=w) for w in (1, 2)))
-
-
-@pytest.mark.slow
-def test_a_run_that_is_continued_ends_with_the_same_bits(federation, tmp_path):
-    once = run_of(FedGR(), federation, 4, select=Turns())
-    new_run(FedGR(), federation, select=Turns()).fit(2, False, tmp_path)
-    again = new_run(FedGR(), federation, select=Turns())
-    again.fit(4, False, tmp_path)
-    assert same_to_the_bit(once, again)
-
-
-@pytest.mark.filterwarnings("ignore:round .*client")
-def test_faulty_clients_leave_it_running(federation):
-    faults = Faults(drop=0.3, nan=0.2, malformed=0.2)
-    run = run_of(FedGR(), federation, 6, faults=faults, select=uniform(3))
-    assert len(run.history.events()) > 0
-    assert all(v.isfinite().all() for v in run.server.weights.values())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "reason"),

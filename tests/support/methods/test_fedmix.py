@@ -10,19 +10,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedlab_support import FedAvg, Federation, LocalTraining, Run, small_cnn, uniform
+from fedlab_support import FedAvg, Federation, LocalTraining, Run, small_cnn
 from fedlab_support.core.messages import Broadcast
 from fedlab_support.core.metrics import task
-from fedlab_support.engines import Faults
 from fedlab_support.federation.partition import by_owner, iid
 from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FedMix
 from fedlab_support.models import small_unet
 from fedlab_support.training.context import ClientContext
 from tests import runs
-from tests.probe import AwkwardNet, LookTwice
+from tests.probe import AwkwardNet
 from tests.runs import TRAINING, distance, unequal
-from tests.support.methods.test_contract import same
 from tests.tiny import a_stream, tiny_data, tiny_masks
 from tests.vit import narrow_vit
 
@@ -410,52 +408,6 @@ def test_the_loss_falls(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
-@pytest.mark.slow
-def test_the_number_of_workers_does_not_matter(federation):
-    method = FedMix(share=0.2, group_size=3)
-    runs = [
-        fitted(federation, method, model=AwkwardNet, workers=workers)
-        for workers in (1, 2)
-    ]
-    assert same(*runs)
-
-
-@pytest.mark.slow
-def test_a_look_twice_that_goes_nowhere_equals_one_look(federation):
-    """The draw of the pair is replayed."""
-
-    @dataclass(frozen=True)
-    class Twice(FedMix):
-        def optimiser(self, named_params, training):
-            return LookTwice(named_params, training.lr, radius=0.0)
-
-    once, twice = (
-        fitted(federation, kind(share=0.2, group_size=3), model=AwkwardNet)
-        for kind in (FedMix, Twice)
-    )
-    assert distance(once, twice) == 0
-
-
-@pytest.mark.slow
-def test_a_run_stopped_and_continued_from_a_file_equals_one_that_was_not(
-    federation, tmp_path
-):
-    method = FedMix(share=0.2, group_size=3)
-    once = fitted(federation, method, rounds=3)
-    a_run(federation, method).fit(1, False, tmp_path)
-    again = a_run(federation, method)
-    again.fit(3, False, tmp_path)
-    assert distance(once, again) == 0
-
-
-@pytest.mark.filterwarnings("ignore:round .*client")
-def test_faulty_clients_leave_it_running(federation):
-    faults = Faults(drop=0.3, nan=0.2, malformed=0.2)
-    run = fitted(federation, rounds=5, faults=faults, select=uniform(3))
-    assert len(run.history.events()) > 0
-    assert all(v.isfinite().all() for v in run.server.weights.values())
-
-
 # ---- what cannot be had -------------------------------------------------------------
 @pytest.mark.parametrize(
     "settings",

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from fedlab_support import FedAvg, FedRep, LocalTraining, Run, small_cnn
+from fedlab_support import FedRep, LocalTraining, Run, small_cnn
 from fedlab_support.core.messages import nbytes
 from tests import runs
-from tests.runs import Turns, bytes_by_part, distance, unequal
+from tests.runs import Turns, bytes_by_part, unequal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -119,15 +119,6 @@ def test_a_client_predicts_with_its_own_head(federation):
     assert "head.weight" not in run.state_of(None), "a new client's is untrained"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_without_private_parts_it_is_fedavg(federation, momentum):
-    training = LocalTraining(0.05, 3, 8, momentum=momentum)
-    plain = runs.fitted(FedAvg(), federation, training=training)
-    shared = runs.fitted(FedRep(private=()), federation, training=training)
-    assert distance(plain, shared) == 0
-
-
 def test_a_visit_without_an_epoch_for_the_head_is_refused(federation):
     training = LocalTraining(epochs=2)
     with pytest.raises(ValueError, match=r"above body_epochs=2.*found 2"):
@@ -140,8 +131,3 @@ def test_a_network_without_the_part_is_refused(federation):
         Run(FedRep(private=("fc",)), federation, small_cnn, WHOLE)
     with pytest.raises(ValueError, match=r"private must be a tuple of names"):
         FedRep(private="head")
-
-
-@pytest.mark.slow
-def test_a_stopped_run_resumes_to_the_bit(federation, tmp_path):
-    assert runs.resumes(tmp_path, FedRep(), federation)

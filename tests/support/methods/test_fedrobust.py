@@ -1,6 +1,6 @@
 """FedRobust: the climb of the distortion, what stays at home, and FedAvg at rate 0."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,19 +21,14 @@ from fedlab_support.methods import FedMix, FedRobust
 from fedlab_support.training.loop import take_step
 from tests.probe import AwkwardNet, LookTwice
 from tests.runs import (
-    TRAINING,
     Turns,
     a_run,
     a_visit,
     bytes_by_part,
     distance,
     fitted,
-    loss_falls,
     plain,
-    resumes,
-    same_to_the_bit,
     unequal,
-    with_a_single_picture,
 )
 from tests.tiny import a_stream
 
@@ -222,24 +217,6 @@ def test_running_statistics_move_once_per_step_and_see_the_distorted_batch(feder
     assert steps == [2 * (n // 8 + (n % 8 > 1)) for n in sizes]
 
 
-@pytest.mark.slow
-@both
-def test_a_look_twice_climbs_once_and_replays_the_same_distortion(federation, family):
-    @dataclass(frozen=True)
-    class Twice(FedRobust):
-        def optimiser(self, named_params, training):
-            return LookTwice(named_params, training.lr, radius=0.0)
-
-    once, twice = (
-        fitted(kind(family=family, **FAST), federation, model=AwkwardNet)
-        for kind in (FedRobust, Twice)
-    )
-    assert distance(once, twice) == 0
-    for i in range(5):
-        for name, value in once.private[i].memory.items():
-            assert torch.equal(value, twice.private[i].memory[name])
-
-
 def test_a_replay_starts_from_the_memory_of_the_first_look():
     seen = []
 
@@ -317,38 +294,6 @@ def test_predictions_are_made_on_pictures_as_they_are(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
-@pytest.mark.slow
-@both
-def test_the_number_of_workers_does_not_matter(federation, family):
-    method, settings = FedRobust(family=family, **FAST), {"model": AwkwardNet}
-    one, two = (fitted(method, federation, workers=w, **settings) for w in (1, 2))
-    assert same_to_the_bit(one, two)
-    assert distance(one, fitted(method, federation, seed=1, **settings)) > 1e-3
-
-
-@pytest.mark.slow
-@both
-def test_it_resumes(tmp_path, federation, family):
-    assert resumes(tmp_path, FedRobust(family=family, **FAST), federation)
-
-
-def test_a_client_of_one_picture_takes_part():
-    run = fitted(FedRobust(), with_a_single_picture(), model=small_cnn)
-    assert [m.client for m in run.messages] == [0, 1]
-
-
-def test_the_loss_falls(federation):
-    training = replace(TRAINING, lr=0.1)
-    assert loss_falls(
-        fitted(FedRobust(), federation, 6, model=small_cnn, training=training)
-    )
-
-
-def test_the_stacked_engine_says_why_it_refuses(federation):
-    with pytest.raises(ValueError, match=r"stacked engine.*FedRobust.*engine='local'"):
-        fitted(FedRobust(), federation, model=small_cnn, engine="stacked")
-
-
 def test_pictures_too_large_for_a_full_matrix_are_refused_before_training():
     federation = unequal(channels=17)  # 17 · 8 · 8 = 1088
     with pytest.raises(ValueError, match=r"1,024 values, found 1,088.*per_channel"):

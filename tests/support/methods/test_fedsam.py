@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedlab_support import LocalTraining, small_cnn
+from fedlab_support import LocalTraining
 from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FedAvg, FedSAM, HarmoFL
 from fedlab_support.training.loop import take_step
@@ -20,12 +20,8 @@ from tests.runs import (
     bytes_by_part,
     distance,
     fitted,
-    loss_falls,
     plain,
-    resumes,
-    same_to_the_bit,
     unequal,
-    with_a_single_picture,
 )
 from tests.support.methods.test_reference import FLOAT64, case, vectors
 from tests.tiny import a_stream
@@ -298,34 +294,6 @@ def test_running_statistics_move_once_per_batch(federation):
     steps = [2 * math.ceil(size / 8) - 2 * (size % 8 == 1) for size in federation.sizes]
     counter = "stages.1.num_batches_tracked"
     assert [m.weights[counter].item() for m in run.messages] == steps
-
-
-@pytest.mark.slow
-def test_the_number_of_workers_does_not_matter(federation):
-    method, settings = FedSAM(scaling="asam"), {"model": AwkwardNet}
-    one, two = (fitted(method, federation, workers=w, **settings) for w in (1, 2))
-    assert same_to_the_bit(one, two)
-    assert distance(one, fitted(method, federation, seed=1, **settings)) > 1e-3
-
-
-@pytest.mark.slow
-def test_it_resumes(tmp_path, federation):
-    assert resumes(tmp_path, FedSAM(scaling="all"), federation)
-
-
-def test_a_client_of_one_picture_takes_part():
-    run = fitted(FedSAM(), with_a_single_picture(), model=small_cnn)
-    assert [m.client for m in run.messages] == [0, 1]
-
-
-@pytest.mark.slow
-def test_the_loss_falls(federation):
-    assert loss_falls(fitted(FedSAM(), federation, 8, model=small_cnn))
-
-
-def test_the_stacked_engine_says_why_it_refuses(federation):
-    with pytest.raises(ValueError, match=r"stacked engine.*FedSAM.*engine='local'"):
-        fitted(FedSAM(), federation, model=small_cnn, engine="stacked")
 
 
 @pytest.mark.parametrize(

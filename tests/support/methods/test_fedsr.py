@@ -20,8 +20,6 @@ from fedlab_support.federation.samples import Batch
 from fedlab_support.models import GaussianHead, small_unet
 from fedlab_support.training.context import ClientContext
 from fedlab_support.training.loop import take_step
-from tests.probe import AwkwardNet
-from tests.support.methods.test_contract import same
 from tests.support.methods.test_reference import FLOAT32, case, vectors
 from tests.tiny import a_stream, tiny_data
 
@@ -556,13 +554,6 @@ def test_validation_measures_the_servers_model_not_a_personal_one(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
-def test_the_number_of_workers_does_not_matter(federation):
-    runs = [fitted(federation, model=AwkwardNet, workers=workers) for workers in (1, 2)]
-    assert same(*runs)
-    other = fitted(federation, model=AwkwardNet, seed=1)
-    assert distance(runs[0].server.weights, other.server.weights) > 1e-3
-
-
 def test_the_loss_falls_and_is_the_sum_of_its_parts(federation):
     training = LocalTraining(lr=0.05, epochs=2, batch_size=8)
     run = fitted(federation, FedSR(cmi_weight=0.01), 5, training=training)

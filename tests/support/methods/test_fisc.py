@@ -11,11 +11,10 @@ from torch.nn import functional as F
 
 from fedlab_support import FISC, FedAvg, Federation, augment, small_cnn, styles
 from fedlab_support.core.metrics import of_another_class
-from fedlab_support.engines import Faults
 from fedlab_support.federation.partition import by_owner, iid
 from fedlab_support.models import small_unet
 from tests import runs
-from tests.probe import AwkwardNet, LookTwice
+from tests.probe import AwkwardNet
 from tests.runs import (
     TRAINING,
     Steady,
@@ -26,7 +25,6 @@ from tests.runs import (
     plain,
     same_to_the_bit,
     unequal,
-    with_a_single_picture,
 )
 from tests.styler import CHANNELS, TinyStyles
 from tests.support.methods.test_reference import case, vectors
@@ -353,16 +351,6 @@ def test_near_the_limit_it_is_near_and_away_from_it_is_not(federation):
 
 # ---- as for every method ------------------------------------------------------------
 @pytest.mark.slow
-@pytest.mark.parametrize("without", ["nothing", "transfer"])
-def test_the_number_of_workers_does_not_matter(federation, without):
-    one, two = (
-        fitted(FISC(without=without), federation, 3, model=AwkwardNet, workers=w)
-        for w in (1, 2)
-    )
-    assert same_to_the_bit(one, two)
-
-
-@pytest.mark.slow
 def test_caches_that_vanish_do_not_matter(federation):
     usual, forgetful = (runs.a_run(FISC(), federation) for _ in range(2))
     forgetful.engine.caches.limit = 0
@@ -370,22 +358,6 @@ def test_caches_that_vanish_do_not_matter(federation):
         run.fit(3, progress=False)
     assert same_to_the_bit(usual, forgetful)
     assert usual.engine.caches._held and not forgetful.engine.caches._held
-
-
-@pytest.mark.slow
-def test_it_resumes(federation, tmp_path):
-    assert runs.resumes(tmp_path, FISC(noise=0.01), federation)
-
-
-@pytest.mark.slow
-def test_a_look_twice_that_goes_nowhere_equals_one_look(federation):
-    @dataclass(frozen=True)
-    class Twice(FISC):
-        def optimiser(self, named_params, training):
-            return LookTwice(named_params, training.lr, radius=0.0)
-
-    once, twice = (fitted(kind(), federation) for kind in (FISC, Twice))
-    assert distance(once, twice) == 0
 
 
 @pytest.mark.slow
@@ -400,13 +372,6 @@ def test_with_an_augmentation_copies_follow_the_pictures(federation):
     mixed = replace(TRAINING, augment=augment.Mixup())
     with pytest.raises(ValueError, match="one class per image"):
         runs.a_run(FISC(), federation, training=mixed)
-
-
-def test_who_fails_in_a_round_does_not_spoil_it(federation):
-    faulty = Faults(drop=0.2, nan=0.2, malformed=0.2)
-    run = fitted(FISC(), federation, 4, faults=faulty)
-    assert len(run.history.events()) > 3
-    assert all(value.isfinite().all() for value in run.server.weights.values())
 
 
 @pytest.mark.slow
@@ -435,30 +400,12 @@ def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, wr
     )
 
 
-def test_a_client_of_one_picture_takes_part():
-    small = with_a_single_picture()
-    run = fitted(FISC(), small, model=small_cnn)
-    assert [m.client for m in run.messages] == [0, 1]
-    assert all(value.isfinite().all() for value in run.server.weights.values())
-
-
-@pytest.mark.slow
-def test_the_loss_falls(federation):
-    run = fitted(FISC(), federation, 6, model=small_cnn)
-    assert runs.loss_falls(run)
-
-
 # ---- what cannot be had -------------------------------------------------------------
 def test_masks_are_refused_by_name():
     data = tiny_masks()
     federation = Federation.build(data, by_owner(data))
     with pytest.raises(ValueError, match=r"FISC\(.*one class per image.*masks"):
         runs.a_run(FISC(), federation, small_unet)
-
-
-def test_the_stacked_engine_is_refused(federation):
-    with pytest.raises(ValueError, match=r"FISC declares .* not stackable"):
-        runs.a_run(FISC(), federation, engine="stacked")
 
 
 @pytest.mark.parametrize(

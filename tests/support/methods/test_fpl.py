@@ -11,10 +11,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedlab_support import FedAvg, Federation, LocalTraining, Run, small_cnn, uniform
+from fedlab_support import FedAvg, Federation, LocalTraining, Run, small_cnn
 from fedlab_support.core.messages import Broadcast, Message, Server
 from fedlab_support.core.metrics import task
-from fedlab_support.engines import Faults
 from fedlab_support.federation.partition import by_owner, iid
 from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FPL
@@ -22,7 +21,7 @@ from fedlab_support.methods.shared.clustering import finch
 from fedlab_support.models import small_unet
 from fedlab_support.training.context import ClientContext
 from tests import runs
-from tests.probe import AwkwardNet, LookTwice
+from tests.probe import AwkwardNet
 from tests.runs import TRAINING, distance, unequal
 from tests.support.methods.test_contract import same
 from tests.tiny import a_stream, tiny_data, tiny_masks
@@ -312,24 +311,6 @@ def test_exact_prototypes_are_those_of_the_trained_model(federation):
         assert (one - other).abs().max() > 1e-3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("exact", [False, True])
-def test_a_look_twice_that_goes_nowhere_equals_one_look(federation, exact):
-    """A replayed loss collects nothing."""
-
-    @dataclass(frozen=True)
-    class Twice(FPL):
-        def optimiser(self, named_params, training):
-            return LookTwice(named_params, training.lr, radius=0.0)
-
-    runs = [
-        fitted(federation, kind(exact=exact), model=AwkwardNet) for kind in (FPL, Twice)
-    ]
-    assert distance(*runs) == 0
-    for a, b in zip(*(run.messages for run in runs), strict=True):
-        assert torch.equal(a.upload["prototypes"], b.upload["prototypes"])
-
-
 def test_a_client_whose_classes_are_all_rare_says_nothing_and_takes_part():
     data = tiny_data(num=24, test_share=0)
     federation = Federation.build(data, [np.arange(1), np.arange(1, 24)])
@@ -445,34 +426,6 @@ def test_features_come_nearer_to_the_prototypes(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
-@pytest.mark.slow
-def test_the_number_of_workers_does_not_matter(federation):
-    runs = [fitted(federation, model=AwkwardNet, workers=workers) for workers in (1, 2)]
-    assert same(*runs)
-    assert distance(runs[0], fitted(federation, model=AwkwardNet, seed=1)) > 1e-3
-
-
-@pytest.mark.slow
-def test_a_run_stopped_and_continued_from_a_file_equals_one_that_was_not(
-    federation, tmp_path
-):
-    once = fitted(federation, rounds=4, model=AwkwardNet)
-    a_run(federation, model=AwkwardNet).fit(2, False, tmp_path)
-    again = a_run(federation, model=AwkwardNet)
-    again.fit(4, False, tmp_path)
-    assert distance(once, again) == 0
-    for name, value in once.server.shared.items():
-        assert torch.equal(value, again.server.shared[name])
-
-
-@pytest.mark.filterwarnings("ignore:round .*client")
-def test_faulty_clients_leave_it_running(federation):
-    faults = Faults(drop=0.3, nan=0.2, malformed=0.2)
-    run = fitted(federation, rounds=6, faults=faults, select=uniform(3))
-    assert len(run.history.events()) > 0
-    assert all(v.isfinite().all() for v in run.server.weights.values())
-
-
 @pytest.mark.filterwarnings("ignore:round 1. client 1")
 @pytest.mark.parametrize("wrong", [1000, torch.tensor([1, 0, 0, 0])], ids=["new", "2x"])
 def test_a_report_that_is_no_prototypes_leaves_that_client_out(federation, wrong):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.fft import fft2
 
-from fedlab_support import FedAvg, LocalTraining, small_cnn, uniform
+from fedlab_support import FedAvg, small_cnn
 from fedlab_support.methods import FedSAM, FedSR, HarmoFL
 from fedlab_support.models import CNN, small_unet
 from fedlab_support.models.layers.amplitude import AmplitudeNorm
@@ -21,12 +21,8 @@ from tests.runs import (
     bytes_by_part,
     distance,
     fitted,
-    loss_falls,
     plain,
-    resumes,
-    same_to_the_bit,
     unequal,
-    with_a_single_picture,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -394,26 +390,6 @@ def test_clients_of_unlike_brightness_become_alike():
 
 
 # ---- as for every method ------------------------------------------------------------
-@pytest.mark.slow
-def test_the_number_of_workers_does_not_matter(federation):
-    method, settings = HarmoFL(window="full"), {"model": AwkwardNet}
-    settings["select"] = uniform(3)
-    one, two = (fitted(method, federation, 3, workers=w, **settings) for w in (1, 2))
-    assert same_to_the_bit(one, two)
-    assert distance(one, fitted(method, federation, 3, seed=1, **settings)) > 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("window", WINDOWS)
-def test_it_resumes(tmp_path, federation, window):
-    assert resumes(tmp_path, HarmoFL(window=window), federation)
-
-
-def test_a_client_of_one_picture_takes_part():
-    run = fitted(HarmoFL(window="full"), with_a_single_picture(), model=small_cnn)
-    assert [m.client for m in run.messages] == [0, 1]
-
-
 def test_a_report_that_is_no_amplitude_leaves_that_client_out(federation):
     @dataclass(frozen=True)
     class Garbled(HarmoFL):
@@ -426,18 +402,6 @@ def test_a_report_that_is_no_amplitude_leaves_that_client_out(federation):
     with pytest.warns(UserWarning, match="client 1 is left out of the round"):
         run = a_run(Garbled(), federation).step(evaluate=False)
     assert [m.client for m in run.messages] == [0, 2, 3, 4]
-
-
-@pytest.mark.slow
-def test_the_loss_falls(federation):
-    training = LocalTraining(lr=0.1, epochs=3, batch_size=8)
-    run = fitted(HarmoFL(), federation, 6, model=small_cnn, training=training)
-    assert loss_falls(run)
-
-
-def test_the_stacked_engine_says_why_it_refuses(federation):
-    with pytest.raises(ValueError, match=r"stacked engine.*HarmoFL.*engine='local'"):
-        fitted(HarmoFL(), federation, model=small_cnn, engine="stacked")
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,25 @@
 """The loss of the received model: what AFL, q-FFL and TERM have in common."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from fedlab_support import Faults, FedAvg, Privacy, small_cnn, uniform
+from fedlab_support import FedAvg, Privacy, small_cnn, uniform
 from fedlab_support.core.messages import Server
 from fedlab_support.methods import AFL, QFFL, TERM
 from fedlab_support.methods.shared.received_loss import ReceivedLoss, numbers
 from tests.probe import AwkwardNet
 from tests.runs import (
-    TRAINING,
     Steady,
     a_run,
     bytes_by_part,
     distance,
     fitted,
-    loss_falls,
     plain,
-    resumes,
-    same_to_the_bit,
     saying,
     unequal,
-    with_a_single_picture,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -147,21 +142,6 @@ def a_server(method, said) -> Server:
 # ---- as for every method ------------------------------------------------------------
 @pytest.mark.slow
 @each
-def test_the_number_of_workers_does_not_matter(federation, method):
-    settings = {"model": AwkwardNet, "select": uniform(4)}
-    one, two = (fitted(method, federation, workers=w, **settings) for w in (1, 2))
-    assert same_to_the_bit(one, two)
-    assert distance(one, fitted(method, federation, seed=1, **settings)) > 1e-3
-
-
-@pytest.mark.slow
-@each
-def test_it_resumes(tmp_path, federation, method):
-    assert resumes(tmp_path, method, federation)
-
-
-@pytest.mark.slow
-@each
 def test_the_stacked_engine_gives_the_same_to_rounding(federation, method):
     local, stacked = (
         fitted(method, federation, 3, model=small_cnn, engine=engine)
@@ -190,19 +170,6 @@ def test_the_wire_carries_the_weights_and_a_number_or_two(
     assert bytes_by_part(run) == expected
     assert run.server.shared == {}
     assert not any(own.weights or own.memory for own in run.private.values())
-
-
-@pytest.mark.slow
-@each
-def test_faulty_clients_leave_a_server_that_can_go_on(federation, method):
-    faults = Faults(drop=0.15, nan=0.3, malformed=0.25)
-    run = fitted(method, federation, 8, faults=faults)
-    events = run.history.events()
-    assert 10 < len(events) < 40
-    assert {8} != {len(run.messages)} and run.server.round == 8
-    state = {**run.server.weights, **run.server.memory}
-    assert all(value.isfinite().all() for value in state.values())
-    assert distance(run, a_run(method, federation)) > 1e-3
 
 
 @pytest.mark.parametrize("wrong", [-0.1, float("nan"), float("inf"), [0.5, 0.5], None])
@@ -234,12 +201,6 @@ def test_whatever_is_said_must_be_single_numbers(method):
 
 
 @each
-def test_a_client_of_one_picture_takes_part(method):
-    run = fitted(method, with_a_single_picture(), model=small_cnn)
-    assert [m.client for m in run.messages] == [0, 1]
-
-
-@each
 def test_one_client_that_takes_part_has_all_the_weight(federation, method):
     run = fitted(method, federation, 2, select=uniform(1))
     weight = method.aggregation_weights(run.server, run.messages)
@@ -266,14 +227,6 @@ def test_weights_are_a_distribution_whatever_the_losses(method):
         share = method.aggregation_weights(a_server(method, said), said)
         assert share.dtype == torch.float64 and share.shape == (6,)
         assert (share >= 0).all() and abs(share.sum().item() - 1) < 1e-12
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", [AFL(), QFFL(q=0.1), TERM()], ids=repr)
-def test_the_loss_falls(federation, method):
-    training = replace(TRAINING, lr=0.1)
-    settings = {"model": small_cnn, "training": training}
-    assert loss_falls(fitted(method, federation, 10, **settings))
 
 
 @each

@@ -133,8 +133,3 @@ def test_a_learning_rate_of_zero_changes_nothing(federation):
     training = LocalTraining(lr=0.0)
     run = runs.fitted(SCAFFOLD(), federation, 2, model=linear, training=training)
     assert not any(c.any() for c in run.server.shared.values())
-
-
-@pytest.mark.slow
-def test_a_stopped_run_resumes_to_the_bit(federation, tmp_path):
-    assert runs.resumes(tmp_path, SCAFFOLD(), federation)

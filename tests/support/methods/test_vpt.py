@@ -7,17 +7,14 @@ from functools import partial
 import pytest
 import torch
 
-from fedlab_support import VPT, Faults, FedAvg, FedProx, Run, small_cnn, uniform
+from fedlab_support import VPT, FedAvg, FedProx, Run, small_cnn
 from tests.runs import (
-    Turns,
     a_run,
     bytes_by_part,
     distance,
     fitted,
     loss_falls,
-    same_to_the_bit,
     unequal,
-    with_a_single_picture,
 )
 from tests.vit import ADAMW, D, narrow_vit
 
@@ -63,11 +60,6 @@ def test_deep_and_otherwise_drawn_prompts_are_trained(federation):
     assert deep.server.weights["prompts.tokens"].shape == (2, 4, D)
     assert distance(plain, run_of(VPT(init="normal"), federation)) > 1e-3
     assert loss_falls(run_of(VPT(deep=True), federation, 6))
-
-
-@pytest.mark.slow
-def test_the_loss_falls(federation):
-    assert loss_falls(run_of(VPT(), federation, 6))
 
 
 # ---- what travels -------------------------------------------------------------------
@@ -118,33 +110,6 @@ def test_prompts_have_the_learning_rate_that_is_asked_for(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
-@pytest.mark.slow
-def test_the_number_of_workers_does_not_matter(federation):
-    assert same_to_the_bit(*(run_of(VPT(), federation, 3, workers=w) for w in (1, 2)))
-
-
-def test_a_run_that_is_continued_ends_with_the_same_bits(federation, tmp_path):
-    settings = {"model": narrow_vit, "training": ADAMW, "select": Turns()}
-    once = fitted(VPT(), federation, 4, **settings)
-    a_run(VPT(), federation, **settings).fit(2, False, tmp_path)
-    again = a_run(VPT(), federation, **settings)
-    again.fit(4, False, tmp_path)
-    assert same_to_the_bit(once, again)
-
-
-@pytest.mark.filterwarnings("ignore:round .*client")
-def test_faulty_clients_leave_it_running(federation):
-    faults = Faults(drop=0.3, nan=0.2, malformed=0.2)
-    run = run_of(VPT(), federation, 5, faults=faults, select=uniform(3))
-    assert len(run.history.events()) > 0
-    assert all(v.isfinite().all() for v in run.server.weights.values())
-
-
-def test_a_client_of_one_picture_takes_part():
-    federation = with_a_single_picture()
-    assert [m.client for m in run_of(VPT(), federation).messages] == [0, 1]
-
-
 # ---- what cannot be had -------------------------------------------------------------
 @pytest.mark.parametrize(
     "settings",
@@ -168,8 +133,3 @@ def test_another_network_is_refused(federation):
         Run(VPT(), federation, small_cnn)
     with pytest.raises(ValueError, match="found one that has them"):
         Run(VPT(), federation, partial(narrow_vit, prompts=2))
-
-
-def test_the_stacked_engine_says_why_it_cannot(federation):
-    with pytest.raises(ValueError, match="VPT declares that its loss is not stackable"):
-        Run(VPT(), federation, narrow_vit, engine="stacked")

@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from fedlab_support import FedAvg, LocalTraining, Run, small_cnn
 from fedlab_support.models.style.adain import (
     FAMILIES,
     SMALL,
@@ -18,9 +17,7 @@ from fedlab_support.models.style.adain import (
 )
 from fedlab_support.models.style.network import POOL, StyleNetwork, mirrored
 from fedlab_support.models.style.statistics import EPSILON
-from fedlab_support.training.learner import trained_names
 from tests.paths import shared
-from tests.runs import unequal
 from tests.support.methods.test_reference import FLOAT32, vectors
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -303,28 +300,6 @@ def test_a_network_is_frozen_and_stays_in_evaluation_mode(small):
     x = colours(1, 3, 8, 8).requires_grad_()
     small.encode(x).sum().backward()
     assert x.grad.abs().sum() > 0, "but gradients reach the image"
-
-
-def test_a_network_never_travels():
-    def with_style(image_shape, num_classes):
-        model = small_cnn(image_shape, num_classes)
-        model.styler = style_network()
-        return model
-
-    federation = unequal(channels=1)
-    training = LocalTraining(lr=0.1)
-    run = Run(FedAvg(), federation, with_style, training, workers=1)
-    before = {n: v.clone() for n, v in run.model.styler.state_dict().items()}
-    run.step()
-    plain = Run(FedAvg(), federation, small_cnn, training, workers=1).step()
-    assert not [n for n in trained_names(run.model) if n.startswith("styler")]
-    assert run.server.weights.keys() == plain.server.weights.keys()
-    assert all(
-        torch.equal(v, plain.server.weights[n]) for n, v in run.server.weights.items()
-    )
-    assert run.wire.bytes.sum() == plain.wire.bytes.sum()
-    after = run.model.styler.state_dict()
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
 # ---- files --------------------------------------------------------------------------

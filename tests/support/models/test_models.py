@@ -72,27 +72,6 @@ def test_pooling_before_relu_is_the_same_as_after_it(norm):
     assert torch.equal(model.stages(x), usual)
 
 
-@pytest.mark.parametrize(
-    ("norm", "kind"),
-    [
-        ("none", None),
-        ("batch", nn.BatchNorm2d),
-        ("group", nn.GroupNorm),
-        ("layer", nn.GroupNorm),
-    ],
-)
-def test_each_stage_has_the_norm_that_was_asked_for(norm, kind):
-    norms = (nn.BatchNorm2d, nn.GroupNorm)
-    for stage in small_cnn(*FEMNIST, norm=norm).stages:
-        found = [type(layer) for layer in stage if isinstance(layer, norms)]
-        assert found == ([kind] if kind else [])
-
-
-def test_an_unknown_norm_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"'group', 'layer'.*found 'instance'"):
-        small_cnn(*FEMNIST, norm="instance")
-
-
 @pytest.mark.parametrize("channels", [1, 7, 8, 12, 60, 64])
 def test_groups_divide_any_number_of_channels(channels):
     layer = norm2d("group", channels)

@@ -117,31 +117,6 @@ def test_the_optimiser_has_the_asked_kind_rate_and_momentum():
     assert not sgd.state
 
 
-def test_steps_of_sgd_are_those_of_a_slow_loop():
-    w = nn.Parameter(torch.tensor([[1.0, -2.0]], dtype=torch.float64))
-    settings = LocalTraining(lr=0.1, momentum=0.9, linear_weight_decay=0.5)
-    optimiser = build_optimiser([("w", w)], settings)
-    slow, velocity = w.detach().numpy().copy(), np.zeros((1, 2))
-    for step in range(3):
-        gradient = np.array([[0.3, step]])
-        w.grad = torch.from_numpy(gradient)
-        optimiser.step()
-        velocity = 0.9 * velocity + gradient + 0.5 * slow
-        slow = slow - 0.1 * velocity
-        np.testing.assert_allclose(w.detach(), slow, rtol=1e-12)
-
-
-def test_a_rate_of_zero_leaves_the_weights_bit_for_bit():
-    model = network()
-    before = Learner(model).copies(trained_names(model))
-    settings = LocalTraining(lr=0, momentum=0.9, weight_decay=0.1)
-    optimiser = build_optimiser(list(model.named_parameters()), settings)
-    for parameter in model.parameters():
-        parameter.grad = torch.randn(parameter.shape)
-    optimiser.step()
-    assert all(torch.equal(model.state_dict()[n], before[n]) for n in before)
-
-
 # ---- what is frozen -----------------------------------------------------------------
 class PartlyFrozen(nn.Module):
     """A frozen backbone with two BatchNorms, a trained block, and odd single layers."""
