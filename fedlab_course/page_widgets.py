@@ -33,11 +33,14 @@ def without_widgets(
     """Replace widgets by what a page can show; changes the notebook in place.
 
     A guess becomes native controls, which keep it while the page is open. Any other
-    widget becomes a note and the images in its saved state.
+    widget becomes a note and the images in its saved state. Parameters that a profile
+    sets are folded.
     alive: maps a widget's model id to HTML that works without a kernel, or to "".
     """
     saved = saved_widgets(content)
     for cell in content.cells:
+        if "injected-parameters" in cell.metadata.get("tags", []):
+            cell.metadata["jupyter"] = nbformat.from_dict({"source_hidden": True})
         for output in cell.get("outputs", []):
             view = output.get("data", {}).get(_WIDGET_VIEW)
             if view is not None:
@@ -80,10 +83,10 @@ def _shown(family: list[Widget]) -> str:
     states = [widget["state"] for widget in family]
     if states and "fl-guess" in states[0].get("_dom_classes", ()):
         return f'<div class="fl-controls">{"".join(map(_native, states))}</div>'
-    is_progress = any(s.get("_model_name") == "FloatProgressModel" for s in states)
-    return ("" if is_progress else _NOTE) + "".join(
-        part for widget in family for part in _stills(widget)
-    )
+    stills = "".join(part for widget in family for part in _stills(widget))
+    if any(s.get("_model_name") == "FloatProgressModel" for s in states):
+        return stills if "<img" in stills else ""  # nothing moves any more
+    return _NOTE + stills
 
 
 def _native(state: dict[str, Any]) -> str:

@@ -153,7 +153,8 @@ def _run(
     )
     last_line, began, shown = "", time.monotonic(), 0.0
     for line in process.stderr:
-        last_line = line.strip() or last_line
+        if line.strip(" -\n"):  # nbclient ends its messages with a line of dashes
+            last_line = line.strip()
         seconds = time.monotonic() - began
         bar = re.search(r"(\d+)/(\d+) \[", line)
         if progress and bar and seconds - shown > PROGRESS_SECONDS:

@@ -34,6 +34,8 @@ def proximal(answer: type[FedAvg]) -> str:
     method = call(lambda: answer(mu=mu), given="mu=0.3", by=answer)
     if not isinstance(method, FedAvg):
         raise Wrong("expected a class that inherits from fl.FedAvg")
+    if isinstance(method, FedProx):
+        raise Wrong("subclass fl.FedAvg: a subclass of fl.FedProx has its loss already")
     _check_penalty(method, mu)
     ends = [after_two_rounds(each) for each in (FedProx(mu=mu), method)]
     if not torch.allclose(*ends, 5e-3, 5e-3):  # training amplifies rounding

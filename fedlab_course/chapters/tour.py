@@ -47,6 +47,8 @@ def shares(answer: object, sizes: Mapping[int, int], cohort: Sequence[int]) -> s
     found = np.array([answer.get(client, 0) for client in sizes], dtype=float)
     otherwise = f"the shares sum to {found.sum():.3g}; whose samples does the "
     otherwise += "denominator sum over?"
+    if abs(found.sum() - 1) < 2e-3:
+        otherwise = "the shares sum to 1; which of the clients has the most samples?"
     compare(found, right, mistakes, otherwise, rtol=0, atol=2e-3)
     return (
         "weighted by size, among the clients drawn; the others have no share this round"

@@ -42,7 +42,7 @@ def choice(
         if named := sorted(letters & wrong.keys()):
             raise Wrong(f"not {named[0]}: {wrong[named[0]]}")
         if missing := sorted(right.keys() - letters):
-            raise Wrong(f"one is missing. A hint: {right[missing[0]]}")
+            raise Wrong(f"not complete yet. A hint: {right[missing[0]]}")
         return praise
 
     return Exercise(name, check)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import symtable
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -103,13 +104,15 @@ def repaired(notebook: NotebookNode, original: NotebookNode) -> dict[str, str]:
     """
     sources = {cell.id: cell.source for cell in original.cells}
     broken = {}
-    for number, cell in enumerate(notebook.cells):
+    for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
         try:
             ast.parse(without_magics(cell.source))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            reason = f"cell {number}: {type(error).__name__}: {error}"
+            line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
+            words = getattr(error, "msg", error)
+            reason = f"the cell of this check: {type(error).__name__}: {words}{line}"
             for name in re.findall(r"""\bcheck\(\s*["'](\w+)["']""", cell.source):
                 broken[name] = reason
             cell.source = sources.get(cell.get("id"), "")
@@ -126,9 +129,20 @@ def without_magics(source: str) -> str:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """The names that a node reads, those inside of functions included."""
-    names = (n for n in ast.walk(node) if isinstance(n, ast.Name))
-    return {name.id for name in names if isinstance(name.ctx, ast.Load)}
+    """The names of the program that a node reads, also inside of functions."""
+    try:
+        return set(_read(symtable.symtable(ast.unparse(node), "", "exec")))
+    except SyntaxError:  # known when it runs, as a nonlocal of nothing
+        return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _read(scope: symtable.SymbolTable) -> Iterator[str]:
+    is_program = scope.get_type() == "module"
+    for symbol in scope.get_symbols():
+        if symbol.is_referenced() and (is_program or symbol.is_global()):
+            yield symbol.get_name()
+    for inner in scope.get_children():
+        yield from _read(inner)
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

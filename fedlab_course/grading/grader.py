@@ -145,7 +145,11 @@ def _kept(file: Path, versions: Mapping[str, str]) -> dict[str, list[Row]]:
         for row in table.itertuples(index=False, name=None):
             if versions.get(row[0]) == row[-1]:
                 rows.setdefault(row[0], []).append(row)
-    return rows
+    return {  # a busy machine may have been too slow: judge once more
+        name: found
+        for name, found in rows.items()
+        if not any(row[4].startswith("stopped: the notebook") for row in found)
+    }
 
 
 def _write(

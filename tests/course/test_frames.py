@@ -125,6 +125,14 @@ def test_a_widget_without_frames_becomes_its_images():
     cell.outputs = [nbformat.v4.new_output("display_data", view)]
     still = without_widgets(notebook)
     assert "still" in still.cells[0].outputs[0].data["text/html"]
+    state["m"]["state"]["children"] = ["IPY_MODEL_bar"]
+    state["bar"] = {"state": {"_model_name": "FloatProgressModel"}}
+    notebook.metadata["widgets"] = {WIDGET_STATE: {"state": state}}
+    cell.outputs = [nbformat.v4.new_output("display_data", view)]
+    cell.metadata["tags"] = ["injected-parameters"]
+    ended = without_widgets(notebook).cells[0]
+    assert ended.outputs[0].data["text/html"] == ""
+    assert ended.metadata["jupyter"]["source_hidden"]
 
 
 WATCH = """() => {

@@ -1,5 +1,6 @@
 """Grades: only answers count, and no notebook harms another one's grade."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -14,7 +15,13 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from fedlab_course.editions import instructor, student
 from fedlab_course.grading import grade, grader, judge, main, notebooks_in, sandbox
-from fedlab_course.grading.answers import needed, repaired, statements, without_magics
+from fedlab_course.grading.answers import (
+    names_in,
+    needed,
+    repaired,
+    statements,
+    without_magics,
+)
 from fedlab_course.grading.task import task_of
 from fedlab_course.runner import NOTEBOOKS, find_chapters
 from tests.paths import ROOT
@@ -57,6 +64,27 @@ def lines_needed(*sources: str, own: int = -1, names=("answer",)) -> list[str]:
     notebook = new_notebook(cells=[new_code_cell(source) for source in sources])
     program = statements(notebook, lambda cell: cell.source == sources[own])
     return [program[k].source for k in sorted(needed(program, names))]
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        (
+            "def f(w):\n    v = [w + 1 for w in w]\n    return g(v)",
+            {"g"},
+        ),
+        ("def f(w):\n    def g():\n        return w, other\n    return g", {"other"}),
+        (
+            "class A(Base):\n    x = 1\n    def f(self):\n        return x",
+            {"Base", "x"},
+        ),
+        ("total = [w for w in weights]", {"weights"}),
+        ("def f():\n    nonlocal x\n    return x", {"x"}),
+    ],
+)
+def test_names_of_a_function_are_not_those_of_the_chapter(code, names):
+    (statement,) = ast.parse(code).body
+    assert names_in(statement) == names
 
 
 def test_what_an_answer_uses_comes_with_it_and_nothing_else():

@@ -29,7 +29,7 @@ def modulation_by_loop(v):
     return torch.tensor([len(q) * x / sum(q) for x in q])
 
 
-RIGHT["modulation"] = [modulation, modulation_by_loop, by_the_package]
+RIGHT["modulation"] = [modulation, modulation_by_loop, lambda v: by_the_package(v)]
 
 
 def scaled(transform):

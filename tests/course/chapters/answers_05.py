@@ -23,7 +23,7 @@ def taken(over=(2, 3), correction=1, power=0.5, epsilon=1e-5):
     return answer
 
 
-RIGHT["taken_style"] = [taken(), adain]
+RIGHT["taken_style"] = [taken(), lambda *given: adain(*given)]
 
 
 def outside_the_root(x, style):

@@ -15,6 +15,7 @@ import fedlab_support as fl
 from fedlab_course import exercises
 from fedlab_course.exercises import CHAPTERS, EXERCISES, check, leaky_local_update
 from fedlab_support.methods.feddg import FedDG
+from fedlab_support.methods.shared.grouping import group_weights
 
 COUNTS = {"num_floats": 6_603_902, "num_counters": 2, "num_clients": 10}
 RIGHT_BYTES = 10 * (2 * (4 * 6_603_902 + 8 * 2) + 8)
@@ -125,6 +126,11 @@ def test_a_stub_is_not_attempted(name, stub):
     assert result.passed is None
     assert "not attempted" in repr(result)
     assert "not attempted" in result._repr_html_()
+
+
+def test_a_function_of_the_package_is_no_answer():
+    result = check("group_weights", group_weights)
+    assert result.passed is False and "the package's own" in result.message
 
 
 @pytest.mark.parametrize("stub", [stub_with_a_frame, stub_that_computes])
@@ -591,7 +597,7 @@ def test_a_stub_of_a_class_is_not_attempted(stub):
 
 
 # the last two round otherwise
-RIGHT["proximal"] = [Prox, fl.FedProx, SquaredNorms, InDouble]
+RIGHT["proximal"] = [Prox, SquaredNorms, InDouble]
 WRONG["proximal"] = [
     (Doubled, "twice as strong"),
     (WithoutMu, "does not depend on mu"),
@@ -608,6 +614,7 @@ WRONG["proximal"] = [
     (Raises, "AttributeError"),
     (RaisesWhenMade, "in line 2 of __post_init__: raise ValueError"),
     (fl.FedAvg, "mu"),
+    (fl.FedProx, "has its loss already"),
     (lambda mu: mu, "inherits from fl.FedAvg"),
     (Prox(), "found Prox object"),
     ("many", "found str"),

@@ -115,7 +115,7 @@ def weights(shares, losses, groups, beta, q):
     return u / u.sum()
 
 
-RIGHT["group_weights"] = [weights, by_the_package]
+RIGHT["group_weights"] = [weights, lambda *given: by_the_package(*given)]
 
 
 def weighed(u):
