@@ -81,7 +81,9 @@ def weights_picture(
     clients = _in_rows(table)
     rounds = range(table["round"].min(), table["round"].max() + 1)
     norm = Normalize(0, 100 * table["weight"].max())
-    note = "A row is a client. Grey: it did not participate in that round."
+    note = "A row is a client."
+    if len(table) < len(rounds) * len(clients) * len(shown):
+        note += " Grey: it did not participate in that round."
     size = (DOUBLE[0], 1.3 + max(1.2, 0.125 * len(clients)))
     figure = new_picture(size, title, note)
     axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
