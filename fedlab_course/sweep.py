@@ -8,8 +8,8 @@ singular sets a list of one. Under ``build/sweeps/<chapter>``, or ``--out``, sta
 
     table.csv, table.parquet   all runs of all cells: the history's columns, the axes,
                                and ``settings``, the name of the run's file, whose
-                               settings ``archive.settings_in`` reads. A chapter may
-                               ignore an axis in some runs: they stand in several cells
+                               settings ``archive.settings_in`` reads; runs in which the
+                               chapter ignores an axis stand in several cells
     <cell>/notebook.ipynb      the executed copy, or notebook.failed.ipynb
     <cell>/figures, runs       what it exported and trained
 

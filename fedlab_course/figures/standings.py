@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import cycle
 
 import pandas as pd
@@ -40,17 +41,32 @@ def rank_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Pic
     note = "Dot: mean over data sets; bar: 95 % bootstrap interval over data sets and "
     note += "seeds, from three data sets on. Right: data sets that it ran on. Dotted: "
     note += "as good as the others."
-    rows = [max(1, len(part)) for part in parts]
-    size = inches(size, (DOUBLE[0], 1.0 + 0.3 * len(parts) + 0.22 * sum(rows)))
-    figure = new_picture(size, title, note)
-    look = {"squeeze": False, "sharex": True, "height_ratios": rows}
-    axes = figure.subplots(len(parts), 1, **look)[:, 0]
+    figure, axes = _one_below_the_other(parts, (0.3, 0.22), size, title, note)
     for axis, part in zip(axes, parts, strict=True):
         _ranks(axis, part)
     if len(parts) == 2:
         axes[1].set_title("Methods that miss data sets", loc="left")
     axes[-1].set_xlabel("Opponents beaten (%)")
     return figure
+
+
+def _one_below_the_other(
+    parts: Sequence[pd.DataFrame],
+    heights: tuple[float, float],
+    size: Size,
+    title: str,
+    note: str,
+) -> tuple[Picture, Sequence[Axes]]:
+    """A figure with a panel per part, on one x-axis.
+
+    heights: of what is around a panel and of one of its rows, in inches.
+    """
+    rows = [max(1, len(part)) for part in parts]
+    around, row = heights
+    size = inches(size, (DOUBLE[0], 1.0 + around * len(parts) + row * sum(rows)))
+    figure = new_picture(size, title, note)
+    look = {"squeeze": False, "sharex": True, "height_ratios": rows}
+    return figure, figure.subplots(len(parts), 1, **look)[:, 0]
 
 
 def _ranks(axis: Axes, table: pd.DataFrame) -> None:
@@ -218,14 +234,10 @@ def verdicts_picture(
     expect_rows(table, ["paper", "claim", "data"], numbers)
     tested = table.dropna(subset=["mean"])
     parts = [part for _, part in tested.groupby("paper", sort=False)] or [tested]
-    rows = [max(1, len(part)) for part in parts]
     note = "Diamond: printed. Dot: ours; bar: 95 % interval over seeds. Holds and "
     note += "refuted: clear after Holm's correction, with the printed sign or against "
     note += "it. Not this size: not clear, and the bar does not reach the diamond."
-    size = inches(size, (DOUBLE[0], 1.0 + 0.35 * len(parts) + 0.34 * sum(rows)))
-    figure = new_picture(size, title, note)
-    look = {"squeeze": False, "sharex": True, "height_ratios": rows}
-    axes = figure.subplots(len(parts), 1, **look)[:, 0]
+    figure, axes = _one_below_the_other(parts, (0.35, 0.34), size, title, note)
     for axis, part in zip(axes, parts, strict=True):
         _claims(axis, part)
     axes[-1].set_xlabel("Difference (points)")

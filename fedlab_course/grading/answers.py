@@ -110,9 +110,10 @@ def repaired(notebook: NotebookNode, original: NotebookNode) -> dict[str, str]:
         try:
             ast.parse(without_magics(cell.source))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
-            words = getattr(error, "msg", error)
-            reason = f"the cell of this check: {type(error).__name__}: {words}{line}"
+            words = str(error)
+            if isinstance(error, SyntaxError):  # names no file
+                words = f"{error.msg} (line {error.lineno})"
+            reason = f"the cell of this check: {type(error).__name__}: {words}"
             for name in re.findall(r"""\bcheck\(\s*["'](\w+)["']""", cell.source):
                 broken[name] = reason
             cell.source = sources.get(cell.get("id"), "")
@@ -137,6 +138,7 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def _read(scope: symtable.SymbolTable) -> Iterator[str]:
+    """The names of the program that a scope and those inside of it read."""
     is_program = scope.get_type() == "module"
     for symbol in scope.get_symbols():
         if symbol.is_referenced() and (is_program or symbol.is_global()):

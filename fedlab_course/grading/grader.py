@@ -21,6 +21,7 @@ from fedlab_support.engines.flower import cleanup
 from ..papermill_runner import check as check_parameters
 from ..papermill_runner import stopped_by_signals
 from ..runner import BUILD, find_chapters, fingerprint, profile
+from .sandbox import TOO_LONG
 from .task import verdicts_on
 
 COLUMNS = ["file", "chapter", "exercise", "passed", "message", "version"]
@@ -41,7 +42,7 @@ def grade(
     and version, a hash of the file, its chapter and the course. A file that cannot be
     graded has one row with the reason.
     out:  folder of ``grades.csv``, which is written after each file. Files that it has
-          in the same version are not graded again.
+          in the same version are not graded again, unless one was stopped.
     jobs: number of files at a time.
     Raises ValueError if there are no files, for an unknown profile, and when the table
     would be written among the files that were handed in.
@@ -145,10 +146,11 @@ def _kept(file: Path, versions: Mapping[str, str]) -> dict[str, list[Row]]:
         for row in table.itertuples(index=False, name=None):
             if versions.get(row[0]) == row[-1]:
                 rows.setdefault(row[0], []).append(row)
+    message = COLUMNS.index("message")
     return {  # a busy machine may have been too slow: judge once more
         name: found
         for name, found in rows.items()
-        if not any(row[4].startswith("stopped: the notebook") for row in found)
+        if not any(row[message].startswith(TOO_LONG) for row in found)
     }
 
 

@@ -21,6 +21,8 @@ from . import judge
 
 SECONDS = 600
 """Time limit of a notebook."""
+TOO_LONG = "stopped: the notebook took longer than"
+"""How the end of a notebook begins that exceeds it."""
 MEMORY, FILE_SIZE = 8 * judge.GIGABYTE, 2**28
 """Limits in bytes: of the address space, and of a file that is written."""
 ISOLATED = (
@@ -59,7 +61,7 @@ def judged(
     except subprocess.TimeoutExpired:
         cleanup.end(str(home))  # also what has left its group, or the pipe stays open
         text, _ = process.communicate()
-        end = f"stopped: the notebook took longer than {SECONDS} seconds"
+        end = f"{TOO_LONG} {SECONDS} seconds"
     finally:
         cleanup.end(str(home))
     verdicts = {}

@@ -163,9 +163,9 @@ def _names_in(code: CodeType) -> set[str]:
 
 
 def check_server(server: object, method: FedAvg, before: Server) -> None:
-    """Refuse what ``aggregate`` returned unless it is a server as ``before``.
+    """Refuse what ``aggregate`` returned unless it is a server like ``before``.
 
-    Its weights are finite and have the same names, shapes and types.
+    It holds named tensors, and finite weights of the same names, shapes and types.
     """
     if not isinstance(server, Server):
         raise TypeError(

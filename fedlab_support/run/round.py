@@ -55,11 +55,9 @@ def set_up(run, record: History) -> tuple[Server, np.ndarray, dict[int, PrivateS
         memory = method.server_setup(uploads)
     refuse_unnamed("the server's memory", memory)
     if method.overrides("setup_reply"):
+        what = f"the result of {method.label}.setup_reply"
         with unwritten("the server's memory", [memory]):
-            replies = {
-                i: copies(method.setup_reply(memory, i), "a set-up reply")
-                for i in uploads
-            }
+            replies = {i: copies(method.setup_reply(memory, i), what) for i in uploads}
         for i, reply in replies.items():
             private.setdefault(i, PrivateState()).memory.update(reply)
             record.add_wire(0, i, "down", setup_reply=nbytes(reply))

@@ -423,6 +423,20 @@ def test_a_stopped_grading_goes_on_and_only_what_changed_is_graded_again(
 
 
 @pytest.mark.slow
+def test_a_notebook_that_took_too_long_is_graded_again(tmp_path, monkeypatch):
+    ends = iter([f"{sandbox.TOO_LONG} 600 seconds", "stopped: no result", "unused"])
+    file = tmp_path / "00_tour_ada.ipynb"
+    nbformat.write(new_notebook(), file)
+
+    def one(*_):
+        yield "shares", False, next(ends)
+
+    monkeypatch.setattr(grader, "verdicts_on", one)
+    found = [grade([file], "smoke", tmp_path / "out")["message"][0] for _ in range(3)]
+    assert found == [f"{sandbox.TOO_LONG} 600 seconds", *2 * ["stopped: no result"]]
+
+
+@pytest.mark.slow
 def test_a_terminated_grading_ends_its_processes(tmp_path):
     file = handed_in(tmp_path, "ada", "while True:\n    pass")
     with_answer(file, "shares", "my_shares = gone")
