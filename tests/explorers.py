@@ -8,7 +8,7 @@ from functools import partial
 import ipywidgets as W
 
 from fedlab_course.widgets import Explorer
-from tests.pace import processor_seconds, slowness
+from tests.pace import processor_seconds, quiet_seconds
 
 REDRAW_SECONDS = 0.5  # what the plan promises, on two quiet cores
 NOISE = 1.5  # the error of such a short measurement on busy ones, as a factor
@@ -34,11 +34,10 @@ def _move(explorer: Explorer, name: str, control: W.Widget) -> None:
     first, picture = control.value, explorer.image.value
     for value in (*_ends(control), first):
         # which redraws, unless the value is the present one
-        seconds = processor_seconds(partial(setattr, control, "value", value), times=1)
+        seconds = processor_seconds(partial(setattr, control, "value", value))
         assert not explorer.banner.value, f"{where} = {value}: {explorer.banner.value}"
         if seconds > REDRAW_SECONDS:
-            again = processor_seconds(partial(explorer._redraw, None))
-            seconds = min(seconds, again) / slowness()
+            seconds = quiet_seconds(partial(explorer._redraw, None))
         allowed = NOISE * REDRAW_SECONDS
         assert seconds < allowed, f"{where} = {value}: {seconds:.2f} s"
     assert explorer.image.value == picture, f"{where}: the view is not pure"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 
@@ -13,19 +14,27 @@ PLAIN_SECONDS = 0.14
 """Of the processor, for `_plain` on two quiet cores."""
 
 
-def processor_seconds(work: Callable[[], object], times: int = 2) -> float:
-    """The least of several tries: other work on the machine can only add to one."""
-    taken = []
-    for _ in range(times):
-        began = time.process_time()
-        work()
-        taken.append(time.process_time() - began)
-    return min(taken)
+def processor_seconds(work: Callable[[], object]) -> float:
+    """As measured once."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def quiet_seconds(work: Callable[[], object], times: int = 5) -> float:
+    """What ``work`` would take of the processor on two quiet cores.
+
+    The median of several measurements, each relative to `_plain` right after it: what
+    else runs on the machine slows both.
+    """
+    pairs = [(processor_seconds(work), processor_seconds(_plain)) for _ in range(times)]
+    return PLAIN_SECONDS * statistics.median(mine / plain for mine, plain in pairs)
 
 
 def slowness() -> float:
     """How many times longer drawing takes now than on two quiet cores, at least 1."""
-    return max(1.0, processor_seconds(_plain, 3) / PLAIN_SECONDS)
+    plain = statistics.median(processor_seconds(_plain) for _ in range(5))
+    return max(1.0, plain / PLAIN_SECONDS)
 
 
 def _plain() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from functools import partial
 from itertools import cycle
 
 import pandas as pd
@@ -233,11 +235,15 @@ def verdicts_picture(
     numbers = ["printed", "mean", "low", "high"]
     expect_rows(table, ["paper", "claim", "data"], numbers)
     tested = table.dropna(subset=["mean"])
+    wrap = partial(textwrap.fill, width=int(6.6 * inches(size)[0]))
+    names = tested["claim"].map(wrap) + "\n" + tested["data"].map(wrap)
+    lines = 1 + max(names.str.count("\n"), default=1)
+    tested = tested.assign(name=names)
     parts = [part for _, part in tested.groupby("paper", sort=False)] or [tested]
     note = "Diamond: printed. Dot: ours; bar: 95 % interval over seeds. Holds and "
     note += "refuted: clear after Holm's correction, with the printed sign or against "
     note += "it. Not this size: not clear, and the bar does not reach the diamond."
-    figure, axes = _one_below_the_other(parts, (0.35, 0.34), size, title, note)
+    figure, axes = _one_below_the_other(parts, (0.35, 0.17 * lines), size, title, note)
     for axis, part in zip(axes, parts, strict=True):
         _claims(axis, part)
     axes[-1].set_xlabel("Difference (points)")
@@ -256,4 +262,4 @@ def _claims(axis: Axes, table: pd.DataFrame) -> None:
         axis.plot(row["printed"], place, "D", **look)
         write_beside(axis, place, words)
     axis.set_title(", ".join(table["paper"].unique()), loc="left")
-    name_rows(axis, table["claim"] + "\n" + table["data"])
+    name_rows(axis, table["name"])
