@@ -290,19 +290,3 @@ def test_a_loss_near_the_largest_number_does_not_overflow():
         weights = method.aggregation_weights(server([0.2, 0.3, 0.1, 0.4]), said)
         assert weights.isfinite().all() and abs(weights.sum().item() - 1) < 1e-12
         assert weights[0] > 0
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"mixture_lr": -0.1},
-        {"mixture_lr": float("inf")},
-        {"mixture_lr": float("nan")},
-        {"memoryless": "yes"},
-        {"weighting": "size"},
-    ],
-)
-def test_impossible_settings_are_refused_at_once(settings):
-    (name,) = settings
-    with pytest.raises(ValueError, match=rf"{name} must be .*found"):
-        AFL(**settings)

@@ -326,18 +326,3 @@ def test_masks_stay_with_their_styled_pictures():
     assert len(run.messages) == 5
     average = fitted(FedAvg(), federation, 1, model=small_unet)
     assert distance(average, run) > 1e-3
-
-
-# ---- what cannot be had -------------------------------------------------------------
-@pytest.mark.parametrize(
-    "settings",
-    [
-        *({"form": "paper"}, {"num_styles": 0}, {"num_styles": 1.5}),
-        *({"strength": 1.5}, {"strength": -0.1}),
-        *({"num_single": -1}, {"num_single": 0.5}),
-    ],
-)
-def test_impossible_settings_are_refused_at_once(settings):
-    (name,) = settings
-    with pytest.raises(ValueError, match=rf"{name} must be .*found"):
-        CCST(**settings)

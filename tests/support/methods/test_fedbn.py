@@ -410,11 +410,3 @@ def test_pretrained_statistics_do_not_count_for_strangers(federation, unseen):
     expected = of_strangers(run.model, federation.test)
     found = run.scores(federation.test).loss
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
-# ---- as for every method ------------------------------------------------------------
-@pytest.mark.parametrize("settings", [{"unseen": "local"}, {"weighting": "size"}])
-def test_impossible_settings_are_refused_at_once(settings):
-    (name,) = settings
-    with pytest.raises(ValueError, match=rf"{name} must be .*found"):
-        FedBN(**settings)

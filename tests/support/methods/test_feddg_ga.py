@@ -318,16 +318,3 @@ def test_clients_that_keep_nothing_back_are_refused_before_anything_runs(federat
     assert (few.num_val == 0).sum() == 1
     with pytest.raises(ValueError, match=r"found 1 clients with none, the first \[0\]"):
         runs.a_run(FedDGGA(), few)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        *({"step": -0.1}, {"step": float("nan")}, {"rounds": 0}, {"rounds": 2.5}),
-        {"weighting": "examples"},
-    ],
-)
-def test_impossible_settings_are_refused_at_once(settings):
-    (name,) = settings
-    with pytest.raises(ValueError, match=rf"{name} must be .*found"):
-        FedDGGA(**settings)

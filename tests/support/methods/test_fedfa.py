@@ -356,28 +356,6 @@ def test_bf16_steps_keep_statistics_in_full_precision(federation):
 
 
 # ---- what cannot be had -------------------------------------------------------------
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"p": -0.1},
-        {"p": 1.5},
-        {"p": float("nan")},
-        {"alpha": 1.01},
-        {"fusion": "mean"},
-        {"server_variance": "vector"},
-        {"stats_carry": "keep"},
-        {"noise": -1.0},
-        {"stages": 2},
-        {"stages": (0,)},
-        {"weighting": "size"},
-    ],
-)
-def test_impossible_settings_are_refused_at_once(settings):
-    (name,) = settings
-    with pytest.raises(ValueError, match=rf"{name} must be .*found"):
-        FedFA(**settings)
-
-
 @pytest.mark.parametrize("stages", [(4,), (1, 1)])
 def test_a_stage_that_the_network_lacks_is_refused(federation, stages):
     with pytest.raises(ValueError, match=r"numbered 1…3, each at most once; found"):

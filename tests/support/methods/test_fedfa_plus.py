@@ -262,23 +262,6 @@ def test_tables_call_it_by_the_papers_name(federation):
 
 
 # ---- what cannot be had -------------------------------------------------------------
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"alignment": -0.1},
-        {"alignment": float("inf")},
-        {"bins": 1},
-        {"bins": 8.0},
-        {"temperature": 0.0},
-        {"p": 2},
-    ],
-)
-def test_impossible_settings_are_refused_at_once(settings):
-    (name,) = settings
-    with pytest.raises(ValueError, match=rf"{name} must be .*found"):
-        FedFAPlus(**settings)
-
-
 @pytest.mark.parametrize("number", [0, 4, -1])
 def test_a_stage_that_the_network_lacks_is_refused(federation, number):
     with pytest.raises(ValueError, match=r"numbered 1…3, each at most once; found"):

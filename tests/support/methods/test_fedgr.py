@@ -258,27 +258,5 @@ def test_few_clients_are_enough(federation, method):
 
 
 # ---- what cannot be had -------------------------------------------------------------
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"num_groups": 0},
-        {"num_groups": 2.5},
-        {"clustering": "spectral"},
-        {"q": -1.1},
-        {"q": math.inf},
-        {"delta": 1.1},
-        {"gamma": -0.1},
-        {"rounds_ahead": -1},
-        {"rounds_ahead": 0.5},
-        {"num_prompts": -2},
-    ],
-)
-def test_impossible_settings_are_refused_at_once(settings):
-    (name,) = settings
-    for kind in (FedGR, FedGCR):
-        with pytest.raises(ValueError, match=rf"{name} must be .*found"):
-            kind(**settings)
-
-
 def test_it_says_that_mixed_labels_do_not_fit():
     assert FedGR.needs_classes and FedGCR.needs_classes

@@ -407,27 +407,7 @@ def test_the_loss_falls(federation):
     assert mean.loc["own_loss", 6] < 0.9 * mean.loc["own_loss", 1]
 
 
-# ---- as for every method ------------------------------------------------------------
 # ---- what cannot be had -------------------------------------------------------------
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"share": -0.01},
-        {"share": 1.01},
-        {"share": math.nan},
-        {"smallest_group": 1},
-        {"smallest_group": 2.5},
-        {"group_size": 1},
-        {"group_size": 3.5},
-        {"weighting": "size"},
-    ],
-)
-def test_impossible_settings_are_refused_at_once(settings):
-    (name,) = settings
-    with pytest.raises(ValueError, match=rf"{name} must be .*found"):
-        FedMix(**settings)
-
-
 def test_a_mean_of_one_picture_is_refused_with_the_reason():
     with pytest.raises(ValueError, match="mean of one image is that image"):
         FedMix(smallest_group=1)

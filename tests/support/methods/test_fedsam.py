@@ -294,20 +294,3 @@ def test_running_statistics_move_once_per_batch(federation):
     steps = [2 * math.ceil(size / 8) - 2 * (size % 8 == 1) for size in federation.sizes]
     counter = "stages.1.num_batches_tracked"
     assert [m.weights[counter].item() for m in run.messages] == steps
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"rho": -0.1},
-        {"rho": float("nan")},
-        {"scaling": "ASAM"},
-        {"offset": -1.0},
-        {"base": "lbfgs"},
-        {"weighting": "size"},
-    ],
-)
-def test_impossible_settings_are_refused_at_once(settings):
-    (name,) = settings
-    with pytest.raises(ValueError, match=rf"{name} must be .*found"):
-        FedSAM(**settings)

@@ -574,26 +574,6 @@ def test_it_fits_the_packages_own_network(federation):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"l2r_weight": -0.1},
-        {"l2r_weight": float("nan")},
-        {"cmi_weight": float("inf")},
-        {"power": 3},
-        {"num_samples": -1},
-        {"num_features": 0},
-        {"form": "paper"},
-        {"weighting": "size"},
-    ],
-)
-def test_impossible_settings_are_refused_at_once(settings):
-    (name,) = settings
-    with pytest.raises(ValueError, match=rf"{name} must be .*found"):
-        FedSR(**settings)
-    assert replace(FedSR(), power=2) != FedSR()
-
-
-@pytest.mark.parametrize(
     "wrong",
     [
         {"num_features": 2.5},

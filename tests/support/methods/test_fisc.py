@@ -406,17 +406,3 @@ def test_masks_are_refused_by_name():
     federation = Federation.build(data, by_owner(data))
     with pytest.raises(ValueError, match=r"FISC\(.*one class per image.*masks"):
         runs.a_run(FISC(), federation, small_unet)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        *({"strength": -0.1}, {"strength": 1.1}, {"contrast_weight": -1}),
-        *({"size_weight": float("nan")}, {"margin": -0.1}, {"noise": -1.0}),
-        *({"fading": 1.1}, {"without": "v1"}),
-    ],
-)
-def test_impossible_settings_are_refused_at_once(settings):
-    (name,) = settings
-    with pytest.raises(ValueError, match=rf"{name} must be .*found"):
-        FISC(**settings)

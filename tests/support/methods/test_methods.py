@@ -5,7 +5,6 @@ import torch
 
 from fedlab_support import (
     FedAvg,
-    FedAvgM,
     Federation,
     FedProx,
     LocalTraining,
@@ -52,9 +51,6 @@ def fitted(method, federation, rounds=3, model=AwkwardNet, training=TRAINING, **
 def linear(image_shape, num_classes):
     size = image_shape[0] * image_shape[1] * image_shape[2]
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(size, num_classes))
-
-
-# ---- the neutral setting gives FedAvg, bit for bit, by the ordinary path -------------
 
 
 # ---- FedAvg -------------------------------------------------------------------------
@@ -123,23 +119,7 @@ def test_the_task_loss_is_logged_beside_the_objective(federation):
     assert (train["loss"] > train["task_loss"]).all()
 
 
-# ---- FedAvgM ------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: FedAvg(weighting="size"),
-        lambda: FedProx(mu=-1),
-        lambda: FedProx(mu=float("nan")),
-        lambda: FedProx(penalty="cubic"),
-        lambda: FedAvgM(momentum=1.0),
-        lambda: FedAvgM(server_lr=0.0),
-    ],
-)
-def test_impossible_settings_are_refused_at_once(make):
-    with pytest.raises(ValueError, match="found"):
-        make()
-
-
+# ---- what all share -----------------------------------------------------------------
 @pytest.mark.parametrize(
     ("weighting", "expected"), [("equal", [0.5, 0.5]), ("examples", [0.25, 0.75])]
 )

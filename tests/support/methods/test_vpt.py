@@ -1,6 +1,5 @@
 """VPT: prompts and head of a frozen transformer, averaged."""
 
-import math
 from dataclasses import replace
 from functools import partial
 
@@ -109,25 +108,7 @@ def test_prompts_have_the_learning_rate_that_is_asked_for(federation):
         )
 
 
-# ---- as for every method ------------------------------------------------------------
 # ---- what cannot be had -------------------------------------------------------------
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"num_prompts": -1},
-        {"num_prompts": 2.0},
-        {"init": "zeros"},
-        {"prompt_lr": 0.0},
-        {"prompt_lr": math.inf},
-        {"weighting": "size"},
-    ],
-)
-def test_impossible_settings_are_refused_at_once(settings):
-    (name,) = settings
-    with pytest.raises(ValueError, match=rf"{name} must be .*found"):
-        VPT(**settings)
-
-
 def test_another_network_is_refused(federation):
     with pytest.raises(ValueError, match=r"VPT trains prompts .*, found CNN; use"):
         Run(VPT(), federation, small_cnn)
