@@ -353,7 +353,7 @@ def test_a_cluster_of_dask_gives_the_same_table(chapter, tmp_path):
 
 
 @pytest.mark.slow
-def test_twelve_cells_killed_twice_end_with_the_table_of_an_undisturbed_sweep(
+def test_six_cells_killed_twice_end_with_the_table_of_an_undisturbed_sweep(
     chapter, tmp_path, monkeypatch
 ):
     smoke = chapter.parent / "profiles" / "smoke"
@@ -361,12 +361,12 @@ def test_twelve_cells_killed_twice_end_with_the_table_of_an_undisturbed_sweep(
     (smoke / "01_small.yaml").write_text("{}\n")
     command = [sys.executable, "-m", "fedlab_course.sweep", str(chapter)]
     command += ["--profile", "smoke", "--jobs", "2"]
-    command += ["--grid", "seed=0,1,2,3", "lr=0.1,0.2,0.3", "--out"]
+    command += ["--grid", "seed=0,1", "lr=0.1,0.2,0.3", "--out"]
 
     def ended(num: int) -> int:
         return len(list((tmp_path / "killed").glob("*/done.json"))) >= num
 
-    for wanted in (2, 6):
+    for wanted in (1, 3):
         process = subprocess.Popen(
             [*command, str(tmp_path / "killed")], start_new_session=True
         )
@@ -378,8 +378,8 @@ def test_twelve_cells_killed_twice_end_with_the_table_of_an_undisturbed_sweep(
         assert not (tmp_path / "killed" / "table.csv").exists()
     subprocess.run([*command, str(tmp_path / "killed")], check=True)
     monkeypatch.setattr(sweeping, "execute", in_process)
-    grid = {"seed": [0, 1, 2, 3], "lr": [0.1, 0.2, 0.3]}
+    grid = {"seed": [0, 1], "lr": [0.1, 0.2, 0.3]}
     sweep(chapter, grid, out=tmp_path / "undisturbed")
     killed, undisturbed = saved(tmp_path / "killed"), saved(tmp_path / "undisturbed")
     pd.testing.assert_frame_equal(killed, undisturbed)
-    assert len(killed) == 12
+    assert len(killed) == 6

@@ -17,8 +17,9 @@ def test_every_chapter_takes_a_device():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("chapter", CHAPTERS[::-1], ids=lambda path: path.stem)
 def test_no_cell_mixes_the_tensors_of_two_devices(chapter: Path, smoke_run):
+    """From the last, while another worker executes the chapters from the first."""
     cells = nbformat.read(smoke_run(chapter).notebook, as_version=4).cells
     is_given = [c for c in cells if "injected-parameters" in c.metadata.get("tags", ())]
     assert f'device = "{NAME}"' in is_given[0].source
