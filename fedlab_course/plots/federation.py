@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
+from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.checks import Range, checked
 
@@ -67,9 +68,9 @@ def draw_classes(table: pd.DataFrame, title: str = "", kind: str = "class") -> P
     _name_classes(main, class_names, field)
     main.set_ylabel(kind.capitalize())
     _client_sizes(top, counts.sum(axis=1))
-    bar = figure.colorbar(
-        colours, ax=[top, main], label="Examples", pad=0.015, aspect=35
-    )
+    whole = MaxNLocator(8, steps=[1, 2, 5, 10], integer=True)
+    look = {"label": "Examples", "ticks": whole, "pad": 0.015, "aspect": 35}
+    bar = figure.colorbar(colours, ax=[top, main], **look)
     bar.outline.set_visible(False)
     return figure
 
