@@ -143,14 +143,11 @@ def trade_off_picture(
     )
     figure = new_picture(inches(size, (DOUBLE[0], 3.6)), title, note)
     axis = figure.subplots()
-    parts, reach = parts_of(ends, "axis"), {"textcoords": "offset points"}
+    parts, places = parts_of(ends, "axis"), ends[["average", "worst"]].to_numpy()
     for name, look in looks_for(list(parts)).items():
         part = parts[name]
         axis.plot(part["average"], part["worst"], label=name, linewidth=0.8, **look)
-        for row in part.iloc[[0, -1]].itertuples():
-            place, text = (row.average, row.worst), {"color": look["color"]} | reach
-            axis.annotate(row.name, place, (5, -9), fontsize=SMALL, **text)
-    places = ends[["average", "worst"]].to_numpy()
+        _name_path(axis, part, places, look["color"])
     more = places[None] - places[:, None]  # what a column's value has more than a row's
     is_beaten = ((more >= 0).all(2) & (more > 0).any(2)).any(1)
     ring = {"s": 110, "facecolors": "none", "edgecolors": COLOURS["quiet"]}
@@ -158,6 +155,23 @@ def trade_off_picture(
     axis.set(xlabel="All test images: accuracy (%)", ylabel=worst)
     axis.legend(loc="best")
     return figure
+
+
+def _name_path(axis: Axes, part: pd.DataFrame, points: np.ndarray, colour: str) -> None:
+    """Name a path's first and last value, where most room is left by all points.
+
+    points: of all paths, (N, 2) in units of ``part``.
+    """
+    inch = axis.figure.get_size_inches() / np.maximum(np.ptp(points, axis=0), 1e-9)
+    angles = np.arange(8) * np.pi / 4
+    around = np.stack([np.cos(angles), np.sin(angles)], axis=1) * 10  # points of a font
+    look = {"color": colour, "fontsize": SMALL, "ha": "center", "va": "center"}
+    for row in part.iloc[[0, -1]].itertuples():
+        place = np.array([row.average, row.worst])
+        far = (place - points) * inch * 72
+        crowd = (1 / ((around[:, None] + far) ** 2).sum(2)).sum(1)
+        where = around[crowd.argmin()]
+        axis.annotate(row.name, place, where, textcoords="offset points", **look)
 
 
 def looks_of(values: Sequence[str]) -> dict[str, dict[str, object]]:
