@@ -194,13 +194,14 @@ def png(figure: Figure, dpi: float = 2 * SCREEN_DPI) -> bytes:
 
     As ``figure.savefig`` does, which draws twice what has a layout.
     """
-    buffer, usual = io.BytesIO(), figure.dpi
+    buffer, canvas, usual = io.BytesIO(), figure.canvas, figure.dpi
     try:
         figure.dpi = dpi
         with style():
             FigureCanvasAgg(figure).print_png(buffer)
     finally:
         figure.dpi = usual
+        figure.set_canvas(canvas)
     return buffer.getvalue()
 
 
