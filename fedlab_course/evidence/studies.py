@@ -68,6 +68,7 @@ FISC_ON_PACS = Study(
     arms=MAIN | EMBEDDED,
     tests=("sketch", "art_painting", "photo", "cartoon"),
     rates=(3e-4, 1e-4, 1e-3),
+    num_tuning=3,
     tuned=("FedAvg", "FISC", "CCST"),
     against=(
         ("FISC", "FedAvg"),
