@@ -40,7 +40,7 @@ $(COURSE) $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("the pinned \
 	versions need Python 3.11 or newer; found " + sys.version.split()[0] + " – name \
 	another interpreter: make PYTHON=/path/to/python3.11 …")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
 	--editable '.[$(if $(filter $(COURSE),$@),course,dev)]'
 	@touch $@ $(COURSE)
