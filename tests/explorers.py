@@ -11,7 +11,7 @@ from fedlab_course.widgets import Explorer
 from tests.pace import processor_seconds, quiet_seconds, slowness
 
 REDRAW_SECONDS = 0.5  # what the plan promises, on two quiet cores
-NOISE = 1.5  # the error of such a short measurement on busy ones, as a factor
+ALLOWED = 1.5 * REDRAW_SECONDS  # such short measurements err on busy ones
 
 
 def rehearse() -> None:
@@ -23,17 +23,17 @@ def rehearse() -> None:
     """
     explorers = [w for w in W.Widget.widgets.values() if isinstance(w, Explorer)]
     assert explorers, "expected at least one explorer in the chapter, found none"
-    allowed = NOISE * REDRAW_SECONDS
-    quick = allowed * slowness()  # as measured now
+    quick = ALLOWED * slowness()  # seconds on the machine as it is now
     for explorer in explorers:
         for name, control in explorer.controls.items():
-            _move(explorer, name, control, allowed, quick)
+            _move(explorer, name, control, quick)
 
 
-def _move(
-    explorer: Explorer, name: str, control: W.Widget, allowed: float, quick: float
-) -> None:
-    """One control to its ends, beyond them, and back."""
+def _move(explorer: Explorer, name: str, control: W.Widget, quick: float) -> None:
+    """One control to its ends, beyond them, and back.
+
+    quick: seconds of a redraw that needs no second look.
+    """
     where = f"{explorer.view.__name__}, {name}"
     first, picture = control.value, explorer.image.value
     for value in (*_ends(control), first):
@@ -42,7 +42,7 @@ def _move(
         assert not explorer.banner.value, f"{where} = {value}: {explorer.banner.value}"
         if seconds > quick:
             seconds = quiet_seconds(partial(explorer._redraw, None))
-            assert seconds < allowed, f"{where} = {value}: {seconds:.2f} s"
+            assert seconds < ALLOWED, f"{where} = {value}: {seconds:.2f} s"
         if hasattr(control, "max") and value == control.max:
             control.value = value + 1
             assert control.value == value, f"{where}: {control.value} is out of range"

@@ -15,19 +15,19 @@ PLAIN_SECONDS = 0.14
 
 
 def processor_seconds(work: Callable[[], object]) -> float:
-    """As measured once."""
+    """What ``work`` takes of the processor, measured once."""
     began = time.process_time()
     work()
     return time.process_time() - began
 
 
-def quiet_seconds(work: Callable[[], object], times: int = 5) -> float:
+def quiet_seconds(work: Callable[[], object]) -> float:
     """What ``work`` would take of the processor on two quiet cores.
 
-    The median of several measurements, each relative to `_plain` right after it: what
-    else runs on the machine slows both.
+    The median of five ratios to `_plain`, which is measured right after ``work``, since
+    other work on the machine slows both.
     """
-    pairs = [(processor_seconds(work), processor_seconds(_plain)) for _ in range(times)]
+    pairs = [(processor_seconds(work), processor_seconds(_plain)) for _ in range(5)]
     return PLAIN_SECONDS * statistics.median(mine / plain for mine, plain in pairs)
 
 

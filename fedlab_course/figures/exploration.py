@@ -158,13 +158,13 @@ def trade_off_picture(
 
 
 def _name_path(axis: Axes, part: pd.DataFrame, points: np.ndarray, colour: str) -> None:
-    """Name a path's first and last value, where most room is left by all points.
+    """Name a path's first and last value, each on its least crowded side.
 
-    points: of all paths, (N, 2) in units of ``part``.
+    points: average and worst of all paths, (N, 2).
     """
     inch = axis.figure.get_size_inches() / np.maximum(np.ptp(points, axis=0), 1e-9)
     angles = np.arange(8) * np.pi / 4
-    around = np.stack([np.cos(angles), np.sin(angles)], axis=1) * 10  # points of a font
+    around = np.stack([np.cos(angles), np.sin(angles)], axis=1) * 10  # in 1/72 inch
     look = {"color": colour, "fontsize": SMALL, "ha": "center", "va": "center"}
     for row in part.iloc[[0, -1]].itertuples():
         place = np.array([row.average, row.worst])

@@ -192,7 +192,7 @@ def new_picture(size: tuple[float, float], title: str, note: str = "") -> Pictur
 def png(figure: Figure, dpi: float = 2 * SCREEN_DPI) -> bytes:
     """Render a figure as PNG, by default sharp on high-resolution screens.
 
-    As ``figure.savefig`` does, which draws twice what has a layout.
+    The bytes are those of ``figure.savefig``, which draws figures with a layout twice.
     """
     buffer, canvas, usual = io.BytesIO(), figure.canvas, figure.dpi
     try:

@@ -20,7 +20,7 @@ from fedlab_course.runner import NOTEBOOKS, find_chapters, profile
 
 CHAPTERS = find_chapters()
 PROFILES = sorted(folder.name for folder in NOTEBOOKS.glob("profiles/*/"))
-SMOKE_SECONDS = 120  # of one core; most need 30, more where others use the cache
+SMOKE_SECONDS = 120  # of one quiet core; chapters need 10 to 50
 
 KINDS = {"compute", "predict", "implement", "diagnose a bug", "design an experiment"}
 EXERCISE = r"### Exercise (\d+) · ([\w-]+, )?\*([\w ]+)\* \((\d+) minutes\)"

@@ -360,6 +360,7 @@ def test_the_power_of_two_squares_each_norm(monkeypatch):
     norms = z.square().sum(1).sqrt()
     assert logged["l2r"] == pytest.approx(0.5 * norms.mean().item(), rel=1e-5)
 
+    assert replace(FedSR(), power=2) != FedSR()
     squared = FedSR(l2r_weight=0.5, cmi_weight=0.0, power=2, num_features=4)
     model, context = squared.adapt(Bare(6, 3)), a_visit(TRAINING)
     model.load_state_dict({n: given[f"before__{o}"] for n, o in NAMES.items()})

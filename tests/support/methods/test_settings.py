@@ -30,6 +30,14 @@ from fedlab_support.methods import (
     HarmoFL,
 )
 
+GROUPS = {
+    "num_groups": [0, 2.5],
+    "clustering": ["spectral"],
+    "q": [-1.1, inf],
+    "delta": [1.1],
+    "gamma": [-0.1],
+    "rounds_ahead": [-1, 0.5],
+}
 REFUSED = {
     FedAvg: {"weighting": ["size"]},
     FedProx: {"mu": [-1, nan], "penalty": ["cubic"]},
@@ -83,28 +91,15 @@ REFUSED = {
         "temperature": [0.0],
         "p": [2],
     },
-    FedGCR: {
+    FedGCR: GROUPS
+    | {
         "gc_weight": [-0.1],
         "ra_weight": [inf, nan],
         "temperature": [0.0],
         "num_prompts": [0, -2],
-        "num_groups": [0, 2.5],
-        "clustering": ["spectral"],
-        "q": [-1.1, inf],
-        "delta": [1.1],
-        "gamma": [-0.1],
-        "rounds_ahead": [-1, 0.5],
     },
     FedGMA: {"tau": [-0.1, 1.1, nan], "mask": ["and"], "server_lr": [0.0, inf]},
-    FedGR: {
-        "num_groups": [0, 2.5],
-        "clustering": ["spectral"],
-        "q": [-1.1, inf],
-        "delta": [1.1],
-        "gamma": [-0.1],
-        "rounds_ahead": [-1, 0.5],
-        "num_prompts": [-2],
-    },
+    FedGR: GROUPS | {"num_prompts": [-2]},
     FedMix: {
         "share": [-0.01, 1.01, nan],
         "smallest_group": [1, 2.5],
