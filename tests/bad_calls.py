@@ -565,7 +565,15 @@ AREAS = (settings, data, partitions, runs, studies, networks, tables, figures, s
 def judged(bad: Bad) -> tuple[str, str]:
     """What became of a call, and the error's text."""
     home = os.getcwd()
-    os.chdir(tempfile.mkdtemp())  # nothing that is accepted writes into the project
+    with tempfile.TemporaryDirectory() as away:
+        os.chdir(away)  # nothing that is accepted writes into the project
+        try:
+            return _judged(bad)
+        finally:
+            os.chdir(home)
+
+
+def _judged(bad: Bad) -> tuple[str, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -587,8 +595,6 @@ def judged(bad: Bad) -> tuple[str, str]:
         return ("clear" if is_clear else "unclear"), text
     except BaseException as error:  # SystemExit
         return "deep", repr(error)
-    finally:
-        os.chdir(home)
     return "accepted", ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from itertools import chain
 
@@ -15,7 +16,8 @@ from tests.bad_calls import AREAS, judged
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_every_bad_call_is_refused_clearly():
+def test_every_bad_call_is_refused_clearly(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found, counts = [], Counter()
     for bad in chain.from_iterable(area() for area in AREAS):
         verdict, text = judged(bad)

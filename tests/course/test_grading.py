@@ -157,15 +157,15 @@ def test_every_check_of_a_chapter_is_graded_and_its_answer_found(chapter):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", find_chapters(["00", "01"]), ids=lambda p: p.stem)
-def test_solutions_pass(chapter, tmp_path):
+def test_solutions_pass(tmp_path):
+    (chapter,) = find_chapters(["01"])  # those of the tour are graded below
     copy = tmp_path / f"{chapter.stem}_ada.ipynb"
     nbformat.write(instructor(read(chapter)), copy)
     table = grade([copy], "smoke", tmp_path / "out")
     expected = [
         c for c in student(read(chapter)).cells if "exercises.check" in c.source
     ]
-    assert len(table) >= len(expected) - 1  # the tour checks one exercise twice
+    assert len(table) >= len(expected)
     assert set(table["passed"]) == {"yes"}, table[table["passed"] != "yes"].to_dict()
 
 
