@@ -53,25 +53,14 @@ __all__ = [
     "style_contrast",
 ]
 
-CHAPTERS = {
-    "00": (tour,),
-    "01": (fedavg, fedprox),
-    "02": (client_selection, power_of_choice),
-    "03": (fedsr, feddg),
-    "04": (fedfa,),
-    "04b": (fedfa_segmentation,),
-    "05": (fisc,),
-    "05b": (style_attack,),
-    "06": (fedgcr,),
-    "07": (leaderboard, capstone),
-    "08": (scaling_out,),
-}
-"""The modules that define each chapter's exercises."""
-
+MODULES = (
+    *(tour, fedavg, fedprox, client_selection, power_of_choice, fedsr, feddg, fedfa),
+    *(fedfa_segmentation, fisc, style_attack, fedgcr, leaderboard, capstone),
+    scaling_out,
+)
 EXERCISES = {
     task.name: task
-    for modules in CHAPTERS.values()
-    for module in modules
+    for module in MODULES
     for task in vars(module).values()
     if isinstance(task, Exercise)
 }

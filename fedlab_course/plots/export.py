@@ -8,7 +8,6 @@ import os
 import platform
 import re
 from collections.abc import Sequence
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -178,16 +177,12 @@ def save_table(
     name: str,
     folder: str | Path,
     formats: Sequence[str] = ("csv",),
-    *,
-    caption: str = "",
-    label: str = "",
 ) -> Path:
     """Write a table as CSV, and on request as Markdown or LaTeX.
 
-    table:           an index that has a name is written, too.
-    formats:         one or more of "csv" (every digit), "md" and "tex" (rounded).
-    caption, label:  of a LaTeX ``table``; without both the file holds only the
-                     ``tabular``. It needs the package booktabs.
+    table:    an index that has a name is written, too.
+    formats:  one or more of "csv" (every digit), "md" and "tex" (rounded; a ``tabular``
+              that needs the package booktabs).
     Returns the path of the first file. Raises ValueError for another format or a folder
     that cannot be written.
     """
@@ -198,7 +193,7 @@ def save_table(
     target = _target(name, folder)
     if any(table.index.names):
         table = table.reset_index()
-    texts = {"md": as_markdown, "tex": partial(as_latex, caption=caption, label=label)}
+    texts = {"md": as_markdown, "tex": as_latex}
     for ending in formats:
         file = target.with_suffix(f".{ending}")
         if ending == "csv":

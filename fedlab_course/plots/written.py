@@ -27,20 +27,16 @@ def as_markdown(table: pd.DataFrame) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-def as_latex(table: pd.DataFrame, caption: str = "", label: str = "") -> str:
-    """A table for LaTeX with the rules of booktabs, numbers as in ``as_markdown``.
+def as_latex(table: pd.DataFrame) -> str:
+    """A LaTeX ``tabular`` with the rules of booktabs, numbers as in ``as_markdown``.
 
-    caption, label:  make it a floating ``table``. The caption is LaTeX code, in which
-                     a plain ``%``, ``&`` or ``#`` is escaped; the table is plain text,
-                     whose special characters all are.
+    Entries are plain text: special characters are escaped.
     """
     sides = "".join("r" if is_right else "l" for is_right in _to_the_right(table))
     styler = table.reset_index(drop=True).map(_cell).style.hide(axis="index")
     styler = styler.format(_signs, escape="latex")
     styler = styler.format_index(_signs, escape="latex", axis="columns")
-    caption = re.sub(r"(?<!\\)([%&#])", r"\\\1", caption)
-    floats = {"caption": caption or None, "label": label or None}
-    return styler.to_latex(hrules=True, column_format=sides, **floats)
+    return styler.to_latex(hrules=True, column_format=sides)
 
 
 def _cell(entry: object) -> str:

@@ -23,11 +23,6 @@ NASTY = pd.DataFrame(
 )
 
 
-def test_a_caption_keeps_its_formulas_and_loses_no_end():
-    text = as_latex(NASTY, r"50 % of R&D, 5\% of $K_1$")
-    assert r"\caption{50 \% of R\&D, 5\% of $K_1$}" in text
-
-
 def test_special_characters_are_escaped():
     text = as_latex(NASTY)
     assert r"what\_is" in text and r"5 \% of a \& b" in text and r"$\pm$ s.d." in text
@@ -52,17 +47,10 @@ def test_every_row_has_every_cell():
     assert empty.count(r"\\") == 1 and empty.startswith(r"\begin{tabular}{lrllrr}")
 
 
-def test_a_caption_and_a_label_make_it_float():
-    text = as_latex(NASTY, "Accuracy of $K$ clients", "tab:main")
-    assert text.startswith(r"\begin{table}")
-    assert "\\caption{Accuracy of $K$ clients}\n\\label{tab:main}" in text
-    assert "table}" not in as_latex(NASTY)
-
-
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a LaTeX")
 def test_latex_sets_it(tmp_path):
     page = r"\documentclass{article}\usepackage{booktabs}\begin{document}"
-    page += as_latex(NASTY, "A caption", "tab:x") + r"\end{document}"
+    page += as_latex(NASTY) + r"\end{document}"
     (tmp_path / "page.tex").write_text(page, encoding="utf-8")
     command = ["pdflatex", "-interaction=batchmode", "-halt-on-error", "page.tex"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
