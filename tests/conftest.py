@@ -89,9 +89,10 @@ from pathlib import Path
 from fedlab_course.frames import draw_all
 from tests.explorers import rehearse
 from tests.pace import slowness
-Path({seconds!r}).write_text(str(spent / slowness()))
-rehearse()
-draw_all({frames!r}, most=4, least=2)
+slow = slowness()
+Path({seconds!r}).write_text(str(spent / slow))
+rehearse(slow)
+draw_all({frames!r}, most=1, least=2)
 """
 CELL_SECONDS = 600  # where others use the cores as well
 

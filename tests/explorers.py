@@ -8,25 +8,25 @@ from functools import partial
 import ipywidgets as W
 
 from fedlab_course.widgets import Explorer
-from tests.pace import processor_seconds, quiet_seconds, slowness
+from tests.pace import processor_seconds, quiet_seconds
 
 REDRAW_SECONDS = 0.5  # what the plan promises, on two quiet cores
 ALLOWED = 1.5 * REDRAW_SECONDS  # such short measurements err on busy ones
 
 
-def rehearse() -> None:
+def rehearse(slow: float) -> None:
     """Move each control of each explorer that the notebook has made.
 
+    slow: `slowness` of the machine as it is now.
     Raises AssertionError when there is none, when a view refuses a value that its
     control allows or takes too long, when the same values draw another picture, or when
     a value out of range is taken.
     """
     explorers = [w for w in W.Widget.widgets.values() if isinstance(w, Explorer)]
     assert explorers, "expected at least one explorer in the chapter, found none"
-    quick = ALLOWED * slowness()  # seconds on the machine as it is now
     for explorer in explorers:
         for name, control in explorer.controls.items():
-            _move(explorer, name, control, quick)
+            _move(explorer, name, control, ALLOWED * slow)
 
 
 def _move(explorer: Explorer, name: str, control: W.Widget, quick: float) -> None:

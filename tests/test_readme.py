@@ -52,15 +52,15 @@ def test_every_data_set_that_is_to_be_fetched_is_named():
 @pytest.fixture
 def median(tmp_path, monkeypatch):
     """The README's method, saved beside the package's own."""
-    (source,) = [block for block in blocks() if "class FedMedian" in block]
+    (source,) = [block for block in blocks() if "class PartMedian" in block]
     assert len(source.splitlines()) < 40
-    (tmp_path / "fedmedian.py").write_text(source, encoding="utf-8")
+    (tmp_path / "partmedian.py").write_text(source, encoding="utf-8")
     monkeypatch.setattr(fl.methods, "__path__", [*fl.methods.__path__, str(tmp_path)])
-    return importlib.import_module("fedlab_support.methods.fedmedian").FedMedian
+    return importlib.import_module("fedlab_support.methods.partmedian").PartMedian
 
 
 def test_the_example_of_a_method_is_one_and_stands_on_the_map(median):
-    assert fl.methods.catalogue()["FedMedian"] is median
+    assert fl.methods.catalogue()["PartMedian"] is median
     assert fl.methods.changed_hooks(median) == ("aggregate",)
 
 
@@ -78,7 +78,7 @@ def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     for block in blocks():
-        if "class FedMedian" in block or "pacs" in block:  # above; data not shipped
+        if "class PartMedian" in block or "pacs" in block:  # above; data not shipped
             continue
         short = re.sub(r"(rounds|epochs)=\d+", r"\1=1", block)
         short = re.sub(r"uniform\(\d+\)", "uniform(2)", short)

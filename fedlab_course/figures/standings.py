@@ -212,12 +212,8 @@ def tuning_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> P
     return figure
 
 
-VERDICTS = {
-    "holds": ("holds", "ours"),
-    "refuted": ("refuted", "other 1"),
-    "refuted at the printed size": ("not this size", "other 1"),
-}
-"""What is written beside a claim, and its colour; other verdicts are undecided."""
+VERDICTS = {"holds": "ours", "refuted": "other 1", "not this size": "other 1"}
+"""Verdicts and their colours; others are undecided."""
 
 
 @drawing
@@ -254,8 +250,8 @@ def _claims(axis: Axes, table: pd.DataFrame) -> None:
     """One panel: a row per claim of a paper."""
     axis.axvline(0, color=COLOURS["quiet"], linewidth=0.8, zorder=0)
     for place, row in enumerate(table.to_dict("records")):
-        words, role = VERDICTS.get(row["verdict"], ("undecided", "quiet"))
-        look = {"color": COLOURS[role]}
+        words = row["verdict"] if row["verdict"] in VERDICTS else "undecided"
+        look = {"color": COLOURS[VERDICTS.get(words, "quiet")]}
         axis.plot([row["low"], row["high"]], [place, place], **look)
         axis.plot(row["mean"], place, "o", **look)
         look = {"color": COLOURS["baseline"], "mfc": "white", "zorder": 3}

@@ -163,7 +163,7 @@ def verdict(printed: float, ours: Paired, p: float) -> str:
     p:       of ``ours``, adjusted for the claims that are read together (``holm``).
 
     "holds" and "refuted": the difference is clear, in the printed direction or against
-    it. "refuted at the printed size": no difference is clear, and the interval does not
+    it. "not this size": no difference is clear, and the interval does not
     reach the printed one. Otherwise "undecided", with the number of seeds that would
     find the printed difference at our spread, or "more than" ours if that is not more.
     """
@@ -173,7 +173,7 @@ def verdict(printed: float, ours: Paired, p: float) -> str:
         return "holds" if ours.mean * printed > 0 else "refuted"
     sign = np.sign(printed)
     if max(sign * ours.low, sign * ours.high) < abs(printed):
-        return "refuted at the printed size"
+        return "not this size"
     needed = pairs_needed(ours.sd, printed)
     tried = MOST_SEEDS if needed is None else ours.num
     seeds = f"{needed:,}" if needed and needed > tried else f"more than {tried:,}"

@@ -259,9 +259,10 @@ def test_a_method_of_ones_own_is_put_in(tmp_path, name, passes, pytestconfig):
     program = (
         "import sys, pytest; sys.path[:0] = sys.argv[1:3]; "
         "sys.exit(pytest.main(['tests/conformance', '-q', '-p', 'no:cacheprovider', "
-        "'--method', sys.argv[3]]))"
+        "*sys.argv[3:]]))"
     )
-    command = [sys.executable, "-c", program, str(ROOT), str(tmp_path), f"mine:{name}"]
+    chosen = ["--method", f"mine:{name}"] + ([] if passes else ["-k", "seed_decides"])
+    command = [sys.executable, "-c", program, str(ROOT), str(tmp_path), *chosen]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode == 0) == passes, done.stdout[-3000:]
     if not passes:

@@ -109,14 +109,6 @@ def test_students_find_nothing_attempted_and_solutions_pass(chapter, smoke_run):
     assert failed <= {"comparison"}  # smoke has too few seeds for some
 
 
-@pytest.mark.slow
-def test_the_student_edition_runs_where_it_is_written(tmp_path):
-    (chapter,) = find_chapters(["00"])
-    (copy,) = write("student", tmp_path, [chapter])
-    execute(copy, tmp_path / "executed.ipynb", profile("smoke", chapter.stem))
-    assert answers(read(tmp_path / "executed.ipynb"))
-
-
 @each_chapter
 def test_files_that_a_chapter_reads_or_links_come_along(chapter, tmp_path):
     (copy,) = write("student", tmp_path, [chapter])
@@ -191,7 +183,7 @@ def released_by(tool: str, chapters: list[Path], home: Path) -> list[Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("tool", "chosen"), [("nbgrader", CHAPTERS), ("otter", CHAPTERS[:2])]
+    ("tool", "chosen"), [("nbgrader", CHAPTERS), ("otter", CHAPTERS[:1])]
 )
 def test_graders_accept_the_instructor_edition_as_it_stands(tool, chosen, tmp_path):
     for file in released_by(tool, chosen, tmp_path):

@@ -158,7 +158,7 @@ def test_every_check_of_a_chapter_is_graded_and_its_answer_found(chapter):
 
 @pytest.mark.slow
 def test_solutions_pass(tmp_path):
-    (chapter,) = find_chapters(["01"])  # those of the tour are graded below
+    (chapter,) = find_chapters(["08"])  # those of the tour are graded below
     copy = tmp_path / f"{chapter.stem}_ada.ipynb"
     nbformat.write(instructor(read(chapter)), copy)
     table = grade([copy], "smoke", tmp_path / "out")

@@ -151,9 +151,9 @@ AGAINST = paired([-9.0, -10.0, -12.0])
         (3.6, CLEAR, 0.01, "holds"),
         (-3.6, CLEAR, 0.01, "refuted"),
         (1.9, CLEAR, 0.2, "undecided (would need more than 3 seeds)"),
-        (3.6, SMALL, 0.6, "refuted at the printed size"),
-        (-3.6, SMALL, 0.6, "refuted at the printed size"),
-        (1.9, AGAINST, 0.2, "refuted at the printed size"),
+        (3.6, SMALL, 0.6, "not this size"),
+        (-3.6, SMALL, 0.6, "not this size"),
+        (1.9, AGAINST, 0.2, "not this size"),
         (
             1.0,
             CLEAR,

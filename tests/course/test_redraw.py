@@ -75,7 +75,10 @@ def test_every_committed_figure_is_drawn_again(path, tmp_path):
 
 def same_picture(path: Path, folder: Path) -> None:
     """Equal pixels, or nearly so when another matplotlib drew the committed one."""
-    new, old = pixels(folder / f"{path.name}.png"), pixels(path.with_suffix(".png"))
+    files = folder / f"{path.name}.png", path.with_suffix(".png")
+    if files[0].read_bytes() == files[1].read_bytes():
+        return
+    new, old = map(pixels, files)
     if read_record(path)["versions"]["matplotlib"] == matplotlib.__version__:
         assert new.shape == old.shape
         off = np.abs(new.astype(int) - old)
@@ -97,6 +100,12 @@ def test_what_is_saved_is_drawn_again(name, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "PRINT_DPI", 60)
     path = saved(tmp_path, PICTURES[name]())
     assert not redraw(path), "the PNG is the same file"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["grid", "sheet", "ten clients"])
+def test_other_formats_are_drawn_on_request(name, tmp_path):
+    path = saved(tmp_path, PICTURES[name]())
     assert redraw(path, tmp_path / "new", ["png", "pdf"])
     assert {file.suffix for file in (tmp_path / "new").iterdir()} == {".png", ".pdf"}
 

@@ -17,6 +17,7 @@ from fedlab_course.papermill_runner import (
     missing_figures,
 )
 from fedlab_course.runner import NOTEBOOKS, find_chapters, profile
+from tests import device
 
 CHAPTERS = find_chapters()
 PROFILES = sorted(folder.name for folder in NOTEBOOKS.glob("profiles/*/"))
@@ -107,7 +108,11 @@ def figures_without_text(executed: Path):
 @pytest.mark.slow
 @each_chapter
 def test_the_chapter_runs_at_smoke_size(chapter: Path, smoke_run, tmp_path: Path):
+    """On the device that refuses what a GPU refuses."""
     done = smoke_run(chapter)
+    cells = nbformat.read(done.notebook, as_version=4).cells
+    is_given = [c for c in cells if "injected-parameters" in c.metadata.get("tags", ())]
+    assert f'device = "{device.NAME}"' in is_given[0].source
     assert hidden_errors(done.notebook) == []
     assert missing_figures(chapter, done.figures) == []
     assert list(figures_without_text(done.notebook)) == []

@@ -150,7 +150,7 @@ CLAIMS = pd.DataFrame(
         "high": [-2.0, 2.5, np.nan, 5.5],
         "verdict": [
             "refuted",
-            "refuted at the printed size",
+            "not this size",
             "not run fairly yet",
             "undecided (would need 11 seeds)",
         ],

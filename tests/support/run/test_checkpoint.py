@@ -21,12 +21,8 @@ import torch
 
 from fedlab_support import (
     FedAvg,
-    Federation,
     LocalTraining,
     Run,
-    iid,
-    methods,
-    small_cnn,
     uniform,
 )
 from fedlab_support.core.history import History
@@ -36,8 +32,6 @@ from fedlab_support.run.checkpoint import Snapshot, claimed
 from fedlab_support.training.context import PrivateState
 from tests import crash
 from tests.crash import FITS, Fragile, bits, build, journal_of, save, snapshot, trace
-from tests.tiny import tiny_data
-from tests.vit import narrow_vit
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -135,25 +129,6 @@ def test_stopped_again_and_again(tmp_path, undisturbed):
 def test_other_workers_go_on_with_the_same_bits(tmp_path, undisturbed):
     stopped(tmp_path, 3, workers=2)
     assert trace(fitted(tmp_path, workers=3)) == undisturbed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", methods.__all__)
-def test_every_method_goes_on_with_the_same_bits(tmp_path, method):
-    data = tiny_data(num=150, owners=5, domains=3, channels=3, size=16)
-    kind = getattr(methods, method)
-    on_transformer = issubclass(kind, methods.VPT | methods.FedGR | methods.FedGCR)
-    epochs = 2 if kind is methods.FedRep else 1  # for its head, then for its body
-    changes = {
-        "method": kind(),
-        "training": LocalTraining(lr=0.05, epochs=epochs, batch_size=7),
-        "federation": Federation.build(data, iid(data, 4, rng=0), val=0.2),
-        "model": narrow_vit if on_transformer else partial(small_cnn, norm="batch"),
-        "select": uniform(2),
-    }
-    stopped(tmp_path, 2, fits=(4,), **changes)
-    again, once = fitted(tmp_path, (4,), **changes), fitted(fits=(4,), **changes)
-    assert trace(again) == trace(once)
 
 
 # ---- what a fit means ---------------------------------------------------------------
