@@ -202,7 +202,7 @@ FEDFA_UNSEEN = replace(
     tests=("amazon", "dslr", "webcam"),
     tuned=("FedAvg", "FedFA+"),
     against=(("FedFA+", "FedAvg"),),
-    seeds=(0, 1, 2),
+    seeds=tuple(range(5)),  # three seeds decided nothing
 )
 
 
