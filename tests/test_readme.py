@@ -1,4 +1,4 @@
-"""What README, the page for lecturers and CITATION.cff say is so."""
+"""What README, the pages of docs/ and CITATION.cff say is so."""
 
 import importlib
 import re
@@ -17,11 +17,14 @@ from tests.paths import ROOT
 from tests.runs import distance, fitted, unequal
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-LECTURERS = (ROOT / "docs" / "for_lecturers.md").read_text(encoding="utf-8")
+LECTURERS, OWN_CODE, DATA = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("for_lecturers", "own_code", "data")
+)
 
 
-def blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
 
 
 # ---- README -------------------------------------------------------------------------
@@ -44,15 +47,14 @@ def test_every_command_of_make_exists():
 
 
 def test_every_data_set_that_is_to_be_fetched_is_named():
-    section = README.partition("## Data\n")[2].partition("\n## ")[0]
-    missing = [name for name in available().index if f"`{name}`" not in section]
+    missing = [name for name in available().index if f"`{name}`" not in DATA]
     assert missing == []
 
 
 @pytest.fixture
 def median(tmp_path, monkeypatch):
-    """The README's method, saved beside the package's own."""
-    (source,) = [block for block in blocks() if "class PartMedian" in block]
+    """The page's method, saved beside the package's own."""
+    (source,) = [block for block in blocks(OWN_CODE) if "class PartMedian" in block]
     assert len(source.splitlines()) < 40
     (tmp_path / "partmedian.py").write_text(source, encoding="utf-8")
     monkeypatch.setattr(fl.methods, "__path__", [*fl.methods.__path__, str(tmp_path)])
@@ -74,10 +76,11 @@ def test_the_example_of_a_method_does_what_it_says(median):
 
 
 @pytest.mark.slow
-def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", [README, OWN_CODE], ids=["README", "own_code"])
+def test_the_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
-    for block in blocks():
+    for block in blocks(page):
         if "class PartMedian" in block or "pacs" in block:  # above; data not shipped
             continue
         short = re.sub(r"(rounds|epochs)=\d+", r"\1=1", block)
