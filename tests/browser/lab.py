@@ -7,12 +7,13 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 from fedlab_course.runner import COURSE
 
@@ -137,12 +138,12 @@ def jupyter_lab(root: Path, home: Path) -> Iterator[Lab]:
             lab.wait()
             yield lab
         finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            # asking the server to end its kernels takes it ten seconds and more
+            for child in psutil.Process(process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            process.kill()
+            process.wait()
 
 
 class Notebook:
