@@ -212,8 +212,10 @@ def tuning_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> P
     return figure
 
 
+UNDECIDED = "undecided"
 VERDICTS = {"holds": "ours", "refuted": "other 1", "not this size": "other 1"}
-"""Verdicts and their colours; others are undecided."""
+VERDICTS |= {UNDECIDED: "quiet"}
+"""What is written beside a claim, and its colour; other verdicts are undecided."""
 
 
 @drawing
@@ -250,8 +252,8 @@ def _claims(axis: Axes, table: pd.DataFrame) -> None:
     """One panel: a row per claim of a paper."""
     axis.axvline(0, color=COLOURS["quiet"], linewidth=0.8, zorder=0)
     for place, row in enumerate(table.to_dict("records")):
-        words = row["verdict"] if row["verdict"] in VERDICTS else "undecided"
-        look = {"color": COLOURS[VERDICTS.get(words, "quiet")]}
+        words = row["verdict"] if row["verdict"] in VERDICTS else UNDECIDED
+        look = {"color": COLOURS[VERDICTS[words]]}
         axis.plot([row["low"], row["high"]], [place, place], **look)
         axis.plot(row["mean"], place, "o", **look)
         look = {"color": COLOURS["baseline"], "mfc": "white", "zorder": 3}

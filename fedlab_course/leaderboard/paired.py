@@ -163,9 +163,9 @@ def verdict(printed: float, ours: Paired, p: float) -> str:
     p:       of ``ours``, adjusted for the claims that are read together (``holm``).
 
     "holds" and "refuted": the difference is clear, in the printed direction or against
-    it. "not this size": no difference is clear, and the interval does not
-    reach the printed one. Otherwise "undecided", with the number of seeds that would
-    find the printed difference at our spread, or "more than" ours if that is not more.
+    it. "not this size": it is not clear, and its interval does not reach the printed
+    one. Otherwise "undecided", with the number of seeds that would find the printed
+    difference at our spread, or "more than" ours if that is not more.
     """
     if ours.num < LEAST:
         return f"undecided (an interval needs at least {LEAST} seeds)"

@@ -46,7 +46,7 @@ def test_a_guess_is_entered_with_keys_and_drawn_on_the_figure(chapter):
     chapter.take_picture_of(picture, "guessed")
 
 
-def test_the_playground_starts_draws_and_stops_within_a_round(chapter, board):
+def test_the_playground_starts_draws_stops_and_compares_two_runs(chapter, board):
     picture, note = board.locator("img"), board.locator(".fl-note")
     empty = picture.get_attribute("src")
     press(board, "Start")
@@ -60,10 +60,7 @@ def test_the_playground_starts_draws_and_stops_within_a_round(chapter, board):
     expect(board.locator(".fl-comparison")).to_contain_text("FedAvg")
     expect(board.get_by_role("button", name="Start")).to_be_enabled()
 
-
-def test_a_second_run_stands_beside_the_first(chapter, board):
     board.get_by_label("method").select_option("FedProx")
-    note = board.locator(".fl-note")
     press(board, "Start")
     expect(note).to_contain_text(UNDER_WAY, timeout=60_000)
     press(board, "Stop")
