@@ -15,9 +15,9 @@ from pathlib import Path
 import pandas as pd
 
 from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS, History
-from fedlab_support.run.archive import find, keep, name_for
+from fedlab_support.run.archive import as_text, find, keep, name_for
 from fedlab_support.run.run import Run
-from fedlab_support.run.study import as_text, identity, study
+from fedlab_support.run.study import identity, study
 
 from .plots.style import scale_of
 from .protocols import Protocol

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from . import STUDIES, compared, pack, tables, train, verdicts
@@ -16,8 +17,9 @@ def main() -> None:
     parser.add_argument("study", choices=STUDIES)
     parser.add_argument("--figures", type=Path, default=Path("figures"))
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--device", default="cpu", help="cuda: train on a GPU")
     options = parser.parse_args()
-    study = STUDIES[options.study]
+    study = replace(STUDIES[options.study], device=options.device)
     folder = options.figures / study.place
     try:
         if options.task == "train":

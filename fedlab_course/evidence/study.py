@@ -28,6 +28,7 @@ class Study:
     tests:    test domains; all arms are compared on the first, ``tuned`` on all.
     against:  pairs of method and reference.
     apart:    by arm, what deals its clients in place of ``deal``, as for pooled data.
+    device:   of the training; finished runs are read whatever trained them.
     logged:   what the history shows of the mechanism, by name in "train" or "server".
     seeds:    of all arms; the ``num_tuning`` first ones choose the learning rates.
     """
@@ -44,6 +45,7 @@ class Study:
     seeds: tuple[int, ...] = (0, 1, 2)
     num_tuning: int = 1
     apart: Mapping[str, Callable[[str, int], Federation]] = field(default_factory=dict)
+    device: str = "cpu"
 
     @property
     def tuning_seeds(self) -> tuple[int, ...]:
@@ -53,7 +55,8 @@ class Study:
     def run(self, method: str, test: str, lr: float, seed: int) -> Run:
         """The run of an arm at one of the study's learning rates."""
         rules, deal = _at_rate(self.rules, lr), self.apart.get(method, self.deal)
-        return run_of(self.arms[method], rules, seed, federation=deal(test, seed))
+        where = {"federation": deal(test, seed), "device": self.device}
+        return run_of(self.arms[method], rules, seed, **where)
 
     def default(self) -> list[dict]:
         """Arguments of ``run`` for all arms at the default rate."""

@@ -8,6 +8,7 @@ folder; `pack` moves them into the archive.
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import tempfile
 import zlib
@@ -21,17 +22,31 @@ from zipfile import Path as ZipPath
 
 from ..core.files import replacing
 from ..core.history import History
-from ..core.naming import short_hash
-from .checkpoint import claimed
+from ..core.naming import plain, short_hash
+from .checkpoint import MACHINE, claimed
 
 DAMAGED = (BadZipFile, LZMAError, EOFError, OSError, ValueError, KeyError, TypeError)
 DAMAGED += (zlib.error, RuntimeError, MemoryError, AttributeError)
 """Raised for archives and finished runs that are cut short or changed."""
 
 
+def as_text(settings: dict) -> str:
+    """The settings of a run as JSON: equal settings give equal texts."""
+    return json.dumps(settings, indent=2, sort_keys=True, default=plain) + "\n"
+
+
 def name_for(made_by: str) -> str:
-    """The file name of the run with these settings, given as JSON text."""
-    return f"{short_hash(made_by.encode())}.zip"
+    """The file name of the run with these settings, given as JSON text.
+
+    The device and the version of PyTorch are kept with a run, but do not name it: a run
+    that was trained on another machine is read, too.
+    """
+    return f"{short_hash(as_text(anywhere(made_by)).encode())}.zip"
+
+
+def anywhere(made_by: str) -> dict:
+    """The settings of a run, given as JSON text, without those of the machine."""
+    return {k: v for k, v in json.loads(made_by).items() if k not in MACHINE}
 
 
 def folder_of(place: str | Path) -> Path:

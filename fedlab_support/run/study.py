@@ -19,8 +19,18 @@ from tqdm.auto import tqdm
 
 from ..core.checks import COUNT, checked
 from ..core.history import TABLE, History, concat
-from ..core.naming import name_of, plain
-from .archive import find, folder_of, keep, kept, matching, name_for, settings_in
+from ..core.naming import name_of, short_hash
+from .archive import (
+    anywhere,
+    as_text,
+    find,
+    folder_of,
+    keep,
+    kept,
+    matching,
+    name_for,
+    settings_in,
+)
 from .checkpoint import claimed, refuse_nameless
 from .run import Run
 
@@ -47,8 +57,9 @@ def study(
     build:  one value per axis of the grid → a new Run.
     grid:   axis → its values, e.g. {"epochs": [1, 5], "seed": [0]}.
     folder: where finished runs are kept, or their archive (`archive.pack`). A run with
-            the same settings, data and rounds is read instead of trained; one that was
-            stopped resumes. The code of your own method or augmentation is compared;
+            the same settings, data and rounds is read instead of trained, whatever
+            device and version of PyTorch trained it; one that was stopped resumes on
+            the same machine. The code of your own method or augmentation is compared;
             other code and weights files are not: delete their runs after a change.
     jobs:   runs at a time; with more than one, build them with `workers=1`. An
             interrupt waits for the runs that have begun and keeps them.
@@ -178,7 +189,7 @@ def fit_once(
     if history is None:
         _warn_of_changed_code(run, text, folder)
         _warn_of_another_version(run.federation.data, [folder, *matching(others)])
-        unfinished = home.with_name(f".unfinished_{home.stem}")
+        unfinished = home.with_name(f".unfinished_{_checkpoints(text)}")
         keep(_fit(run, rounds, unfinished), text, home)
         history = kept(home)
         with suppress(BlockingIOError), claimed(unfinished):
@@ -219,10 +230,15 @@ def trained(
     Raises ValueError as `fit_once`.
     """
     text, home = _identity_of_new(run, rounds, folder)
-    run.fit(rounds, False, checkpoint=home.with_suffix(""), every=rounds)
+    run.fit(rounds, False, home.with_name(_checkpoints(text)), every=rounds)
     if _finished(text, home, folder, others) is None:
         keep(run.history, text, home)
     return run
+
+
+def _checkpoints(made_by: str) -> str:
+    """The name of a run's checkpoints, which one kind of machine can continue."""
+    return short_hash(made_by.encode())
 
 
 def _identity_of_new(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
@@ -243,18 +259,13 @@ def identity(run: Run, rounds: int, folder: str | Path) -> tuple[str, Path]:
     return text, folder_of(folder) / name_for(text)
 
 
-def as_text(settings: dict) -> str:
-    """The settings of a run as JSON: equal settings give equal texts."""
-    return json.dumps(settings, indent=2, sort_keys=True, default=plain) + "\n"
-
-
 def _warn_of_changed_code(run: Run, text: str, folder: str | Path) -> None:
     """Warn if the folder has this run with other code of the method."""
-    wanted = json.loads(text)
+    wanted = anywhere(text)
     code, kind = wanted.pop("code", None), type(run.method).__name__
     if code is None or (code, str(folder)) in _REPORTED:
         return
-    for other in map(json.loads, settings_in(folder)):
+    for other in map(anywhere, settings_in(folder)):
         if other.pop("code", None) is not None and other == wanted:
             text = f"the code of {kind} has changed since runs were kept in {folder}: "
             text += "they are trained again, and the old ones stay"

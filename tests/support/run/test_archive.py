@@ -1,5 +1,6 @@
 """An archive of finished runs holds every one of them, and is read run by run."""
 
+import json
 import zipfile
 from pathlib import Path
 from zipfile import ZipFile
@@ -237,5 +238,8 @@ def test_patterns_may_be_relative_and_name_folders_or_archives(tmp_path, monkeyp
     assert [place.name for place in found] == ["04_a", "05_b", "runs.zip"]
 
 
-def test_names_are_those_of_the_settings():
+def test_names_are_those_of_the_settings_and_not_of_the_machine():
     assert archive.name_for("{}\n") == "ca3d163bab055381.zip"
+    trained = {"device": "cuda", "torch": "2.14.1+cu130"}
+    assert archive.name_for(json.dumps(trained)) == archive.name_for("{}")
+    assert archive.name_for('{"seed": 1}') != archive.name_for("{}")
