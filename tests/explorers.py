@@ -25,18 +25,22 @@ def rehearse(slow: float) -> None:
     explorers = [w for w in W.Widget.widgets.values() if isinstance(w, Explorer)]
     assert explorers, "expected at least one explorer in the chapter, found none"
     for explorer in explorers:
+        picture = explorer.image.value
         for name, control in explorer.controls.items():
             _move(explorer, name, control, ALLOWED * slow)
+        explorer._redraw(None)
+        where = explorer.view.__name__
+        assert explorer.image.value == picture, f"{where}: the view is not pure"
 
 
 def _move(explorer: Explorer, name: str, control: W.Widget, quick: float) -> None:
-    """One control to its ends, beyond them, and back.
+    """One control to its ends, beyond them, and back, which is not drawn.
 
     quick: seconds of a redraw that needs no second look.
     """
     where = f"{explorer.view.__name__}, {name}"
-    first, picture = control.value, explorer.image.value
-    for value in (*_ends(control), first):
+    first = control.value
+    for value in _ends(control):
         # which redraws, unless the value is the present one
         seconds = processor_seconds(partial(setattr, control, "value", value))
         assert not explorer.banner.value, f"{where} = {value}: {explorer.banner.value}"
@@ -46,7 +50,9 @@ def _move(explorer: Explorer, name: str, control: W.Widget, quick: float) -> Non
         if hasattr(control, "max") and value == control.max:
             control.value = value + 1
             assert control.value == value, f"{where}: {control.value} is out of range"
-    assert explorer.image.value == picture, f"{where}: the view is not pure"
+    control.unobserve(explorer._redraw, names="value")
+    control.value = first
+    control.observe(explorer._redraw, names="value")
 
 
 def _ends(control: W.Widget) -> Iterator[object]:

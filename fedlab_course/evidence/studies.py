@@ -152,6 +152,8 @@ FEDGCR_ON_DIGITS = replace(
     rules=replace(protocol("digits5_types"), rounds=50, every=25),
     deal=partial(types, imbalance=10, name="digits5", order=THREE),
     arms={name: fedgcr()[name] for name in ("FedAvg", "FedGCR")},
+    rates=(5e-3, 1e-3),
+    num_tuning=2,
     tuned=("FedAvg", "FedGCR"),
     against=(("FedGCR", "FedAvg"),),
 )
@@ -202,7 +204,7 @@ FEDFA_UNSEEN = replace(
     tests=("amazon", "dslr", "webcam"),
     tuned=("FedAvg", "FedFA+"),
     against=(("FedFA+", "FedAvg"),),
-    seeds=tuple(range(5)),  # three seeds decided nothing
+    seeds=tuple(range(7)),  # three seeds decided nothing
 )
 
 
@@ -293,12 +295,18 @@ DIGITS_BOARD = Study(
 )
 
 
+IN_TABLE_3 = ("FedAvg", "FedFA+", "FedFA", "FedAvgM", "FedBN", "FedMix", "FedProx")
+IN_TABLE_3 += ("FedRobust", "FedSAM", "FedSR", "FPL")
+
 OFFICE_BOARD = replace(
     DIGITS_BOARD,
     place="07_leaderboard/fair_office10",
     rules=replace(protocol("office10"), every=10),
     deal=offices,
+    arms={label: Setting(label) for label in IN_TABLE_3},
     rates=(0.01, 0.003, 0.03),
+    tuned=IN_TABLE_3,
+    against=tuple((label, "FedAvg") for label in IN_TABLE_3[1:]),
     seeds=(0, 1, 2),
 )
 

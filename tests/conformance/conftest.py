@@ -19,4 +19,4 @@ def pytest_generate_tests(metafunc) -> None:
             if given := metafunc.config.getoption("--method"):
                 module, _, name = given.partition(":")
                 cases = {name: Case(getattr(import_module(module), name)())}
-            metafunc.parametrize(asked, cases.values(), ids=cases)
+            metafunc.parametrize(asked, cases.values(), ids=cases, scope="module")

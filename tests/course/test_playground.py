@@ -44,7 +44,7 @@ def small_sets(monkeypatch):
 
 @pytest.fixture
 def board():
-    return playground(rounds=3)
+    return playground(rounds=1)
 
 
 def nan_loss(self, model, batch, context):
@@ -60,7 +60,8 @@ def start(board, **values):
 
 
 @pytest.mark.slow
-def test_nothing_is_trained_before_start_and_then_everything_grows(board):
+def test_nothing_is_trained_before_start_and_then_everything_grows():
+    board = playground(rounds=3)
     assert board.runs == []
     empty = board.picture.value
     start(board)
@@ -119,7 +120,8 @@ def test_pinned_runs_stay_and_become_a_table_of_ones_own():
 
 
 @pytest.mark.slow
-def test_a_methods_settings_come_from_its_declaration(board):
+def test_a_methods_settings_come_from_its_declaration():
+    board = playground(rounds=2)  # statistics come with the second
     board.controls["method"].value = "FedFA"
     assert {"p", "alpha", "fusion", "noise"} <= set(board.own)
     known, share = board.own["p"]
@@ -199,7 +201,8 @@ def test_a_preset_of_the_methods_own_settings_is_shown_and_used():
 
 
 @pytest.mark.slow
-def test_the_groups_of_clients_are_drawn_for_methods_that_form_them(board):
+def test_the_groups_of_clients_are_drawn_for_methods_that_form_them():
+    board = playground(rounds=3)
     start(board, method="FedGCR", optimiser="adamw", momentum=0.0, epochs=1)
     board.wait()
     assert board.measure.options[-1] == GROUPS
@@ -249,8 +252,8 @@ def test_a_domain_can_be_held_out(board):
 
 
 @pytest.mark.slow
-def test_start_goes_on_after_stop_unless_a_control_has_changed(board):
-    rounds = []
+def test_start_goes_on_after_stop_unless_a_control_has_changed():
+    board, rounds = playground(rounds=3), []
     inner = board.step
 
     def step(number):
@@ -315,7 +318,7 @@ def test_values_out_of_range_are_named_in_the_banner_and_can_be_mended(
     assert message in board.note.value
     assert board.latest is None
     start(board, **{name: getattr(Setting(), name) for name in values})
-    assert board.note.value == "finished after 3 rounds"
+    assert board.note.value == "finished after 1 round"
 
 
 @pytest.mark.parametrize(
@@ -351,7 +354,7 @@ def test_sliders_stay_within_their_ranges(board):
 def test_who_diverges_is_left_out_and_named(board, monkeypatch):
     monkeypatch.setattr(FedAvg, "loss", nan_loss)
     start(board)
-    assert board.latest.left_out == 3 * 5
+    assert board.latest.left_out == 5
     assert "lower the learning rate" in board.comparison.value
 
 
