@@ -6,14 +6,7 @@ import pytest
 from fedlab_course import plots
 from fedlab_course.plots.style import png
 from fedlab_course.redraw import draw_again, redraw
-from tests.course.plots.test_plots import (
-    PICTURES,
-    counts,
-    history,
-    images,
-    texts,
-    unseen,
-)
+from tests.course.plots.test_plots import counts, history, images, texts, unseen
 
 NAMES = ["US$ and AU$", r"$\frac{", "<script>alert(1)</script>", r"$\nonsense$", "%_^"]
 
@@ -44,11 +37,3 @@ def test_names_are_no_formulas(draw, tmp_path):
     redraw(path.with_suffix(""), formats=["svg"])
     assert "<script>alert" not in path.with_suffix(".svg").read_text()
     assert png(draw_again(path.with_suffix(""))) == png(draw())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PICTURES)
-def test_no_text_of_any_picture_is_read_as_a_formula(name):
-    figure = PICTURES[name]()
-    png(figure)
-    assert not any(text.get_parse_math() for text in texts(figure))

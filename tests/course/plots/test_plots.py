@@ -19,7 +19,7 @@ from fedlab_course import figures, plots
 from fedlab_course.figures.scaling import TIMES
 from fedlab_course.measures import rehearse_falling
 from fedlab_course.plots.curves import spread
-from fedlab_course.plots.style import looks_for
+from fedlab_course.plots.style import looks_for, style
 from fedlab_course.plots.wire import PARTS, size_text
 from fedlab_course.quadratics import QuadraticClients
 from fedlab_course.redraw import redraw
@@ -242,11 +242,14 @@ def texts(figure) -> list[Text]:
 
 
 def assert_readable(figure) -> None:
-    """Texts are large enough, and everything lies inside the picture."""
+    """Texts are large enough and no formulas; everything lies inside the picture."""
     assert isinstance(figure, plots.Picture)
+    with style():  # that of texts which drawing makes
+        figure.draw_without_rendering()
+        drawn = figure.get_tightbbox()
     assert min(text.get_fontsize() for text in texts(figure)) >= 8
-    figure.draw_without_rendering()
-    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert not any(text.get_parse_math() for text in texts(figure))
+    width, height = figure.get_size_inches()
     assert drawn.x0 >= -0.01
     assert drawn.y0 >= -0.01
     assert drawn.x1 <= width + 0.01
