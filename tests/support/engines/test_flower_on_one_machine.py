@@ -9,7 +9,6 @@ import sys
 import sysconfig
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -175,11 +174,6 @@ def test_a_superlink_that_never_answers_is_given_up(stand_ins, monkeypatch):
     assert_gone(flower, [])
 
 
-def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="nodes must be a whole number ≥ 1"):
-        LocalFlower(nodes=0)
-
-
 def test_without_flower_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(flower_local, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install flwr"):
@@ -235,11 +229,11 @@ def assert_same(outcome, settings, rounds):
     pd.testing.assert_frame_equal(ours, theirs, rtol=1e-6)
 
 
-@contextmanager
-def running(nodes):
-    """A federation of which nothing is left afterwards."""
+@pytest.fixture(scope="module")
+def federation():
+    """Two SuperNodes, of which nothing is left afterwards."""
     before = descendants()
-    with LocalFlower(nodes) as flower:
+    with LocalFlower(nodes=2) as flower:
         yield flower
         seen = set(cleanup.marked(str(flower.folder))) | (descendants() - before)
         assert len(seen) >= 3, "what must be gone was there"
@@ -247,31 +241,17 @@ def running(nodes):
 
 
 @pytest.mark.slow
-def test_supernodes_find_the_same_weights_and_say_when_they_are_gone():
-    settings = {"method": "fedavg", "val": 0.0}
-    with running(2) as flower:
-        assert_same(flower.run(RECIPE, settings, 1, **PATIENT), settings, 1)
-        for number in range(2):
-            node = psutil.Process(flower.processes[f"node{number}"].pid)
-            for process in [*node.children(recursive=True), node]:
-                process.kill()
-        missing = r"2 s clients \[0, 1, 2, 3, 4\] have none; 0 SuperNodes replied"
-        with pytest.raises(RuntimeError, match=missing):
-            flower.run(RECIPE, settings, patience=2)
-
-
-@pytest.mark.slow
-def test_a_stranger_with_the_certificate_cannot_start_a_run(tmp_path):
+def test_a_stranger_with_the_certificate_cannot_start_a_run(federation, tmp_path):
     """Only the secret lets anybody start code on the server and its nodes."""
 
     def flwr(name: str, *arguments, secret: str = "") -> str:
         home = tmp_path / name
         home.mkdir()
         if secret:
-            login(secret, flower.address, home)
+            login(secret, federation.address, home)
         (home / "config.toml").write_text(
-            f'[superlink.local]\naddress = "{flower.address}"\n'
-            f'root-certificates = "{flower.certificate}"\n'
+            f'[superlink.local]\naddress = "{federation.address}"\n'
+            f'root-certificates = "{federation.certificate}"\n'
         )
         environment = os.environ | {
             "FLWR_HOME": str(home),
@@ -285,23 +265,22 @@ def test_a_stranger_with_the_certificate_cannot_start_a_run(tmp_path):
         )
         return f"{done.returncode} {done.stdout} {done.stderr}"
 
-    with running(1) as flower:
-        start = ("run", APP, "local")
-        for name, secret in (("stranger", ""), ("forger", "x" * 43)):
-            said = flwr(name, *start, secret=secret)
-            assert (
-                not said.startswith("0") and "authentication failed" in said.lower()
-            ), said
-        assert flwr("owner", "list", "local", secret=flower.secret)[:2] == "0 "
-        log = (flower.folder / "superlink.log").read_text()
-        assert "StartRun" not in log or "401" in log
-        assert not list(flower.folder.glob("run*"))
-        plain = flwr("insecure", "list", "local", secret="")
-        assert not plain.startswith("0")
-        assert answered(flower) == {"/health", "/v1/control/get-login-details"}
-        known = answered(flower, {"authorization": f"Bearer {flower.secret}"})
-        assert "/v1/control/list-runs" in known, "requests have the right form"
-        assert "/v1/runtime/acquire-task" not in known, "only its own process may"
+    start = ("run", APP, "local")
+    for name, secret in (("stranger", ""), ("forger", "x" * 43)):
+        said = flwr(name, *start, secret=secret)
+        assert not said.startswith("0") and "authentication failed" in said.lower(), (
+            said
+        )
+    assert flwr("owner", "list", "local", secret=federation.secret)[:2] == "0 "
+    log = (federation.folder / "superlink.log").read_text()
+    assert "StartRun" not in log or "401" in log
+    assert not list(federation.folder.glob("run*"))
+    plain = flwr("insecure", "list", "local", secret="")
+    assert not plain.startswith("0")
+    assert answered(federation) == {"/health", "/v1/control/get-login-details"}
+    known = answered(federation, {"authorization": f"Bearer {federation.secret}"})
+    assert "/v1/control/list-runs" in known, "requests have the right form"
+    assert "/v1/runtime/acquire-task" not in known, "only its own process may"
 
 
 def answered(flower, headers: dict | None = None) -> set[str]:
@@ -318,6 +297,19 @@ def answered(flower, headers: dict | None = None) -> set[str]:
                     found.add(path)
     assert len(paths) > 50
     return found
+
+
+@pytest.mark.slow
+def test_supernodes_find_the_same_weights_and_say_when_they_are_gone(federation):
+    settings = {"method": "fedavg", "val": 0.0}
+    assert_same(federation.run(RECIPE, settings, 1, **PATIENT), settings, 1)
+    for number in range(2):
+        node = psutil.Process(federation.processes[f"node{number}"].pid)
+        for process in [*node.children(recursive=True), node]:
+            process.kill()
+    missing = r"2 s clients \[0, 1, 2, 3, 4\] have none; 0 SuperNodes replied"
+    with pytest.raises(RuntimeError, match=missing):
+        federation.run(RECIPE, settings, patience=2)
 
 
 def test_a_secret_is_drawn_once_and_read_by_its_owner_only(tmp_path):
