@@ -215,21 +215,6 @@ def test_more_clients_than_samples_are_refused_with_a_cure(wish):
         wish()
 
 
-@pytest.mark.parametrize("clients", [0, -3, 2.5])
-@pytest.mark.parametrize("rule", [iid, shards, dirichlet])
-def test_no_clients_are_refused(rule, clients):
-    with pytest.raises(ValueError, match="clients must be a whole number ≥ 1, found"):
-        rule(DATA, clients, *([] if rule is iid else [2]), 0)
-
-
-@pytest.mark.parametrize("per", [0, -1])
-def test_no_shards_or_clients_per_domain_are_refused(per):
-    with pytest.raises(ValueError, match=rf"per_client must be a whole .* found {per}"):
-        shards(DATA, 4, per, 0)
-    with pytest.raises(ValueError, match=f"clients_per_domain.*found {per}"):
-        by_domain(DATA, per, 0)
-
-
 @pytest.mark.parametrize("alpha", [0, -1.0, float("nan"), float("inf")])
 def test_alpha_must_be_positive_and_finite(alpha):
     with pytest.raises(ValueError, match=rf"alpha must be > 0.*found {alpha}"):

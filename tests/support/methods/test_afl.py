@@ -12,7 +12,7 @@ from fedlab_support.core.messages import Server
 from fedlab_support.methods import AFL
 from fedlab_support.methods.afl import onto_simplex
 from tests.paths import REFERENCE
-from tests.runs import Turns, a_run, distance, fitted, plain, saying, unequal
+from tests.runs import Turns, a_run, distance, fitted, plain, saying
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SETS = ["v5", "v10", "v4_neg", "on_simplex", "spread", "ties", "large"]
@@ -22,11 +22,6 @@ SETS = ["v5", "v10", "v4_neg", "on_simplex", "spread", "ties", "large"]
 def vectors() -> dict[str, np.ndarray]:
     with np.load(REFERENCE / "afl.npz") as arrays:
         return dict(arrays)
-
-
-@pytest.fixture(scope="module")
-def federation():
-    return unequal()
 
 
 def points(num: int = 60, seed: int = 0):

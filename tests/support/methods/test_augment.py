@@ -78,13 +78,6 @@ with_each = pytest.mark.parametrize("augment", ALL, ids=repr)
 when_neutral = pytest.mark.parametrize("augment", NEUTRAL, ids=repr)
 
 
-@pytest.fixture(scope="module")
-def federation():
-    """Five clients of unequal size; the first has no sample of class 0."""
-    data = tiny_data(num=90, channels=2)
-    return Federation.build(data, by_owner(data))
-
-
 def a_run(federation, augment, method=None, model=normed_cnn, **settings) -> Run:
     settings = {"workers": 1, "training": TRAINING, **settings}
     training = replace(settings.pop("training"), augment=augment)

@@ -20,7 +20,7 @@ from fedlab_support.methods.shared.samples import others
 from fedlab_support.training.context import ClientContext
 from fedlab_support.training.loop import take_step
 from tests import runs
-from tests.runs import TRAINING, Steady, distance, unequal
+from tests.runs import TRAINING, Steady, distance
 from tests.support.methods.test_reference import FLOAT64, case, vectors
 from tests.tiny import a_stream
 
@@ -28,11 +28,6 @@ WIDE = 0.2  # of 8 pixels: b = 1, a window of 3x3
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def federation():
-    return unequal()
 
 
 def a_run(federation, method=None, model=Steady, **settings) -> Run:

@@ -17,8 +17,9 @@ from fedlab_support.models import alexnet, unet
 from fedlab_support.models.layers.augmentation import FeatureAugmentation, modulation
 from fedlab_support.training.loop import take_step
 from tests.probe import LookTwice
+from tests.runs import unequal
 from tests.support.methods.test_fedsr import Flat
-from tests.tiny import a_stream, tiny_data
+from tests.tiny import a_stream
 
 TRAINING = LocalTraining(lr=0.05, epochs=2, batch_size=8)
 ALEXNET, UNET = (64, 192, 384, 256, 256), (32, 64, 128, 256, 512)
@@ -28,9 +29,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def federation():
-    """Five clients of unequal size; the first has no sample of class 0."""
-    data = tiny_data(num=90, channels=2)
-    return Federation.build(data, by_owner(data), val=0.2)
+    return unequal(val=0.2)
 
 
 class Stages(nn.Module):

@@ -19,6 +19,7 @@ from fedlab_support.models.layers.histogram import (
     soft_histogram,
     symmetric_kl,
 )
+from tests.runs import unequal
 from tests.support.methods.test_fedfa import (
     ALEXNET,
     UNET,
@@ -35,9 +36,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def federation():
-    """Five clients of unequal size; the first has no sample of class 0."""
-    data = tiny_data(num=90, channels=2)
-    return Federation.build(data, by_owner(data), val=0.2)
+    return unequal(val=0.2)
 
 
 def a_visit(run, client=4, memory=None, **told):

@@ -9,14 +9,9 @@ from fedlab_support import FedAvg, FedGMA
 from fedlab_support.core.messages import Message, Server
 from fedlab_support.engines import Faults
 from tests import runs
-from tests.runs import distance, fitted, plain, unequal
+from tests.runs import distance, fitted, plain
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def federation():
-    return unequal()
 
 
 SIZES = (5, 1, 3, 2, 4)

@@ -20,18 +20,13 @@ from fedlab_support.models import small_unet
 from fedlab_support.training.context import ClientContext
 from tests import runs
 from tests.probe import AwkwardNet
-from tests.runs import TRAINING, distance, unequal
+from tests.runs import TRAINING, distance
 from tests.tiny import a_stream, tiny_data, tiny_masks
 from tests.vit import narrow_vit
 
 B, M = 5, 3
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def federation():
-    return unequal()
 
 
 def a_run(federation, method=None, model=small_cnn, **settings) -> Run:

@@ -17,11 +17,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 WHOLE = LocalTraining(lr=0.3, epochs=5, batch_size=10_000)  # 5 steps on all images
 
 
-@pytest.fixture(scope="module")
-def federation():
-    return unequal()
-
-
 def two_layers(image_shape, num_classes) -> nn.Module:
     """A linear body of six features under a linear head, as in the paper's theory."""
     body = nn.Sequential(nn.Flatten(), nn.Linear(np.prod(image_shape), 6))

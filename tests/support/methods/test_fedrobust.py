@@ -39,11 +39,6 @@ FAST = {"matrix_rate": 0.004, "shift_rate": 0.1}
 both = pytest.mark.parametrize("family", FAMILIES)
 
 
-@pytest.fixture(scope="module")
-def federation():
-    return unequal()
-
-
 def network(shape, dtype=torch.float64, num_classes: int = 3) -> nn.Module:
     torch.manual_seed(1)
     size = shape[0] * shape[1] * shape[2]

@@ -21,18 +21,12 @@ from tests.runs import (
     distance,
     fitted,
     plain,
-    unequal,
 )
 from tests.support.methods.test_reference import FLOAT64, case, vectors
 from tests.tiny import a_stream
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SCALINGS = ["none", "asam", "all"]
-
-
-@pytest.fixture(scope="module")
-def federation():
-    return unequal()
 
 
 # ---- the climb ----------------------------------------------------------------------

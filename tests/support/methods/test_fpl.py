@@ -21,7 +21,7 @@ from fedlab_support.models import small_unet
 from fedlab_support.training.context import ClientContext
 from tests import runs
 from tests.probe import AwkwardNet
-from tests.runs import TRAINING, distance, unequal
+from tests.runs import TRAINING, distance
 from tests.support.methods.test_contract import same
 from tests.tiny import a_stream, tiny_data, tiny_masks
 
@@ -29,11 +29,6 @@ D = 128  # features of the small network
 TEMPERATURES = (0.02, 0.5)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def federation():
-    return unequal()
 
 
 def a_run(federation, method=None, model=small_cnn, **settings) -> Run:

@@ -32,11 +32,6 @@ SHAPES = [(1, 8, 8), (3, 7, 9), (2, 9, 6), (3, 5, 12)]
 on_all_shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
-@pytest.fixture(scope="module")
-def federation():
-    return unequal()
-
-
 def pictures(shape, num: int = 4, seed: int = 0) -> torch.Tensor:
     """Double precision, with means that are not 0: negative, small, and large."""
     stream = torch.Generator().manual_seed(seed)

@@ -11,7 +11,7 @@ from fedlab_support import FedAvg, small_cnn
 from fedlab_support.core.messages import Message, Server
 from fedlab_support.methods import QFFL
 from tests.paths import REFERENCE
-from tests.runs import TRAINING, Steady, a_run, distance, fitted, plain, saying, unequal
+from tests.runs import TRAINING, Steady, a_run, distance, fitted, plain, saying
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CASES = ["q0", "q01", "q1", "q5", "q1_small_loss"]
@@ -21,11 +21,6 @@ CASES = ["q0", "q01", "q1", "q5", "q1_small_loss"]
 def vectors() -> dict[str, np.ndarray]:
     with np.load(REFERENCE / "qffl.npz") as arrays:
         return dict(arrays)
-
-
-@pytest.fixture(scope="module")
-def federation():
-    return unequal()
 
 
 def tensor(value) -> torch.Tensor:

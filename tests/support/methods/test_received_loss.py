@@ -19,7 +19,6 @@ from tests.runs import (
     fitted,
     plain,
     saying,
-    unequal,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -40,11 +39,6 @@ NEUTRAL = {
     TERM: {"tilt": 0.0},
 }
 kinds = pytest.mark.parametrize("kind", NEUTRAL)
-
-
-@pytest.fixture(scope="module")
-def federation():
-    return unequal()
 
 
 # ---- what is measured ---------------------------------------------------------------

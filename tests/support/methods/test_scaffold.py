@@ -8,16 +8,11 @@ from torch import nn
 from fedlab_support import SCAFFOLD, FedAvg, LocalTraining, Run
 from fedlab_support.core.messages import nbytes
 from tests import runs
-from tests.runs import Turns, bytes_by_part, distance, unequal
+from tests.runs import Turns, bytes_by_part, distance
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 WHOLE = LocalTraining(lr=0.3, epochs=4, batch_size=10_000)  # 4 steps on all images
-
-
-@pytest.fixture(scope="module")
-def federation():
-    return unequal()
 
 
 def linear(image_shape, num_classes) -> nn.Module:

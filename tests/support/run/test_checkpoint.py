@@ -299,12 +299,6 @@ def test_a_selection_without_a_name_of_its_own_is_refused(tmp_path, steps):
     assert not steps
 
 
-@pytest.mark.parametrize("every", [0, -1, 1.5])
-def test_a_wrong_number_of_rounds_is_refused(tmp_path, every):
-    with pytest.raises(ValueError, match=f"every must be .* found {every}"):
-        build().fit(1, False, tmp_path, every)
-
-
 def test_a_place_that_cannot_be_written_is_refused_before_any_training(tmp_path, steps):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="file"):
