@@ -152,8 +152,6 @@ FEDGCR_ON_DIGITS = replace(
     rules=replace(protocol("digits5_types"), rounds=50, every=25),
     deal=partial(types, imbalance=10, name="digits5", order=THREE),
     arms={name: fedgcr()[name] for name in ("FedAvg", "FedGCR")},
-    rates=(5e-3, 1e-3),
-    num_tuning=2,
     tuned=("FedAvg", "FedGCR"),
     against=(("FedGCR", "FedAvg"),),
 )

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from fedlab_support.core.history import TABLE, History
-from fedlab_support.core.naming import code_of, name_of
+from fedlab_support.core.naming import code_of, name_of, short_hash
 from fedlab_support.data.images import Images
 from fedlab_support.engines import Faults
 from fedlab_support.federation.federation import Federation
@@ -27,7 +27,7 @@ from fedlab_support.methods.augment import Augmentation, Mixup
 from fedlab_support.models import CNN
 from fedlab_support.run import checkpoint
 from fedlab_support.run import study as studying
-from fedlab_support.run.archive import keep, kept, pack
+from fedlab_support.run.archive import keep, kept, pack, settings_in
 from fedlab_support.run.run import Run
 from fedlab_support.run.study import fit_once, study, trained
 from fedlab_support.training.settings import LocalTraining
@@ -283,6 +283,8 @@ def test_a_run_that_is_stopped_half_way_goes_on_from_there(tmp_path, monkeypatch
     after = fit_once(build(), 3, tmp_path).table()
     assert rounds == [1, 2, 2, 3]
     (home,) = tmp_path.iterdir()
+    (made_by,) = settings_in(tmp_path)
+    assert unfinished.name == f".unfinished_{short_hash(made_by.encode())}"
     assert home.suffix == ".zip", "and its place is taken"
     undisturbed = build().fit(3, progress=False).table()
     pd.testing.assert_frame_equal(measured(after), measured(undisturbed))
