@@ -161,7 +161,7 @@ def digit_domains() -> Protocol:
 def picture_styles() -> Protocol:
     """Chapter 05 on the laptop."""
     about = "five of twenty mixtures of styles; one style is held out"
-    work = (models.small_cnn, ADAM(lr=0.002, epochs=2), 20, 2, 5)
+    work = (models.small_cnn, ADAM(lr=0.006, epochs=2), 20, 2, 5)
     return _mixed(about, "picture_styles", None, 20, *work, held_out=("sketch",))
 
 

@@ -323,7 +323,7 @@ FISC_ON_THE_LAPTOP = replace(
     rules=replace(protocol("picture_styles"), every=5),
     deal=styles,
     tests=("sketch",),
-    rates=(2e-3, 6e-4, 6e-3, 2e-2),
+    rates=(6e-3, 2e-3, 6e-4, 2e-2),
     seeds=tuple(range(20)),
     num_tuning=5,
     tuned=(*FISC_ON_PACS.tuned, "FISC, size_weight 0"),
