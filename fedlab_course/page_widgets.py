@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import nbformat
+if TYPE_CHECKING:
+    from nbformat import NotebookNode  # whose import takes two seconds
 
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -22,14 +23,14 @@ Widget = dict[str, Any]
 """A saved widget: its ``state``, and ``buffers`` if it has any."""
 
 
-def saved_widgets(notebook: nbformat.NotebookNode) -> dict[str, Widget]:
+def saved_widgets(notebook: NotebookNode) -> dict[str, Widget]:
     """The widgets of an executed notebook as it stores them, by their model ids."""
     return notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
 
 
 def without_widgets(
-    content: nbformat.NotebookNode, alive: Callable[[str], str] = lambda model: ""
-) -> nbformat.NotebookNode:
+    content: NotebookNode, alive: Callable[[str], str] = lambda model: ""
+) -> NotebookNode:
     """Replace widgets by what a page can show; changes the notebook in place.
 
     A guess becomes native controls, which keep it while the page is open. Any other
@@ -40,13 +41,13 @@ def without_widgets(
     saved = saved_widgets(content)
     for cell in content.cells:
         if "injected-parameters" in cell.metadata.get("tags", []):
-            cell.metadata["jupyter"] = nbformat.from_dict({"source_hidden": True})
+            cell.metadata["jupyter"] = {"source_hidden": True}
         for output in cell.get("outputs", []):
             view = output.get("data", {}).get(_WIDGET_VIEW)
             if view is not None:
                 model = view["model_id"]
                 shown = alive(model) or _shown(list(_family(model, saved)))
-                output["data"] = nbformat.from_dict({"text/html": shown})
+                output["data"] = {"text/html": shown}
     return content
 
 

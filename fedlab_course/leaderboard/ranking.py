@@ -21,7 +21,8 @@ DRAWS = 4000
 def blocks(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
     """Blocks × methods; NaN where a method could not run. Higher is always better.
 
-    runs: a row per run, as in ``Board``.
+    runs: a row per run, as in ``Board``. Values are rounded to twelve decimals, so that a
+          tie is one although the means were added up in another order.
     Raises ValueError for an unknown measure, or one that no run has.
     """
     if measure not in MEASURES:
@@ -31,7 +32,7 @@ def blocks(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
     keys = ["protocol", "held_out_domain", "seed"]
     order = list(runs["method"].unique())
     table = runs.pivot(index=keys, columns="method", values=measure)[order]
-    table = table.dropna(how="all")
+    table = table.dropna(how="all").round(12)
     return -table if MEASURES[measure] == "lower" else table
 
 
