@@ -21,8 +21,8 @@ DRAWS = 4000
 def blocks(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
     """Blocks × methods; NaN where a method could not run. Higher is always better.
 
-    runs: a row per run, as in ``Board``. Values are rounded to twelve decimals, so that a
-          tie is one although the means were added up in another order.
+    runs: a row per run, as in ``Board``. Values are rounded to twelve decimals, so that
+          a tie is one although the means were added up in another order.
     Raises ValueError for an unknown measure, or one that no run has.
     """
     if measure not in MEASURES:
