@@ -17,9 +17,9 @@ BENCH_ARGS ?=
 BIN := .venv/bin
 COURSE := .venv/.course
 INSTALLED := .venv/.installed
-# One worker more than cores (see tests/conftest.py), with one thread each; who is done
-# first takes half of what another has left. They start many processes, so what Python
-# compiles is kept, whatever the environment says.
+# One worker per core, with one thread; who is done first takes half of what another has
+# left. They start many processes, so what Python compiles is kept, whatever the
+# environment says.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest \
 	-n auto --dist worksteal
 # Jupyter refuses to start for the superuser, who is the only user in many containers.

@@ -23,11 +23,6 @@ from tests.styler import TinyStyles
 device.install()  # before any backward pass: autograd counts devices once a process
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than cores: many tests wait for processes, pages or a lock."""
-    return 1 + (os.cpu_count() or 1)
-
-
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder with the real prepared data; skips where there is none."""
