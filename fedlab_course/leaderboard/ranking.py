@@ -60,7 +60,7 @@ def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataF
     shares = beaten(blocks(runs, measure))
     edge = (1 - LEVEL) / 2
     draws = pd.DataFrame(_drawn(shares, seed))
-    low, high = draws.quantile([edge, 1 - edge]).to_numpy()
+    low, high = draws.quantile([edge, 1 - edge]).round(12).to_numpy()
     protocols = shares.notna().groupby("protocol").any().sum()
     has_few = protocols.to_numpy() < LEAST
     low, high = (np.where(has_few, np.nan, edge) for edge in (low, high))
