@@ -55,17 +55,11 @@ def page(lab, tmp_path_factory) -> Iterator:
 
 @pytest.fixture(scope="module")
 def chapter(request, lab, page) -> Iterator[Notebook]:
-    """The chapter that the test module names, run to its end at smoke size.
-
-    With CELLS in the module, only those of its code cells.
-    """
-    name, cells = request.module.CHAPTER, getattr(request.module, "CELLS", None)
+    """The chapter that the test module names, run to its end at smoke size."""
+    name = request.module.CHAPTER
     figures = Path("figures", name)  # what the text shows
     shutil.copytree(NOTEBOOKS.parent / figures, lab.root / figures)
     node = load_notebook_node(str(NOTEBOOKS / f"{name}.ipynb"))
-    if cells:
-        node.cells = [c for c in node.cells if c.cell_type != "code" or c.id in cells]
-        assert {c.id for c in node.cells if c.cell_type == "code"} == set(cells)
     node = parameterize_notebook(node, profile("smoke", name))
     write_ipynb(node, str(lab.root / "notebooks" / f"{name}.ipynb"))
     notebook = Notebook(page, lab, f"notebooks/{name}.ipynb", PICTURES / name)
