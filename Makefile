@@ -17,11 +17,11 @@ BENCH_ARGS ?=
 BIN := .venv/bin
 COURSE := .venv/.course
 INSTALLED := .venv/.installed
+# What Python compiles is kept, or every process would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # One worker per core, with one thread; who is done first takes half of what another has
-# left. They start many processes, so what Python compiles is kept, whatever the
-# environment says.
-PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest \
-	-n auto --dist worksteal
+# left.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 # Jupyter refuses to start for the superuser, who is the only user in many containers.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 # Notebooks run inside notebooks/: a relative folder must be made absolute here.
@@ -37,13 +37,14 @@ endif
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 18
 
-# What students and lecturers need (COURSE), and what developers need beside it.
+# What students and lecturers need (COURSE), and what developers need beside it. Python
+# compiles modules when they are first imported; all of them at once take a minute.
 $(COURSE) $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("the pinned \
 	versions need Python 3.11 or newer; found " + sys.version.split()[0] + " – name \
 	another interpreter: make PYTHON=/path/to/python3.11 …")'
-	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --upgrade-deps .venv
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt \
 	--editable '.[$(if $(filter $(COURSE),$@),course,dev)]'
 	@touch $@ $(COURSE)
 

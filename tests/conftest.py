@@ -88,13 +88,17 @@ import sys, time
 spent = time.process_time()
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from fedlab_course.frames import draw_all
+from fedlab_course import frames
 from tests.explorers import rehearse
 from tests.pace import slowness
 slow = slowness()
 Path({seconds!r}).write_text(str(spent / slow))
-rehearse(slow)
-draw_all({frames!r}, most=1, least=2)
+rehearse(slow)  # which draws the views as readers see them; frames may be rough
+def rough(figure, dpi, png=frames.png):
+    figure.set_layout_engine("none")
+    return png(figure, 20)
+frames.png = rough
+frames.draw_all({frames!r}, most=1, least=2)
 """
 CELL_SECONDS = 600  # where others use the cores as well
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from nbformat import NotebookNode
 from papermill.iorw import load_notebook_node, write_ipynb
 from papermill.parameterize import parameterize_notebook
 
-from fedlab_course.runner import NOTEBOOKS, profile
+from fedlab_course.runner import NOTEBOOKS, find_chapters, profile
 from tests.browser.lab import CHROMIUM, Lab, Notebook, browser_page, jupyter_lab
 
 PICTURES = NOTEBOOKS.parent / "build" / "screenshots"
@@ -54,18 +55,29 @@ def page(lab, tmp_path_factory) -> Iterator:
 
 
 @pytest.fixture(scope="module")
-def chapter(request, lab, page) -> Iterator[Notebook]:
-    """The chapter that the test module names, run to its end at smoke size."""
-    name = request.module.CHAPTER
+def chapter(request, lab, page, smoke_run) -> Iterator[Notebook]:
+    """The chapter that the test module names, run to its end at smoke size.
+
+    With CELLS in the module, the chapter comes executed, and only these cells run here.
+    """
+    name, cells = request.module.CHAPTER, getattr(request.module, "CELLS", ())
     figures = Path("figures", name)  # what the text shows
     shutil.copytree(NOTEBOOKS.parent / figures, lab.root / figures)
-    node = load_notebook_node(str(NOTEBOOKS / f"{name}.ipynb"))
+    (original,) = find_chapters([name])
+    node = load_notebook_node(str(smoke_run(original).notebook if cells else original))
     node = parameterize_notebook(node, profile("smoke", name))
     write_ipynb(node, str(lab.root / "notebooks" / f"{name}.ipynb"))
     notebook = Notebook(page, lab, f"notebooks/{name}.ipynb", PICTURES / name)
-    notebook.run_all()
+    if cells:
+        notebook.run_cells([cell.id for cell in node.cells if _is_needed(cell, cells)])
+    else:
+        notebook.run_all()
     yield notebook
     notebook.close()
+
+
+def _is_needed(cell: NotebookNode, ids: Sequence[str]) -> bool:
+    return cell.id in ids or "injected-parameters" in cell.metadata.get("tags", ())
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -36,6 +36,7 @@ CHROMIUM_FLAGS = (
     *("--no-first-run", "--disable-background-networking", "--disable-sync"),
     *("--disable-component-update", "--disable-quic"),
 )
+WANTS_PICTURES = bool(os.environ.get("FEDLAB_SCREENSHOTS"))
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 LAB_SECONDS, CELLS_SECONDS = 120, 300  # generous: machines may be busy
 WIDTH = 1280  # pixels, of the page
@@ -78,6 +79,12 @@ WRITE_CELL = """([start, source]) => {
     const place = texts.findIndex(text => text.source.includes(start));
     cells.activeCellIndex = place;
     texts[place].setSource(source);
+    return place;
+}"""
+GO_TO_CELL = """id => {
+    const cells = jupyterapp.shell.currentWidget.content;
+    const place = cells.widgets.findIndex(cell => cell.model.id === id);
+    cells.activeCellIndex = place;
     return place;
 }"""
 
@@ -147,7 +154,10 @@ def jupyter_lab(root: Path, home: Path) -> Iterator[Lab]:
 
 
 class Notebook:
-    """One notebook in the page, and everything that went wrong there."""
+    """One notebook in the page, and everything that went wrong there.
+
+    Pictures of it are taken if FEDLAB_SCREENSHOTS is set.
+    """
 
     def __init__(self, page, lab: Lab, name: str, pictures: Path) -> None:
         self.page, self.home, self.pictures = page, lab.url, pictures
@@ -201,6 +211,12 @@ class Notebook:
         """Run every cell; AssertionError says that one failed or took too long."""
         self._run("notebook:run-all-cells")
 
+    def run_cells(self, ids: Sequence[str]) -> None:
+        """Run the cells with these ids, in this order."""
+        for each in ids:
+            assert self.page.evaluate(GO_TO_CELL, each) >= 0, each
+            self._run("notebook:run-cell")
+
     def run_cell(self, containing: str, source: str) -> None:
         """Replace the first cell that has the text ``containing``, and run it."""
         assert self.page.evaluate(WRITE_CELL, [containing, source]) >= 0, containing
@@ -223,6 +239,8 @@ class Notebook:
 
     def take_picture_of(self, place, name: str) -> None:
         """One part of the page in both themes."""
+        if not WANTS_PICTURES:
+            return
         with self._tall_page():
             for theme in ("Dark", "Light"):
                 self.theme(theme)
@@ -248,6 +266,8 @@ class Notebook:
 
     def take_pictures(self) -> None:
         """The whole chapter in both themes, sheet by sheet, for people to look at."""
+        if not WANTS_PICTURES:
+            return
         with self._tall_page():
             for theme in ("Dark", "Light"):
                 self.theme(theme)
