@@ -69,7 +69,9 @@ def chapter(request, lab, page, smoke_run) -> Iterator[Notebook]:
     write_ipynb(node, str(lab.root / "notebooks" / f"{name}.ipynb"))
     notebook = Notebook(page, lab, f"notebooks/{name}.ipynb", PICTURES / name)
     if cells:
-        notebook.run_cells([cell.id for cell in node.cells if _is_needed(cell, cells)])
+        needed = [cell.id for cell in node.cells if _is_needed(cell, cells)]
+        assert set(cells) <= set(needed)
+        notebook.run_cells(needed)
     else:
         notebook.run_all()
     yield notebook

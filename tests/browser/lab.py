@@ -156,7 +156,7 @@ def jupyter_lab(root: Path, home: Path) -> Iterator[Lab]:
 class Notebook:
     """One notebook in the page, and everything that went wrong there.
 
-    Pictures of it are taken if FEDLAB_SCREENSHOTS is set.
+    It is shown in both themes, and pictures are taken if FEDLAB_SCREENSHOTS is set.
     """
 
     def __init__(self, page, lab: Lab, name: str, pictures: Path) -> None:
@@ -239,11 +239,11 @@ class Notebook:
 
     def take_picture_of(self, place, name: str) -> None:
         """One part of the page in both themes."""
-        if not WANTS_PICTURES:
-            return
         with self._tall_page():
             for theme in ("Dark", "Light"):
                 self.theme(theme)
+                if not WANTS_PICTURES:
+                    continue
                 place.screenshot(path=f"{self.pictures}-{name}-{theme.lower()}.png")
 
     def cut_off(self) -> list[str]:
@@ -266,11 +266,11 @@ class Notebook:
 
     def take_pictures(self) -> None:
         """The whole chapter in both themes, sheet by sheet, for people to look at."""
-        if not WANTS_PICTURES:
-            return
         with self._tall_page():
             for theme in ("Dark", "Light"):
                 self.theme(theme)
+                if not WANTS_PICTURES:
+                    continue
                 for number in range(self.page.evaluate(SCROLL, 0) // SHEET + 1):
                     self.page.evaluate(SCROLL, number * SHEET)
                     file = f"{self.pictures}-{theme.lower()}-{number + 1:02}.png"
