@@ -256,13 +256,18 @@ class Notebook:
         assert not self.troubles, "\n".join(self.troubles)
 
     def theme(self, name: str) -> None:
-        """Change to JupyterLab's Light or Dark theme."""
+        """Change to JupyterLab's Light or Dark theme, until its splash is gone.
+
+        It takes the splash away 200 ms later, and fails where two changes overlap.
+        """
         change = (
             "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})"
         )
         self.page.evaluate(change, f"JupyterLab {name}")
         is_there = f"document.body.dataset.jpThemeName === 'JupyterLab {name}'"
-        self.page.wait_for_function(is_there)
+        self.page.wait_for_function(
+            f"{is_there} && !document.querySelector('#jupyterlab-splash')"
+        )
 
     def take_pictures(self) -> None:
         """The whole chapter in both themes, sheet by sheet, for people to look at."""
