@@ -25,7 +25,6 @@ from .segmentation import (
 from .selection import absent_clients, falling_losses, shares_of_rounds
 from .settings import accuracy_by_setting
 from .standings import (
-    orders_picture,
     rank_picture,
     tuning_picture,
     verdicts_picture,
@@ -58,7 +57,6 @@ __all__ = [
     "loss_planes",
     "method_map",
     "one_round",
-    "orders_picture",
     "outline_sheet",
     "participation_picture",
     "price_of_privacy",

@@ -1,22 +1,20 @@
-"""Figures of the leaderboard: ranks, tuned methods, papers' orders and claims."""
+"""Figures of the leaderboard: ranks, tuned methods and papers' claims."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
 from functools import partial
-from itertools import cycle
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import ScalarFormatter
 
 from ..plots.drawing import drawing
-from ..plots.panels import name_rows, panels_across, write_beside
+from ..plots.panels import name_rows, write_beside
 from ..plots.style import (
     COLOURS,
     DOUBLE,
-    MARKERS,
     Picture,
     Size,
     expect_rows,
@@ -91,78 +89,6 @@ def _draw_interval(
     colour = colour_of(method)
     axis.plot(ends, [place, place], color=colour)
     axis.plot(value, place, "o", color=colour)
-
-
-@drawing
-def orders_picture(
-    table: pd.DataFrame, panels: str = "paper", title: str = "", size: Size = None
-) -> Picture:
-    """Draw what papers print and what we found: points ahead of the reference.
-
-    table:  columns method, protocol, printed, ours, sd, holds ("yes", "no", "unclear")
-            and `panels`, as `leaderboard.orders` returns it; one small axis per value.
-    size:   "single", "double", "slide" or inches.
-    A row per method, a mark per protocol; on its grey side ours has another sign than
-    the paper's. The axis is linear up to one point, logarithmic beyond.
-    """
-    parts = [part for _, part in table.groupby(panels, sort=False)]
-    width = DOUBLE[0] if size is None else inches(size)[0]
-    columns = min(2, panels_across(len(parts), width))
-    heights = [0.5 + part.groupby("method").size().map(_height).sum() for part in parts]
-    rows = [max(heights[i : i + columns]) for i in range(0, len(parts), columns)]
-    note = "Thick bar: the paper. Marks: ours; filled: clear (5 %, corrected); "
-    note += "lines, ± s.d. over blocks. Grey: another sign than the paper's. Beyond "
-    note += "one point the axis is logarithmic."
-    size = inches(size, (DOUBLE[0], 1.0 + sum(0.5 + 0.2 * row for row in rows)))
-    figure = new_picture(size, title, note)
-    look = {"squeeze": False, "height_ratios": rows or None}
-    axes = figure.subplots(max(1, len(rows)), columns, **look)
-    for axis in axes.flat[len(parts) :]:
-        axis.remove()
-    for axis, part in zip(axes.flat, parts, strict=False):
-        _signs(axis, part)
-        axis.set_title(str(part[panels].iloc[0]), loc="left", pad=16)
-    for axis in axes.flat[max(0, len(parts) - columns) : len(parts)]:
-        axis.set_xlabel("Points ahead")
-    return figure
-
-
-def _height(marks: int) -> float:
-    """The height of a row with this many marks, relative to a row with one."""
-    return 0.55 + 0.45 * marks
-
-
-def _signs(axis: Axes, table: pd.DataFrame) -> None:
-    """One panel: the paper's number as a bar across the row, ours as marks on it."""
-    table = table.fillna({"sd": 0.0})
-    marks = dict(zip(table["protocol"].unique(), cycle(MARKERS), strict=False))
-    reach = max(table["printed"].abs().max(), (table["ours"].abs() + table["sd"]).max())
-    reach, top, middles = 1.6 * max(1.0, reach), 0.0, {}
-    for method, mine in table.groupby("method", sort=False):
-        step, printed = _height(len(mine)), mine["printed"].iloc[0]
-        colour = colour_of(method)
-        other = (-reach, 0) if printed > 0 else (0, reach)
-        axis.fill_between(other, top, top + step, color=COLOURS["pale"], linewidth=0)
-        axis.vlines(printed, top + 0.12, top + step - 0.12, color=colour, linewidth=3)
-        for place, row in enumerate(mine.to_dict("records")):
-            face = "white" if row["holds"] == "unclear" else colour
-            look = {"fmt": marks[row["protocol"]], "color": colour, "mfc": face}
-            height = top + (place + 0.5) * step / len(mine)
-            spread = {"xerr": row["sd"], "elinewidth": 0.8}
-            axis.errorbar(row["ours"], height, **spread, **look)
-        middles[method] = top + step / 2
-        top += step
-        axis.axhline(top, color="white", linewidth=1.5)
-    axis.axvline(0, color=COLOURS["quiet"], linewidth=0.8)
-    _log_beyond_one(axis, -reach, reach)
-    axis.set(ylim=(top, 0))
-    axis.set_yticks(list(middles.values()), middles)
-    axis.tick_params(axis="y", length=0)
-    look = {"color": COLOURS["quiet"], "linestyle": "", "mfc": "white"}
-    for name, mark in marks.items():
-        axis.plot([], [], mark, label=name, **look)
-    place = {"loc": "lower left", "bbox_to_anchor": (-0.03, 0.99), "borderpad": 0}
-    axis.legend(ncols=3, handletextpad=0, columnspacing=1, **place)
 
 
 def _log_beyond_one(axis: Axes, low: float, high: float) -> None:

@@ -1,9 +1,8 @@
-"""Every method on every data set: protocols, runs, measures, ranks, and the papers'."""
+"""Every method on every data set: protocols, runs, measures and ranks."""
 
 from ..protocols import COMPARED, at_hand, protocol
 from .entries import Board, Keeping, collect, entries, gap, gaps, run_of
 from .measures import MEASURES, by_round, measured
-from .papers import orders, printed
 from .ranking import beaten, blocks, pairs, ranks
 
 __all__ = [
@@ -20,9 +19,7 @@ __all__ = [
     "gap",
     "gaps",
     "measured",
-    "orders",
     "pairs",
-    "printed",
     "protocol",
     "ranks",
     "run_of",

@@ -1,10 +1,9 @@
-"""The leaderboard: gaps with reasons, runs of chapters, ranks, papers' orders."""
+"""The leaderboard: gaps with reasons, runs of chapters, ranks."""
 
 import importlib.util
 import itertools
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -501,76 +500,3 @@ def test_pairs_subtract_inside_blocks_and_leave_out_single_seeds():
     reach = t.isf(0.025 / 3, 1) * error  # three pairs
     assert row["high"] - row["difference"] == pytest.approx(reach)
     assert leaderboard.pairs(runs[runs["seed"] == 0]).empty
-
-
-# ---- papers -------------------------------------------------------------------------
-def test_the_printed_numbers_name_known_methods_and_protocols():
-    table = leaderboard.printed()
-    known = set(methods.catalogue())
-    assert set(table["method"]) | set(table["reference"]) <= known
-    names = {name for line in table["protocols"] for name in line.split()}
-    assert names <= set(leaderboard.COMPARED)
-    assert not table.duplicated(["paper", "dataset", "method"]).any()
-    office = table[
-        (table["dataset"] == "Office-Caltech10") & (table["method"] == "FedFA+")
-    ]
-    assert office[["value", "reference_value"]].to_numpy().tolist() == [[84.8, 78.5]]
-
-
-@pytest.mark.skipif(
-    not Path("../shared/paper_results").exists(), reason="needs ../shared/paper_results"
-)
-def test_the_printed_numbers_are_the_papers():
-    files = Path("../shared/paper_results").glob("*_table*.csv")
-    papers = pd.concat(map(pd.read_csv, files)).dropna(subset="value")
-    columns = papers["dataset"], papers["table"].astype(str), papers["value"]
-    cells = set(zip(*columns, strict=True))
-    for line in leaderboard.printed().to_dict("records"):
-        for value in (line["value"], line["reference_value"]):
-            assert (line["dataset"], str(line["table"]), value) in cells, line
-
-
-def test_an_order_holds_only_where_our_own_sign_is_clear():
-    values = {}
-    for seed in range(3):
-        own = {"FedAvg": 0.5, "FPL": 0.6 + seed / 1000, "FedSAM": 0.4 + seed / 1000}
-        own |= {"FedProx": 0.5 + (-0.1, 0.3, 0.1)[seed], "FedBN": 0.4 - seed / 1000}
-        values["digits5", seed] = own
-    found = leaderboard.orders(made_up(values)).set_index("method")
-    assert found["holds"].to_dict() == {
-        "FPL": "yes",
-        "FedSAM": "yes",
-        "FedProx": "unclear",
-        "FedBN": "no",
-    }
-    assert found.loc["FPL", "printed"] == pytest.approx(82.8 - 78.5)
-    assert found.loc["FPL", "ours"] == pytest.approx(10.1)
-    assert found["wins"].to_dict() == {"FPL": 3, "FedSAM": 0, "FedProx": 2, "FedBN": 0}
-    single = made_up({("digits5", 0): values["digits5", 0]})
-    assert set(leaderboard.orders(single)["holds"]) == {"unclear"}
-    assert leaderboard.orders(made_up({("tiny", 0): {"FedAvg": 1.0}})).empty
-
-
-def test_a_sign_is_clear_only_if_it_survives_being_one_of_many():
-    rng = np.random.default_rng(0)
-    names = ["FedAvgM", "FedProx", "FedRobust", "FedBN", "FedMix", "FedSAM", "FedSR"]
-    luck = (0.0, 0.02, 0.04)  # p is 0.013 alone
-    values = {
-        ("digits5", seed): {"FedAvg": 0.5, "FPL": 0.58 + luck[seed]}
-        | {name: 0.5 + rng.normal(0, 0.1) for name in names}
-        for seed in range(3)
-    }
-    many = leaderboard.orders(made_up(values)).set_index("method")
-    pair = ["FedAvg", "FPL"]
-    few = {k: {name: own[name] for name in pair} for k, own in values.items()}
-    alone = leaderboard.orders(made_up(few)).set_index("method")
-    assert alone.loc["FPL", "holds"] == "yes" and alone.loc["FPL", "p_holm"] < 0.05
-    assert many.loc["FPL", "holds"] == "unclear" and many.loc["FPL", "p_holm"] > 0.05
-
-
-def test_a_printed_number_is_compared_once_on_the_papers_data_if_it_is_there():
-    own = {"FedAvg": 0.5, "FPL": 0.6}
-    values = {(name, s): own for name in ("digits5", "office10") for s in range(3)}
-    assert leaderboard.orders(made_up(values))["protocol"].tolist() == ["office10"]
-    values = {("digits5", seed): own for seed in range(3)}
-    assert leaderboard.orders(made_up(values))["protocol"].tolist() == ["digits5"]

@@ -3,12 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 
 from fedlab_course.figures import (
     grid_heatmap,
-    orders_picture,
     rank_picture,
     tuning_picture,
     verdicts_picture,
@@ -64,45 +62,6 @@ def test_no_ranks_give_an_empty_picture_and_a_method_stands_once():
     assert png(rank_picture(RANKS[:0], title="There is none"))
     with pytest.raises(ValueError, match="one row per"):
         rank_picture(pd.concat([RANKS, RANKS]))
-
-
-ORDERS = pd.DataFrame(
-    {
-        "paper": ["A", "A", "A", "B"],
-        "protocol": ["digits5", "digits5", "office10", "digits5"],
-        "method": ["FPL", "FedFA", "FedFA", "AFL"],
-        "printed": [4.3, 4.6, 4.6, -1.0],
-        "ours": [1.0, -2.0, 40.0, 3.0],
-        "sd": [0.5, np.nan, 2.0, 1.0],
-        "holds": ["yes", "unclear", "yes", "no"],
-    }
-)
-
-
-def test_a_papers_difference_is_drawn_beside_ours():
-    figure = orders_picture(ORDERS, title="Signs")
-    assert [axis.get_title("left") for axis in figure.axes] == ["A", "B"]
-    first, second = figure.axes
-    assert [label.get_text() for label in first.get_yticklabels()] == ["FPL", "FedFA"]
-    points = [bars[0] for bars in first.containers]
-    assert [p.get_xdata()[0] for p in points] == [1, -2, 40]
-    heights = [p.get_ydata()[0] for p in points]
-    assert heights == sorted(heights) and first.yaxis_inverted()
-    assert [p.get_marker() for p in points] == ["o", "o", "s"]
-    assert [p.get_markerfacecolor() == "white" for p in points] == [False, True, False]
-    names = [text.get_text() for text in first.get_legend().get_texts()]
-    assert names == ["digits5", "office10"]
-    assert first.get_xlim()[0] == -first.get_xlim()[1] < -42
-    (printed,) = (s.get_segments() for s in second.collections if has_lines(s))
-    assert printed[0][0][0] == -1
-    grey = next(c for c in second.collections if not has_lines(c)).get_paths()[0]
-    assert grey.vertices[:, 0].min() == 0  # the paper says behind
-    assert png(figure)
-
-
-def has_lines(collection) -> bool:
-    """Whether it is the paper's bar: error bars are lines, too, but thin ones."""
-    return isinstance(collection, LineCollection) and collection.get_linewidth() > 1
 
 
 TUNING = pd.DataFrame(
@@ -200,16 +159,11 @@ def test_one_far_cell_does_not_bleach_a_map_and_numbers_need_room():
     assert not narrow.axes[0].texts and narrow.get_supxlabel() == "Mean, 3 seeds."
 
 
-def test_a_map_without_rows_is_empty_and_many_protocols_share_marks():
+def test_a_map_without_rows_is_empty():
     table = pd.DataFrame(columns=["method", "data", "mean", "sd", "num_seeds"])
     look = {"orders": {"method": [], "data": ["a", "b"]}}
     figure = grid_heatmap(table.astype({"mean": float}), "data", "method", **look)
     assert not figure.axes[0].texts
-    many = pd.concat([ORDERS[:1].assign(protocol=f"data {i}") for i in range(6)])
-    (axis,) = orders_picture(many).axes
-    marks = [bars[0].get_marker() for bars in axis.containers]
-    assert len(marks) == 6 and marks[5] == marks[0] != marks[1]
-    assert not orders_picture(ORDERS[:0]).axes
 
 
 def test_a_map_keeps_a_given_order_and_greys_gaps():
