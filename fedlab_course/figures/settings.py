@@ -41,7 +41,8 @@ def accuracy_by_setting(
     table:      columns `by`, mean, sd, num_seeds, in the order of the rows.
     yardsticks: settings whose mean is drawn as a line through all rows.
     size:       "single", "double", "slide" or inches.
-    The axis need not start at zero, since these are dots and not bars.
+    Rows such as "FISC, 5 of 200" have the colour of their method, if no method is there
+    by itself. The axis need not start at zero, since these are dots and not bars.
     Raises ValueError for a repeated setting.
     """
     expect_rows(table, [by], ["mean", "sd", "num_seeds"])
@@ -53,9 +54,11 @@ def accuracy_by_setting(
         if row[by] in yardsticks:
             line = {"linestyle": ":", "linewidth": 1, "zorder": 0}
             axis.axvline(row["mean"], color=colour_of(row[by]), **line)
+    methods = data[by].astype(str).str.partition(", ")[0]  # "FISC, 5 of 200": FISC
+    shown_as = data[by] if methods.isin(data[by]).any() else methods
     for place, row in data.iterrows():
         spread = 0.0 if pd.isna(row["sd"]) else row["sd"]
-        look = {"fmt": "o", "color": colour_of(row[by]), "capsize": 2.5}
+        look = {"fmt": "o", "color": colour_of(shown_as[place]), "capsize": 2.5}
         axis.errorbar(row["mean"], place, xerr=spread, **look)
         number = f"{row['mean']:.1f}" + (f" ± {spread:.1f}" if spread else "")
         write_beside(axis, place, number)
