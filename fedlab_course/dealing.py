@@ -165,6 +165,7 @@ def types(
     imbalance: int = 10,
     share: float = 1.0,
     is_series: bool = False,
+    balanced: float = 1.0,
 ) -> Federation:
     """Client types, one domain each.
 
@@ -174,6 +175,7 @@ def types(
     imbalance: clients of the most common type over those of the rarest; inside a type,
                the largest client has as many times the images of the smallest.
     share:     of the available images to train on.
+    balanced:  the same where the imbalance is 1, if that is less.
     is_series: the sizes inside a type grow by the ratio of the series of counts, as
                FedGCR's program has it for all data but PACS.
     """
@@ -187,6 +189,7 @@ def types(
     data = _thinned(data, _at_most(tested, rng), of_test=True)
     inside = None if is_series or imbalance == 1 else imbalance
     deal = partial(client_types, imbalance=imbalance, rng=0, order=order, inside=inside)
+    share = min(share, balanced) if imbalance == 1 else share
     share = min(share, images / sum(map(len, deal(data))))
     return _without(data, partial(deal, share=share), held_out, val)
 

@@ -9,7 +9,7 @@ chapter 06, ``trade_off.png`` shows the average against the worst domain:
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -310,5 +310,12 @@ def make(chapter: str) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or EXPLORED:
+    parser = argparse.ArgumentParser(prog="python -m fedlab_course.explored")
+    parser.add_argument(
+        "chapters", nargs="*", metavar="chapter", help=", ".join(EXPLORED)
+    )
+    chosen = parser.parse_args().chapters
+    if unknown := set(chosen) - set(EXPLORED):
+        parser.error(f"expected chapters out of {[*EXPLORED]}, found {sorted(unknown)}")
+    for name in chosen or EXPLORED:
         make(name)

@@ -318,8 +318,10 @@ def paper_mixed(dataset: str, clients: int, cohort: int, rounds: int, every: int
 
 def paper_types(dataset: str, order: tuple[str, ...]) -> Protocol:
     """FedGCR: ViT-B/16, images of 224 pixels, AdamW at 1e-3."""
-    # its program uses half of Digit-Five, and keeps two fifths of all data to validate
+    # its program uses half of Digit-Five and of balanced DomainNet, and keeps two
+    # fifths of all data to validate
     amount = {"share": 0.3 if order == FIVE else 0.6, "is_series": order != PACS}
+    amount |= {"balanced": 0.6 if order == PACS else 0.3}
     amount |= {"images": ALL_OF_THEM, "tested": ALL_OF_THEM}
     deal = partial(dealing.types, size=224, order=order, **amount)
     training = LocalTraining(1e-3, optimiser="adamw", weight_decay=0.01)

@@ -6,6 +6,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from ..chapter import ROOT
 from . import STUDIES, compared, pack, tables, train, verdicts
 from .tables import WRITTEN
 
@@ -15,7 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m fedlab_course.evidence")
     parser.add_argument("task", choices=("train", "pack", "tables"))
     parser.add_argument("study", choices=STUDIES)
-    parser.add_argument("--figures", type=Path, default=Path("figures"))
+    parser.add_argument("--figures", type=Path, default=ROOT / "figures")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--device", default="cpu", help="cuda: train on a GPU")
     options = parser.parse_args()

@@ -116,7 +116,9 @@ def types(
 ) -> Federation:
     """Common and rare client types; 1,500 images in all, a fifth for validation."""
     data = _data(name, 128)
-    deal = partial(client_types, imbalance=imbalance, rng=seed, order=order, inside=10)
+    inside = None if imbalance == 1 else 10  # the images of a type's clients
+    more = {"rng": seed, "order": order, "inside": inside}
+    deal = partial(client_types, imbalance=imbalance, **more)
     share = min(1.0, 1500 / sum(map(len, deal(data))))
     return Federation.build(data, deal(data, share=share), val=0.2, seed=seed)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from .measures import MEASURES
-from .paired import LEAST, LEVEL
+from .paired import EQUAL, LEAST, LEVEL
 
 DRAWS = 4000
 
@@ -121,6 +121,7 @@ def _difference(gaps: pd.Series) -> tuple[float, float, float, int] | None:
     sets = sets[sets["count"] > 1]
     if sets.empty:
         return None
+    sets["var"] = sets["var"].where(sets["var"] > EQUAL**2, 0.0)
     # Welch: u = s^2 / n; error^2 = sum u / D^2; nu = (sum u)^2 / sum(u^2 / (n - 1))
     u, num = sets["var"] / sets["count"], len(sets)
     parts = (u**2 / (sets["count"] - 1)).sum()

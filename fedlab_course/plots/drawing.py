@@ -39,7 +39,7 @@ def drawing(function: Callable[..., Picture]) -> Callable[..., Picture]:
             if error.args[0] in [name for table in tables for name in table]:
                 raise
             raise ValueError(
-                f"{function.__name__} needs the column {error.args[0]!r}, found "
+                f"{function.__name__}: a column is missing ({error.args[0]}), found "
                 f"{[list(table) for table in tables]}"
             ) from error
         call = _call(function.__name__, signature.bind(*args, **kwargs).arguments)

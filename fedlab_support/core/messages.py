@@ -295,6 +295,6 @@ def refuse_nan(tensors: Tensors) -> None:
             continue
         if not value.isfinite().all():
             raise ValueError(
-                f"{name!r} holds NaN or infinite values; local training diverged: "
-                "lower the learning rate"
+                f"{name!r} holds NaN or infinite values; if training diverged, lower "
+                "the learning rate"
             )

@@ -35,8 +35,11 @@ from .process import (
     tf32,
 )
 
-EVALUATION_VALUES, EVALUATION_BATCH = 125 * 28 * 28, 2000
-"""Image values per batch that fit the cache of a core; most samples per batch."""
+EVALUATION_BATCH = 2000
+"""Most samples per batch in evaluation."""
+
+CORE_VALUES, GPU_VALUES = 125 * 28 * 28, EVALUATION_BATCH * 3 * 64 * 64
+"""Image values per batch that fit the cache of a core, and the memory of a GPU."""
 
 SHORT_SECONDS = 3e-3
 """Work shorter than this runs in the calling thread: threads would wait for the GIL."""
@@ -144,7 +147,7 @@ class LocalEngine:
             )
             return job.protect(message, broadcast), kept
 
-        with tf32(self.job), unwritten("what clients receive", received(broadcasts)):
+        with unwritten("what clients receive", received(broadcasts)):
             return self._each(train, self.job.large_first(broadcasts))
 
     def evaluate(self, requests: Sequence[Evaluation], round: int) -> list[Scores]:
@@ -157,6 +160,7 @@ class LocalEngine:
             raise ValueError("expected samples to evaluate, found an empty part")
         size = evaluation_batch(self.job.federation)
         is_shared = len(requests) == 1 and self.job.method.predicts_per_image
+        is_shared &= is_on_cpu(self.job.federation)
         pieces = []
         for number, request in enumerate(requests):
             shares = self.workers if is_shared else 1
@@ -196,7 +200,7 @@ class LocalEngine:
         measured, method = samples.store.task, self.job.method
         batches, index, losses, scores = samples.batches(size), [], [], []
         if not method.predicts_per_image:
-            batches = samples.mixed(numpy_stream(self.job.seed, "evaluate"))
+            batches = samples.domain_batches(numpy_stream(self.job.seed, "evaluate"))
         for number, batch in enumerate(batches, start=first_batch):
             with layer_noise(Stream(self.job.seed, "evaluate", round, number)):
                 output = method.predict(model, batch.x)
@@ -236,7 +240,7 @@ class LocalEngine:
                 self._seconds[function.__name__] = time.thread_time() - began
 
         is_short = self._seconds.get(function.__name__, SHORT_SECONDS) < SHORT_SECONDS
-        with one_intra_op_thread():
+        with one_intra_op_thread(), tf32(self.job):
             if self.job.deadline is not None and keep_failures:
                 return self._watched(call, items)
             if self.workers == 1 or len(items) == 1 or is_short:
@@ -309,7 +313,11 @@ def received(broadcasts: dict[int, Broadcast]) -> list[Tensors]:
 
 def evaluation_batch(federation: Federation) -> int:
     """Samples per batch in evaluation."""
-    if federation.store.device.type != "cpu":
-        return EVALUATION_BATCH
+    limit = CORE_VALUES if is_on_cpu(federation) else GPU_VALUES
     values = math.prod(federation.data.image_shape)
-    return min(EVALUATION_BATCH, max(32, EVALUATION_VALUES // values))
+    return min(EVALUATION_BATCH, max(32, limit // values))
+
+
+def is_on_cpu(federation: Federation) -> bool:
+    """Whether the images lie in the machine's memory."""
+    return federation.store.device.type == "cpu"

@@ -198,7 +198,7 @@ class Samples:
             for part, (_, epoch) in zip(parts, block, strict=True):
                 yield Batch(*part, epoch)
 
-    def mixed(self, order: np.random.Generator) -> Iterator[Batch]:
+    def domain_batches(self, order: np.random.Generator) -> Iterator[Batch]:
         """All samples in shuffled batches of one domain each, of 32 to 63.
 
         A smaller domain is one batch.

@@ -57,7 +57,7 @@ class FPL(FedAvg):
         parts = {"task_loss": context.task.loss(model.head(features), batch.y)}
         z, y = per_class(features, batch.y)
         is_last = batch.epoch == context.training.epochs - 1
-        if is_last and not self.exact and not context.is_replaying:
+        if is_last and not self.exact:
             self._collect(z.detach(), y, context)
         if shared := context.received.shared:
             parts |= self.comparison(z, y, **shared)
@@ -90,10 +90,9 @@ class FPL(FedAvg):
     def _collect(self, z: Tensor, y: Tensor, context: ClientContext) -> None:
         """Add features (R, D) of classes (R,) to the sums in the client's memory."""
         num, kept = context.num_classes, context.memory
-        kept.setdefault("sums", z.new_zeros(num, z.shape[1], dtype=torch.float32))
-        kept.setdefault("counts", y.new_zeros(num))
-        kept["sums"].index_add_(0, y, z.float())
-        kept["counts"] += y.bincount(minlength=num)
+        sums = kept.get("sums", z.new_zeros(num, z.shape[1], dtype=torch.float32))
+        kept["sums"] = sums.index_add(0, y, z.float())
+        kept["counts"] = kept.get("counts", 0) + y.bincount(minlength=num)
 
     @torch.no_grad()
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:

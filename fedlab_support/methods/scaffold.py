@@ -54,12 +54,17 @@ class SCAFFOLD(FedAvg):
         return task_loss + self.correction * drift
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """The change of c_k, to c_k - c + (w_t - w) / (K lr) after K steps."""
+        """The change of c_k, to the mean gradient of the client's K steps.
+
+        That is c_k - c + (w_t - w) / (K lr) for a correction of 1.
+        """
         start, c = context.received.weights, context.received.shared
         c_k = context.memory
         path = len(context.logged["loss"]) * (context.training.lr or 1.0)
         changes = {
-            name: (start[name] - w.detach()) / path - c.get(name, 0.0)
+            name: (start[name] - w.detach()) / path
+            - c.get(name, 0.0)
+            + (1 - self.correction) * (c.get(name, 0.0) - c_k.get(name, 0.0))
             for name, w in received_parameters(model, context).items()
         }
         c_k |= {name: c_k.get(name, 0.0) + change for name, change in changes.items()}

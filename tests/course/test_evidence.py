@@ -174,6 +174,18 @@ def test_every_seed_deals_anew(monkeypatch, deal, size):
     getattr(deal, "func", deal).cache_clear()
 
 
+def test_with_equally_many_clients_one_of_a_type_has_three_times_the_images(
+    monkeypatch,
+):
+    names = ("art_painting", "cartoon", "photo", "sketch")
+    data = replace(tiny_data(num=1600, domains=4, size=4), domain_names=names)
+    monkeypatch.setattr(studies, "_data", lambda *_: data)
+    sizes = np.sort(studies.types("", 0, imbalance=1).sizes)
+    assert len(sizes) == 8  # two per type, which hold 1/4 and 3/4
+    np.testing.assert_allclose(sizes[4:] / sizes[:4], 3, atol=0.15)
+    studies.types.cache_clear()
+
+
 @pytest.mark.parametrize("groups", [DATA.domain, DATA.owner], ids=["domain", "owner"])
 def test_a_new_split_has_as_many_test_samples_in_each_group(groups):
     found = studies.resplit(DATA, groups, 1)

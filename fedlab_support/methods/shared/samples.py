@@ -50,7 +50,7 @@ def others(pooled: Tensors, client_id: int) -> Tensors:
     if not len(theirs):
         raise ValueError(
             "expected entries of at least two clients, found one; split the data "
-            "among more"
+            "among more, or let clients with few images share, too"
         )
     group = pooled["group"][theirs]
     sizes = group.bincount(minlength=int(pooled["group"].max()) + 2)

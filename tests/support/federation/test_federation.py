@@ -238,7 +238,7 @@ def test_mixed_batches_are_of_one_domain_and_of_all_its_classes():
     data = tiny_data(600)
     order = np.lexsort((data.labels, data.domain))  # as files lie in folders
     own = Samples(Store(data), order)
-    batches = list(own.mixed(np.random.default_rng(0)))
+    batches = list(own.domain_batches(np.random.default_rng(0)))
     index = np.concatenate([batch.index for batch in batches])
     assert sorted(index) == list(range(len(own))) != index.tolist()
     for batch in batches:
@@ -246,7 +246,9 @@ def test_mixed_batches_are_of_one_domain_and_of_all_its_classes():
         assert len(np.unique(own.domain[batch.index])) == 1
         assert len(batch.y.unique()) == data.num_classes
     few = Samples(own.store, order[:5])
-    assert [len(batch.y) for batch in few.mixed(np.random.default_rng(0))] == [5]
+    assert [len(batch.y) for batch in few.domain_batches(np.random.default_rng(0))] == [
+        5
+    ]
 
 
 def test_a_last_batch_that_is_too_small_is_left_out():

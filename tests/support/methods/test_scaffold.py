@@ -116,6 +116,18 @@ def test_near_the_neutral_setting_is_near_fedavg(federation):
     assert distance(plain, runs.fitted(SCAFFOLD(), federation, 3)) > 1e-3
 
 
+def test_with_a_partial_correction_the_variates_are_still_mean_gradients(federation):
+    training = LocalTraining(lr=0.3, epochs=1, batch_size=10_000)  # one step
+    run = Run(SCAFFOLD(correction=0.5), federation, linear, training, workers=1)
+    for _ in range(3):
+        w = matrix(run.server.weights)
+        run.step(evaluate=False)
+        for i, private in run.private.items():
+            expected = gradient(w, *arrays(federation, i))
+            found = matrix(private.memory)
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("given", [{"momentum": 0.9}, {"optimiser": "adam"}])
 def test_steps_that_hide_the_gradient_are_refused_before_training(federation, given):
     training = LocalTraining(**given)
