@@ -20,7 +20,7 @@ CURVATURES = np.array(
 )
 """Of three classes: the weights that suit each best, and how steep its loss is."""
 START = np.array([-1.1, -0.3])
-OPTIMUM, REST, SERVER = "optimum of the mean loss", "where FedAvg rests", "server"
+OPTIMUM, REST, SERVER = "optimum of the mean loss", "FedAvg's fixed point", "server"
 
 
 @dataclass(frozen=True)
