@@ -27,14 +27,9 @@ def where_methods_act(
                  features, before and after noise) and client, one row per image.
     images, styled: (N, C, H, W) uint8, the images and their copies in another style.
     prompts:     (N, D), the shift of the prompts that each image causes.
-    Raises ValueError for other columns, or numbers of images that differ.
+    Raises ValueError for other columns.
     """
     columns_of(statistics, ["mean", "deviation", "moved_mean", "moved_deviation"])
-    if len(images) != len(styled) or len(images) != len(prompts):
-        raise ValueError(
-            f"expected as many images as styled copies and prompts, found "
-            f"{len(images)}, {len(styled)} and {len(prompts)}"
-        )
     figure = new_picture((6.9, 3.6), title)
     left, middle, right = figure.subplots(1, 3, width_ratios=(0.8, 1.15, 1.15))
     _pairs(left, images, styled)

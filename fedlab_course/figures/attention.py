@@ -29,8 +29,6 @@ def attention_picture(
     """
     names = list(parts_of(table, "image", MOST_IMAGES))
     networks = parts_of(table, "network", 3)
-    if len(names) != len(images):
-        raise ValueError(f"expected {len(names)} images, found {len(images)}")
     scale = ScalarMappable(Normalize(0, 100 * table["attention"].max()), "viridis")
     cell = DOUBLE[0] / (len(names) + 1.3)
     figure = new_picture((DOUBLE[0], 0.7 + (cell + 0.1) * (1 + len(networks))), title)

@@ -7,8 +7,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from fedlab_support.core.history import columns_of
-
 from ..plots.drawing import drawing
 from ..plots.panels import name_axes, panelled, parts_of
 from ..plots.style import (
@@ -91,14 +89,7 @@ def bins_picture(
 
     places:      (n,) scaled values, in order. memberships: (L, n), columns sum to 1.
     shares:      columns bin (from 1), soft, hard: the shares of some values in each.
-    Raises ValueError when the number of bins or values does not fit.
     """
-    columns_of(shares, ["bin", "soft", "hard"])
-    if memberships.shape != (len(shares), len(places)):
-        raise ValueError(
-            f"expected memberships (bins, places) = {(len(shares), len(places))}, "
-            f"found {memberships.shape}"
-        )
     curves = pd.DataFrame(memberships.T, columns=shares["bin"].astype(str))
     curves.insert(0, "place", places)
     return draw_bins(shares, curves, title)

@@ -8,8 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
-from fedlab_support.core.history import columns_of
-
 from ..plots.domains import accuracy_by_domain
 from ..plots.drawing import drawing
 from ..plots.panels import parts_of
@@ -39,9 +37,8 @@ def accuracy_by_type(
 
     table: columns type, num_clients (of that type), name, mean, sd, num_seeds.
     size:  "single", "double", "slide" or inches.
-    Raises ValueError for a type with two counts, and as `accuracy_by_domain`.
+    Raises ValueError as `accuracy_by_domain` does.
     """
-    columns_of(table, ["type", "num_clients"])
     counts = _counts(table)
     names = {t: f"{t}\n{n} client{'s' * (n > 1)}" for t, n in counts.items()}
     named = table.assign(type=table["type"].map(names))
@@ -52,11 +49,6 @@ def accuracy_by_type(
 def _counts(table: pd.DataFrame) -> dict[object, int]:
     """Clients of each type, the largest type first."""
     pairs = table[["type", "num_clients"]].drop_duplicates()
-    if (twice := pairs["type"][pairs["type"].duplicated()]).any():
-        raise ValueError(
-            f"expected one number of clients per type, found several of "
-            f"{twice.iloc[0]!r}; draw one federation at a time"
-        )
     pairs = pairs.sort_values("num_clients", ascending=False, kind="stable")
     return dict(zip(pairs["type"], pairs["num_clients"], strict=True))
 

@@ -9,8 +9,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from fedlab_support.core.history import columns_of
-
 from ..plots.drawing import drawing
 from ..plots.panels import panel_axes
 from ..plots.style import (
@@ -75,12 +73,7 @@ def draw_rounds(
 
     table:      columns what, round, step, first, second, loss.
     optima:     columns first, second, a row per client. curvature: of the mean loss.
-    Raises ValueError for other columns or a moment after the last round.
     """
-    columns_of(table, ["what", "round", "step", "first", "second", "loss"])
-    last = PHASES * table["round"].max()
-    if not (moments and all(0 <= moment <= last for moment in moments)):
-        raise ValueError(f"moments must lie in 0…{last}, found {list(moments)}")
     count, width = len(moments) + 1, inches(size)[0]
     columns = min(count, int(width / NARROWEST))
     rows = -(-count // columns)

@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from fedlab_support.core.history import columns_of
-
 from ..plots.drawing import drawing
 from ..plots.style import COLOURS, DOUBLE, Picture, new_picture
 
@@ -81,12 +79,8 @@ def falling_losses(table: pd.DataFrame, round: int, title: str = "") -> Picture:
 
     table:  columns round, client, loss, is_asked, is_selected and times, as
             `measures.rehearse_falling` returns them.
-    Clients stand in the order of their first losses; a line marks these. Raises
-    ValueError for a round that is not in the table.
+    Clients stand in the order of their first losses; a line marks these.
     """
-    columns_of(table, ["round", "client", "loss", "is_asked", "is_selected", "times"])
-    if round not in set(table["round"]):
-        raise ValueError(f"round must be one of the table's, found {round}")
     first = table[table["round"] == table["round"].min()].set_index("client")["loss"]
     first = first.sort_values(ascending=False, kind="stable")
     now = table[table["round"] == round].set_index("client").loc[first.index]

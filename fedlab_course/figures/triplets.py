@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedlab_support.core.history import columns_of
-
 from ..plots.drawing import drawing
 from ..plots.federation import in_colour
 from ..plots.panels import parts_of
@@ -37,14 +35,8 @@ def triplet_microscope(
     images:  (n, 3, C, H, W) uint8: an image, its copy, and the copy of the negative,
              for each of the chosen triplets, at most three.
     margin:  triplets below far = near + margin are active.
-    Raises ValueError for other columns or shapes, or too many panels.
+    Raises ValueError for too many panels.
     """
-    columns_of(table, ["network", "triplet", "near", "far"])
-    if images.ndim != 5 or images.shape[:2] != (len(chosen), len(HEADS)):
-        raise ValueError(
-            f"expected three images for each of {len(chosen)} triplets, found an "
-            f"array of shape {images.shape}"
-        )
     shown = parts_of(table, "network", MOST_PANELS)
     figure = new_picture(DOUBLE, title)
     figure.set_layout_engine("compressed")  # the panels are square

@@ -103,11 +103,7 @@ def test_types_of_one_size_keep_the_order_of_the_table():
     assert labels == ["c", "b", "a"]
 
 
-def test_a_type_with_two_counts_is_refused():
-    table = by_type()
-    table.loc[0, "num_clients"] = 4
-    with pytest.raises(ValueError, match=r"one number of clients per type.*'svhn'"):
-        figures.accuracy_by_type(table)
+def test_a_missing_column_is_named():
     with pytest.raises(ValueError, match="num_clients"):
         figures.accuracy_by_type(by_type().drop(columns="num_clients"))
 

@@ -74,12 +74,7 @@ def test_an_empty_mask_has_no_outline_and_a_full_one_has():
     assert len(axis.collections) == 1
 
 
-def test_what_does_not_fit_is_refused():
-    images, masks = slices()
-    with pytest.raises(ValueError, match=r"argmax"):
-        figures.outline_sheet(images, masks[:, None], columns=3)
-    with pytest.raises(ValueError, match="threshold"):
-        threshold(1.5)
+def test_an_amount_stands_once():
     with pytest.raises(ValueError, match="one row per"):
         figures.score_by_amount(pd.concat([amounts(), amounts()]))
 

@@ -116,9 +116,6 @@ def test_what_cannot_be_shown_is_refused():
     twice = pd.concat([outcomes(), outcomes()])
     with pytest.raises(ValueError, match="one row per"):
         figures.accuracy_by_setting(twice)
-    shares = pd.DataFrame({"bin": [1, 2], "soft": 0.5, "hard": 0.5})
-    with pytest.raises(ValueError, match=r"found \(3, 4\)"):
-        figures.bins_picture(np.zeros(4), np.zeros((3, 4)), shares)
 
 
 def test_small_differences_do_not_fill_the_axis():
