@@ -85,20 +85,17 @@ def across_clients(
     """Spread over clients of the mean of each client's last ``rounds`` evaluations.
 
     Every client counts once, whatever its size.
-    Returns per run: ``by``, num_clients (those measured), mean, sd (n in the
-    denominator), worst_tenth and best_tenth (mean over the lowest and highest tenth of
-    the clients, rounded down, at least one client).
+    Returns per run: ``by``, mean, sd (n in the denominator) and worst_tenth (mean over
+    the lowest tenth of the clients, rounded down, at least one client).
     Source: Li et al., ICLR 2020 (q-FFL), table 1.
     """
     by = columns_of(table, by)
     each = _each_client(table, by, metric, split, rounds)
     clients = each.groupby(by, **GROUPS)["value"]
     return clients.agg(
-        num_clients="count",
         mean="mean",
         sd=lambda values: values.std(ddof=0),
         worst_tenth=lambda values: values.nsmallest(_tenth(values)).mean(),
-        best_tenth=lambda values: values.nlargest(_tenth(values)).mean(),
     ).reset_index()
 
 

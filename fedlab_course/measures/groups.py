@@ -21,11 +21,10 @@ def fairness(scores: np.ndarray, types: np.ndarray) -> dict[str, float]:
         average is not fairness.
     worst_type, worst_client:  the lowest.
 
-    Raises ValueError for different lengths or a score that is not finite.
+    Raises ValueError for a score that is not finite.
     Source: Cheng et al., AAAI 2024 (FedGCR), "Evaluation Metrics", and their code.
     """
     scores, types = np.asarray(scores, dtype=np.float64), np.asarray(types)
-    _refuse_unpaired(scores, types, "a score")
     if not np.isfinite(scores).all():
         raise ValueError(
             f"expected a finite score for every client, found "
@@ -43,21 +42,11 @@ def cluster_accuracy(clusters: np.ndarray, types: np.ndarray) -> float:
     """Share of clients whose type is the most common one in their cluster, in (0, 1].
 
     clusters, types:  (K,). Splitting a type is not penalised: with K clusters it is 1.
-    Raises ValueError for different lengths.
     Source: Cheng et al., AAAI 2024 (FedGCR), Table 3.
     """
     clusters, types = np.asarray(clusters), np.asarray(types)
-    _refuse_unpaired(clusters, types, "a cluster")
     matching = [
         np.unique(types[clusters == one], return_counts=True)[1].max()
         for one in np.unique(clusters)
     ]
     return sum(matching) / len(types)
-
-
-def _refuse_unpaired(values: np.ndarray, types: np.ndarray, what: str) -> None:
-    if values.ndim != 1 or values.shape != types.shape or len(values) == 0:
-        raise ValueError(
-            f"expected {what} and a type for every client, found shapes {values.shape} "
-            f"and {types.shape}"
-        )

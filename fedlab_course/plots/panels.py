@@ -31,11 +31,6 @@ def parts_of(
     return parts
 
 
-def panels_across(count: int, width: float) -> int:
-    """How many of ``count`` panels fit into a row of ``width`` inches."""
-    return max(1, min(count, int(width / NARROWEST)))
-
-
 def panelled(
     count: int,
     size: Size,
@@ -51,7 +46,7 @@ def panelled(
     head, row:  inches of the usual height: around all axes, and of each row.
     size, title, note, share:  as for ``inches``, ``new_picture`` and ``panel_axes``.
     """
-    rows = -(-count // panels_across(count, inches(size)[0]))
+    rows = -(-count // max(1, min(count, int(inches(size)[0] / NARROWEST))))
     figure = new_picture(inches(size, (DOUBLE[0], head + row * rows)), title, note)
     return figure, panel_axes(figure, count, -(-count // rows), **share)
 

@@ -52,13 +52,6 @@ def test_pure_clusters_are_perfect_and_few_are_bounded():
 
 
 # ---- refused ------------------------------------------------------------------------
-@pytest.mark.parametrize("measure", [fairness, cluster_accuracy])
-@pytest.mark.parametrize(("first", "second"), [([1, 2], [0]), ([], [])])
-def test_what_does_not_pair_is_refused(measure, first, second):
-    with pytest.raises(ValueError, match=r"expected .*found shapes \(\d,\) and"):
-        measure(np.array(first), np.array(second))
-
-
 def test_a_client_without_a_score_is_refused():
     with pytest.raises(ValueError, match=r"finite score.*nan.*without samples"):
         fairness(np.array([0.5, np.nan]), np.array([0, 1]))

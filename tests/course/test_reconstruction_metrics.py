@@ -51,17 +51,9 @@ def test_a_set_is_at_distance_zero_of_itself_and_of_its_rows_in_another_order(rn
     assert frechet_distance(few, few) == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "words"),
-    [
-        (torch.ones(1, 3), torch.ones(5, 3), "at least 2"),
-        (torch.ones(5, 3), torch.ones(5, 4), r"\(5, 4\)"),
-        (torch.ones(5, 3), torch.full((5, 3), math.nan), "finite"),
-    ],
-)
-def test_features_that_do_not_fit_are_refused(a, b, words):
-    with pytest.raises(ValueError, match=words):
-        frechet_distance(a, b)
+def test_features_that_are_not_finite_are_refused():
+    with pytest.raises(ValueError, match="finite"):
+        frechet_distance(torch.ones(5, 3), torch.full((5, 3), math.nan))
 
 
 def score_by_loop(p):
@@ -82,12 +74,6 @@ def test_the_class_score_lies_between_one_and_the_number_of_classes(rng):
     assert class_score(p[:1].repeat(9, 1)) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("p", [torch.ones(4, 3), torch.randn(4, 3), torch.ones(3)])
-def test_what_is_no_probability_is_refused(p):
-    with pytest.raises(ValueError, match="softmax"):
-        class_score(p)
-
-
 def test_psnr_counts_each_picture():
     true = torch.zeros(2, 3, 4, 4)
     found = true.clone()
@@ -104,8 +90,6 @@ def test_a_picture_is_retrieved_when_its_own_is_the_nearest(rng):
     assert retrieval_rate(near.roll(1, 0), true) == 0
     one_for_all = true.mean(0, keepdim=True).expand_as(true)
     assert retrieval_rate(one_for_all, true) == pytest.approx(1 / 40)
-    with pytest.raises(ValueError, match="each image"):
-        retrieval_rate(true[1:], true)
 
 
 def test_more_noise_retrieves_no_more(rng):
@@ -125,9 +109,3 @@ def test_attributes_are_guessed_from_labelled_examples(rng):
     assert (guess(known, labels, asked) == right).mean() == 1
     mixed = np.random.default_rng(0).permutation(labels)
     assert (guess(known, mixed, asked) == right).mean() < 0.6
-
-
-@pytest.mark.parametrize("labels", [np.zeros(8), np.arange(7)])
-def test_labels_that_say_nothing_are_refused(labels):
-    with pytest.raises(ValueError, match="two kinds or more"):
-        guess(torch.randn(8, 2), labels, torch.randn(3, 2))
