@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,7 @@ from .style import (
     in_units,
     label_of,
     looks_for,
+    scale_of,
 )
 
 LINE_HEIGHT = 1.35  # of a label, in font sizes
@@ -43,6 +44,7 @@ def learning_curves(
     *,
     panels: str | None = None,
     ours: object = None,
+    levels: Mapping[str, float] | None = None,
     title: str = "",
     size: Size = None,
 ) -> Picture:
@@ -52,13 +54,15 @@ def learning_curves(
     panels:  column with one small axis per value; all axes share the range of values,
              and that of rounds if all end at the same one.
     ours:    the value of ``by`` that is drawn in blue; FedAvg is black.
+    levels:  name → value of a dashed line, such as a baseline that has no rounds.
     size:    "single", "double", "slide" or inches; by default as wide as a page and as
              high as the panels need.
     Raises ValueError when no rows are left or an axis would get more than five lines.
     """
     curves = _curves(table, metric, split, by, panels)
+    levels = {name: scale_of(metric) * value for name, value in (levels or {}).items()}
     options = {"panels": panels, "ours": ours, "title": title, "size": size}
-    return draw_curves(curves, metric, by, **options)
+    return draw_curves(curves, metric, by, levels=levels or None, **options)
 
 
 @drawing
@@ -69,6 +73,7 @@ def draw_curves(
     *,
     panels: str | None = None,
     ours: object = None,
+    levels: Mapping[str, float] | None = None,
     title: str = "",
     size: Size = None,
 ) -> Picture:
@@ -80,11 +85,15 @@ def draw_curves(
     shown = parts_of(curves, panels)
     looks = looks_for(list(curves[by].unique()), ours)
     note = seeds_note(curves, "Line: mean, band: ± s.d.")
-    ends = curves.groupby(panels)["round"].max().nunique() if panels else 1
-    share = {"sharex": ends == 1, "sharey": True}
+    lengths = curves.groupby(panels)["round"].max().nunique() if panels else 1
+    share = {"sharex": lengths == 1, "sharey": True}
     figure, axes = panelled(len(shown), size, title, note, **share)
     for axis, (panel, part) in zip(axes, shown.items(), strict=True):
         _draw_lines(axis, part, by, looks)
+        ends = part["round"].min(), part["round"].max()
+        for name, value in (levels or {}).items():
+            look = {"color": COLOURS["quiet"], "linestyle": "--", "linewidth": 1}
+            axis.plot(ends, [value, value], label=name, **look)
         axis.set_title(panel_title(panels, panel))
     name_axes(axes, label_of(metric), "Round")
     heading = "" if curves[by].map(type).eq(str).all() else label_of(by)

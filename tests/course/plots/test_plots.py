@@ -311,6 +311,16 @@ def test_a_line_of_a_single_panel_has_a_name():
     assert colours["FedAvg"] == "#000000"
 
 
+def test_a_level_is_a_dashed_line_with_a_name_in_every_panel():
+    table = concat([history(data="a"), history(data="b")])
+    figure = plots.learning_curves(table, panels="data", levels={"all data": 0.9})
+    assert_readable(figure)
+    for axis in figure.axes:
+        (level,) = (x for x in axis.get_lines() if x.get_label() == "all data")
+        assert level.get_ydata() == pytest.approx([90, 90])
+    assert "all data" in [text.get_text() for text in figure.axes[1].texts]
+
+
 def test_runs_without_a_value_of_a_setting_are_not_left_out():
     table = concat([history(clip=None), history(clip=1.0)])
     assert len(plots.learning_curves(table, panels="clip").axes) == 2
