@@ -48,19 +48,19 @@ def one_round(images: np.ndarray, writers: list[int], title: str = "") -> Pictur
     axis.axis("off")
     axis.axhspan(1.92, 2.3, 0.025, 0.975, color=COLOURS["dark"])
     centred = {"ha": "center", "va": "center"}
-    text = "server:   1 draws clients   ·   5 averages what they send back"
+    text = "server:   ① draws clients   ·   ⑤ averages what they send back"
     axis.text(DOUBLE[0] / 2, 2.11, text, color="white", **centred)
     places = 0.9 + 1.7 * np.arange(len(writers))
     for x, writer, row in zip(places, writers, images, strict=True):
         is_drawn = writer != writers[-1]
-        name = f"client {writer}: 3 trains" if is_drawn else "not drawn this round"
+        name = f"client {writer}: ③ trains" if is_drawn else "not drawn this round"
         axis.text(x, 0.13, name, ha="center", fontsize=SMALL)
         extent, shade = (x - 0.73, x + 0.73, 0.34, 0.63), 1.0 if is_drawn else 0.35
         look = {"extent": extent, "aspect": "auto", "alpha": shade}
         axis.imshow(np.hstack(row), "gray", **look)
         if is_drawn:
-            _arrow(axis, x - 0.3, (1.88, 0.7), "2 weights")
-            _arrow(axis, x + 0.3, (0.7, 1.88), "4 new weights")
+            _arrow(axis, x - 0.3, (1.88, 0.7), "② weights")
+            _arrow(axis, x + 0.3, (0.7, 1.88), "④ new weights")
     figure.suptitle(title, x=0.025, ha="left")
     return figure
 
