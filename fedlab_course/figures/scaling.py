@@ -158,7 +158,7 @@ def price_of_privacy(
     if not np.isfinite(table[list(SEES)]).all(axis=None):
         note += " Without noise epsilon is infinite."
     figure, (left, right) = panelled(2, size, title, note)
-    bars = {"color": COLOURS["ours"], "marker": "o", "capsize": 3}
+    bars = {"color": COLOURS["baseline"], "marker": "o", "capsize": 3}
     spread = 100 * table["sd"].fillna(0)
     left.errorbar(place, 100 * table["mean"], spread, **bars)
     left.set(ylabel=label_of("accuracy"), ylim=(0, 100))
