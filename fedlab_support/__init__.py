@@ -1,6 +1,6 @@
 """An executable tour of federated learning under domain shift: the support package.
 
-The names below are all that notebooks use; nothing else is promised.
+The names below are its public interface.
 """
 
 from . import methods, models
