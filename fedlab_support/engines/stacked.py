@@ -20,7 +20,7 @@ from ..training.learner import Learner
 from ..training.loop import copied_result, refuse_divergence, take_step
 from .batch_plan import BatchPlan
 from .contract import Failure, Job, TrainingResult
-from .local import LocalEngine, received
+from .local import LocalEngine, is_on_cpu, received
 from .process import intra_op_threads, tf32
 from .stackable import refusal
 from .vectorised import (
@@ -63,8 +63,7 @@ class StackedEngine(LocalEngine):
         hooks = ("before_training", "after_training")
         self.has_hooks = any(map(job.method.overrides, hooks))
         self.trained = [n for n, p in job.model.named_parameters() if p.requires_grad]
-        is_cpu = job.federation.store.device.type == "cpu"
-        limit = STACK_BYTES["cpu" if is_cpu else "gpu"]
+        limit = STACK_BYTES["cpu" if is_on_cpu(job.federation) else "gpu"]
         client_bytes = sum(
             job.model.get_parameter(name).nbytes for name in self.trained
         )

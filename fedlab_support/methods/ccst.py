@@ -29,8 +29,8 @@ class CCST(FedAvg):
     all copies together are the data; a step there takes copies of several images, here
     all copies of its images and their mean loss. Without another style it is FedAvg.
 
-    With ``num_single``, clients upload the styles of that many single images. Each
-    image then draws its own in the original form; the official code draws one a batch.
+    With ``num_single``, clients upload the styles of that many single images. In the
+    original form each image draws its own; the official code draws one per batch.
 
     Source: Chen et al., WACV 2023; code at 87c3e44; FISC's form is that of
     judydnguyen/PARDON-FedDG at e5df7dd.
