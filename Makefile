@@ -1,4 +1,4 @@
-# `make help` lists the targets. All that they make lands in .venv and build.
+# `make help` lists the targets. What they make lands in .venv and build.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help install lab run figures site student instructor handout grade test unit \
@@ -74,7 +74,7 @@ student: $(COURSE)  ## chapters without solutions, in build/student
 instructor: $(COURSE)  ## chapters with solutions, for nbgrader and otter too
 	@$(BIN)/python -m fedlab_course.editions instructor
 
-handout: $(COURSE)  ## build/handout: a folder for students that installs by itself
+handout: $(COURSE)  ## build/handout: a folder for students, installed with pip
 	@$(BIN)/python -m fedlab_course.handout
 
 grade: $(COURSE)  ## grade what lies in handed_in/ (GRADE_ARGS="folder --jobs 4")
@@ -97,6 +97,6 @@ format: $(INSTALLED)  ## put every file into the common layout
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-clean:  ## remove what run and the tests made (not .venv, nor your copy of the chapters)
+clean:  ## delete build, grades and sweeps included, except your copy of the chapters
 	find build -mindepth 1 -maxdepth 1 ! -name copy -exec rm -rf {} + 2>/dev/null || true
 	rm -rf .pytest_cache .ruff_cache .import_linter_cache

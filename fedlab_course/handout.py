@@ -1,4 +1,4 @@
-"""Write a folder for students that installs by itself.
+"""Write a folder for students, which they install with pip.
 
     python -m fedlab_course.handout --out build/handout --chapters 00 01
 

@@ -1,7 +1,4 @@
-"""An executable tour of federated learning under domain shift: the support package.
-
-The names below are its public interface.
-"""
+"""Federated learning under domain shift: the package behind the course."""
 
 from . import methods, models
 from .core import history, metrics, torchvision_compat

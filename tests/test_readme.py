@@ -2,10 +2,10 @@
 
 import importlib
 import re
+import tomllib
 
 import nbformat
 import pytest
-import tomllib
 import torch
 import yaml
 
@@ -52,6 +52,13 @@ def test_every_command_of_make_exists():
     targets = {first or second for first, second in named}
     assert targets >= {"lab", "run", "student", "instructor", "test"}
     assert {t for t in targets if f"\n{t}:" not in makefile} == set()
+
+
+def test_every_method_is_named():
+    text = re.sub(r"\s+", " ", README)
+    start = text.index("The methods are ")
+    named = text[start:].partition(". ")[0].removeprefix("The methods are ")
+    assert set(re.split(", | and ", named)) == set(fl.methods.catalogue())
 
 
 def test_every_data_set_that_is_to_be_fetched_is_named():

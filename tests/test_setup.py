@@ -2,9 +2,9 @@
 
 import re
 import subprocess
+import tomllib
 
 import pytest
-import tomllib
 import yaml
 
 from tests.paths import ROOT

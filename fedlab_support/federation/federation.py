@@ -41,7 +41,7 @@ class Client:
 class Federation:
     """Clients that share a task, plus test samples that no client has.
 
-    test:      these test samples, of the domains that clients train on.
+    test:      test samples of the domains that clients train on.
     held_out:  all samples of the held-out domains.
 
     Created by ``build``. A client takes the memory of three numbers, so 100,000 clients

@@ -56,7 +56,7 @@ def leave_two_domains_out(
     val: float = 0.0,
     seed: int = 0,
 ) -> dict[str, Federation]:
-    """One federation per test domain, which holds out it and a validation domain.
+    """One federation per test domain; it and a validation domain are held out.
 
     deal, val, seed:  as for ``leave_one_domain_out``.
 

@@ -21,16 +21,17 @@ from .shared.styles import FeatureMaps, attach, check_styles, restyled
 class CCST(FedAvg):
     """FedAvg on images that are also transferred to the styles of other clients.
 
-    Before round 1 every client uploads its style and receives those of all, N · 8C
-    bytes. The default is the form of FISC's comparison: a client draws one other
+    Before round 1 every client uploads its style and receives those of all N clients, N
+    · 8C bytes. The default is the form of FISC's comparison: a client draws one other
     client's style for the whole run, and trains on its images and, with equal weight,
     on their copies in that style. In the original (``form="official"``) each image gets
     ``num_styles`` styles, where the client's own stands for the unchanged image, and
     all copies together are the data; a step there takes copies of several images, here
     all copies of its images and their mean loss. Without another style it is FedAvg.
 
-    With ``num_single``, clients upload the styles of that many single images. In the
-    original form each image draws its own; the official code draws one per batch.
+    With ``num_single``, each client uploads the styles of that many single images. With
+    ``form="official"`` every image draws its own style; the official code draws one per
+    batch.
 
     Source: Chen et al., WACV 2023; code at 87c3e44; FISC's form is that of
     judydnguyen/PARDON-FedDG at e5df7dd.

@@ -25,7 +25,7 @@ class FedAdam(FedAvg):
     ``rule="yogi"`` is FedYogi; ``rule="adagrad"`` is FedAdagrad, which the paper trains
     with ``momentum=0``. There is no bias correction, and v starts at tau²; hence
     ``momentum=0, decay=1, server_lr=2 * tau`` gives FedAvg. Running statistics and
-    other buffers are averaged only. Algorithm 2 counts clients alike:
+    other buffers are averaged only. Algorithm 2 weights clients equally: for that, set
     ``weighting="equal"``.
 
     Source: Reddi et al., *Adaptive Federated Optimization*, ICLR 2021, Algorithm 2.

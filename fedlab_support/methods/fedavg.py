@@ -30,10 +30,11 @@ class FedAvg(Settings):
     has to last lives in ``server.memory``, in ``context.memory`` or in the private part
     of the model.
 
-    A class that overrides ``loss`` or ``before_training`` declares itself whether it is
-    ``stackable``. The loss of one that is reads only the parameters, the batch's x and
-    y, and the broadcast that all clients share, and takes means over samples with
-    ``context.task.loss`` only; ``before_training`` changes nothing that the loss reads.
+    A class that overrides ``loss`` or ``before_training`` must set ``stackable``. It
+    may be True if the loss reads only the parameters, the batch's x and y, and the
+    broadcast that all clients share, and takes means over samples with
+    ``context.task.loss`` only, and if ``before_training`` changes nothing that the loss
+    reads.
 
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """

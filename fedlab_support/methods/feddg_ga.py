@@ -23,15 +23,15 @@ class FedDGGA(FedAvg):
 
     A client measures two losses on its validation samples: of the averaged model when
     it arrives, and of its own model after training. Its gap is the first loss of one
-    round minus the second loss of the last round in which it participated, so that the
-    averaged model is sent once; with all clients in every round, as in the paper, the
-    weights are the paper's. In a cohort only clients that participated before change
-    their weight, and the cohort's weights are normalised to 1; gaps then also grow with
-    the rounds missed.
+    round minus the second loss of the last round in which it participated. This avoids
+    sending the averaged model twice; if all clients take part in every round, as in the
+    paper, the weights equal the paper's. In a cohort only clients that participated
+    before change their weight, and the cohort's weights are normalised to 1; gaps then
+    also grow with the rounds missed.
 
     The official code does not centre the gaps (``centred=False``) and has a third of
-    the step; FISC's version uses training losses. In the paper, which we follow, the
-    step falls to 0 at the last round: set ``rounds`` to the planned number.
+    the step; FISC's version uses training losses. By default the step is constant. In
+    the paper it falls to 0 at the last round: set ``rounds`` to the planned number.
 
     Source: Zhang et al., CVPR 2023; code at 8d03a24.
     """

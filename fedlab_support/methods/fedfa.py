@@ -26,9 +26,10 @@ class FedFA(FedAvg):
     nothing extra.
 
     We follow the paper's text. The released code computes one unbiased variance over
-    all clients *and channels* (``server_variance="scalar"``), so that gamma is 1
-    everywhere, and averages the moments (``stats_carry="average"``, also useful for
-    clients that rarely return); Algorithm 1 has "reset".
+    all clients *and channels* (``server_variance="scalar"``), so that gamma, a
+    channel's share of the noise, is 1 everywhere, and averages the moments
+    (``stats_carry="average"``, also useful for clients that rarely return); Algorithm 1
+    has "reset".
 
     Source: Zhou, Konukoglu, ICLR 2023; code at 57e9582.
     """

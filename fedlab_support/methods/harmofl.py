@@ -31,9 +31,9 @@ class HarmoFL(FedAvg):
 
     The paper replaces the whole amplitude (``window="full"``), which removes all
     contrast from the images. The authors' code replaces frequency 0, the brightness,
-    only, and rounds its decay to 0; we follow the code in the former and the paper in
-    the latter. In the code the second pass also updates running statistics; here only
-    the first does.
+    only, and rounds its decay to 0. The default replaces frequency 0, as the code does,
+    and uses the decay, as the paper does. In the code the second pass also updates
+    running statistics; here only the first does.
 
     Source: Jiang, Wang, Dou, AAAI 2022; code at med-air/HarmoFL 63182fe.
     """

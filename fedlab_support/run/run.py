@@ -72,7 +72,7 @@ class Run:
                      by default.
     seed:            runs with equal seeds give equal numbers on one kind of CPU.
     workers:         threads of the engine; one per core if None.
-    device:          "cpu", "cuda", or another of PyTorch's that knows float64.
+    device:          "cpu", "cuda", or another of PyTorch's with float64 (not "mps").
     evaluate_every:  rounds between evaluations; the last round of a fit is evaluated.
     name:            of the run in tables and figures; method and seed by default.
     engine:          how clients are trained (see ``engines.open_engine``).
@@ -84,7 +84,7 @@ class Run:
                      usual (see ``bounds``); None accepts any length.
     on_failure:      "leave out": a client whose training fails is left out of the round
                      with a warning, unless all fail with the same mistake, which is
-                     raised. "raise": the first error of a client in this process.
+                     raised. "raise": the first error of a client is raised.
 
     Raises ValueError before any training for everything that can be checked here.
 

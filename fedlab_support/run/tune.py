@@ -52,6 +52,7 @@ def tune(
 
     build:       called as ``build(method=…, seed=…, **settings)``; returns a new Run.
     spaces:      method → setting → values to try, e.g. {"FedAvg": {"lr": [0.01, 0.1]}}.
+    rounds:      of each run.
     validate_on: a held-out domain other than the last, which is the test domain (see
                  ``leave_two_domains_out``); or "val", the clients' validation samples.
     budget:      settings to try for each method, a seeded draw out of all combinations.
@@ -63,7 +64,7 @@ def tune(
     of equal settings is chosen. Raises ValueError for unequal budgets, a choice on the
     test domain, values or seeds given twice, and runs without such validation data.
     Source: Gulrajani and Lopez-Paz, *In Search of Lost Domain Generalization*, ICLR
-    2021: an equal budget for all, and no method without its way of choosing settings.
+    2021: an equal budget for all, and a method includes how its settings are chosen.
     """
     import pandas as pd
 
