@@ -166,7 +166,10 @@ def verdicts_picture(
     parts = [part for _, part in tested.groupby("paper", sort=False)] or [tested]
     note = "Diamond: printed. Dot: ours; bar: 95 % interval over seeds. Holds and "
     note += "refuted: clear after Holm's correction, with the printed sign or against "
-    note += "it. Not this size: not clear, and the bar does not reach the diamond."
+    note += (
+        "it. Not this size: not clear, and the bar misses the diamond; undecided: it "
+    )
+    note += "reaches it."
     figure, axes = _one_below_the_other(parts, (0.35, 0.17 * lines), size, title, note)
     for axis, part in zip(axes, parts, strict=True):
         _claims(axis, part)
@@ -176,7 +179,7 @@ def verdicts_picture(
 
 def _claims(axis: Axes, table: pd.DataFrame) -> None:
     """One panel: a row per claim of a paper."""
-    axis.axvline(0, color=COLOURS["quiet"], linewidth=0.8, zorder=0)
+    axis.axvline(0, color=COLOURS["baseline"], linewidth=0.8, zorder=1)
     for place, row in enumerate(table.to_dict("records")):
         words = row["verdict"] if row["verdict"] in VERDICTS else UNDECIDED
         look = {"color": COLOURS[VERDICTS[words]]}
