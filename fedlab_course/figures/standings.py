@@ -8,7 +8,6 @@ from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import ScalarFormatter
 
 from ..plots.drawing import drawing
 from ..plots.panels import name_rows, write_beside
@@ -91,16 +90,6 @@ def _draw_interval(
     axis.plot(value, place, "o", color=colour)
 
 
-def _log_beyond_one(axis: Axes, low: float, high: float) -> None:
-    """Points from low < 0 to high > 0, linear up to 1 and logarithmic beyond."""
-    axis.set_xscale("symlog", linthresh=1, linscale=0.6)
-    ticks = [t for t in (-30, -10, -3, -1, 0, 1, 3, 10, 30) if low < t < high]
-    axis.set_xticks(ticks)
-    axis.xaxis.set_major_formatter(ScalarFormatter())
-    axis.minorticks_off()
-    axis.set_xlim(low, high)
-
-
 @drawing
 def tuning_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Picture:
     """Draw how far methods are ahead of a reference before and after tuning.
@@ -108,8 +97,8 @@ def tuning_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> P
     table: columns method, rates ("default" or "tuned", of both methods of a pair),
            mean, low and high in points, as `evidence.comparisons` has them.
     size:  "single", "double", "slide" or inches.
-    A row per method, by its lead after tuning. The axis is linear up to one point,
-    logarithmic beyond. Raises ValueError for a repeated pair of method and rates.
+    A row per method, by its lead after tuning. Raises ValueError for a repeated pair of
+    method and rates.
     """
     expect_rows(table, ["method", "rates"], ["mean", "low", "high"])
     before, after = (
@@ -118,21 +107,17 @@ def tuning_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> P
     )
     order = after["mean"].sort_values(ascending=False).index
     note = "Hollow: default learning rates. Filled: rates chosen on validation data; "
-    note += "bar: 95 % interval over seeds. Beyond one point the axis is logarithmic."
+    note += "bar: 95 % interval over seeds."
     size = inches(size, (DOUBLE[0], 1.2 + 0.2 * max(1, len(order))))
     figure = new_picture(size, title, note)
     axis = figure.subplots()
-    axis.axvline(0, color=COLOURS["quiet"], linewidth=0.8, zorder=0)
+    axis.axvline(0, color=COLOURS["baseline"], linewidth=0.8, zorder=1)
     for place, method in enumerate(order):
         row = after.loc[method]
         _draw_interval(axis, place, method, [row["low"], row["high"]], row["mean"])
         if method in before.index:
             look = {"color": colour_of(method), "mfc": "white", "zorder": 3}
             axis.plot(before.loc[method, "mean"], place, "o", **look)
-    points = table[["mean", "low", "high"]]
-    low, high = points.min().min(), points.max().max()
-    if len(order):
-        _log_beyond_one(axis, 1.2 * min(low, -1.0), 1.2 * max(high, 1.0))
     name_rows(axis, order)
     axis.set_xlabel("Points ahead")
     return figure
