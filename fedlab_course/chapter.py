@@ -93,13 +93,12 @@ class Chapter:
         """Whether the course ships a figure of an earlier run."""
         return name in read_records(ROOT / "figures" / self.name / profile)
 
-    def finished(self, name: str, profile: str = "", description: str = "") -> Image:
+    def finished(self, name: str, profile: str = "") -> Image:
         """The committed figure of an earlier run, for what this profile leaves out.
 
         Prints the profile, data and seeds behind it.
         name:    of a figure, as it was saved.
         profile: "real" for the runs on real data; "" for the laptop's.
-        description: the alternative text of a figure that was saved without one.
         Raises ValueError if the course ships no such figure.
         """
         folder = ROOT / "figures" / self.name / profile
@@ -116,8 +115,8 @@ class Chapter:
         about = ", ".join([f"profile {profile or 'laptop'}", *shown])
         print(f"Not computed in this profile; from a finished run ({about}):")
         width = round(96 * record["size_inches"][0])
-        text = record["description"] or description
-        return Image(folder / f"{name}.png", width=width, alt=text)
+        alt = record["description"]
+        return Image(folder / f"{name}.png", width=width, alt=alt)
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.parameters}"

@@ -48,7 +48,7 @@ def evenness(
     return pd.DataFrame(rows)
 
 
-def split_test(run: Run, seed: int = 0) -> pd.DataFrame:
+def split_test(run: Run) -> pd.DataFrame:
     """Accuracy of each client on test images of its domain that no other client has.
 
     The test images of a type are dealt at random, in proportion to its clients'
@@ -56,7 +56,7 @@ def split_test(run: Run, seed: int = 0) -> pd.DataFrame:
     type, images and accuracy, in per cent. Clients that are too small to get an image
     are left out.
     """
-    test, rng = run.federation.test, np.random.default_rng(seed)
+    test, rng = run.federation.test, np.random.default_rng(0)
     types, sizes = types_of(run.federation), run.federation.sizes
     domains = np.array(run.federation.data.domain_names)[test.domain]
     right, rows = 100 * run.scores(test).score, []

@@ -134,7 +134,7 @@ class Comparison:
         if question not in self._asked:
             for profile in ("real", ""):
                 if self.chapter.has_finished(file, profile):
-                    return self.chapter.finished(file, profile, title)
+                    return self.chapter.finished(file, profile)
             return Markdown(
                 f"*No run of this question is finished:* `{question}`*. Add it to the "
                 "parameter* `questions` *to run it.*"

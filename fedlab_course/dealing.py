@@ -75,13 +75,12 @@ def few_per_domain(
     return _without(data, deal, held_out, val)
 
 
-def rare_classes(
-    dataset: str, held_out: str, val: float, clients: int = 40, owners: int = 3
-) -> Federation:
-    """Equal clients of which only ``owners`` hold the last two classes.
+def rare_classes(dataset: str, held_out: str, val: float) -> Federation:
+    """Forty equal clients of which only three hold the last two classes.
 
     Chapter 02 makes this case for selection by loss.
     """
+    clients, owners = 40, 3
     data, rng = load(dataset), np.random.default_rng(0)
     rows = rng.permutation(np.flatnonzero(~data.is_test))
     is_rare = data.labels[rows] >= data.num_classes - 2
@@ -146,12 +145,11 @@ def skewed_classes(
     val: float,
     clients: int,
     alpha: float = 0.3,
-    size: int | None = None,
 ) -> Federation:
     """Clients that differ in how often they have each class, by Dirichlet(alpha)."""
     rng = np.random.default_rng(0)
     deal = partial(dirichlet, clients=clients, alpha=alpha, rng=rng)
-    return _without(load(dataset, size=size), deal, held_out, val)
+    return _without(load(dataset), deal, held_out, val)
 
 
 def types(

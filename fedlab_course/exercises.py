@@ -35,24 +35,6 @@ from .chapters.tour import relay_round
 from .checking.exercise import Exercise, Result
 from .ticks import overview, tick
 
-__all__ = [
-    "Exercise",
-    "Result",
-    "check",
-    "cohorts_from_one_stream",
-    "dice_of_a_batch",
-    "frechet_by_elements",
-    "leaky_local_update",
-    "overview",
-    "relay_round",
-    "report_curves",
-    "report_meta_step",
-    "represent_client",
-    "select_by_position",
-    "shift_means",
-    "style_contrast",
-]
-
 MODULES = (
     *(tour, fedavg, fedprox, client_selection, power_of_choice, fedsr, feddg, fedfa),
     *(fedfa_segmentation, fisc, style_attack, fedgcr, leaderboard, capstone),

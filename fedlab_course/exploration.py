@@ -61,21 +61,13 @@ class Exploration:
         setting, held_out = self.axes[axis].setting(value), self.rules.held_out[0]
         return run_of(setting, self.rules, seed, held_out)
 
-    def with_values(self, **more: Sequence[object]) -> Exploration:
-        """The same with further values on some axes, which nobody has run yet.
-
-        Raises ValueError for an axis that the exploration does not have.
-        """
-        if unknown := more.keys() - self.axes.keys():
-            raise ValueError(
-                f"expected axes out of {list(self.axes)}, found {sorted(unknown)}"
-            )
-        axes = dict(self.axes)
-        for name, values in more.items():
-            known = axes[name].values
-            new = [value for value in values if value not in known]
-            axes[name] = replace(axes[name], values=ordered([*known, *new]))
-        return replace(self, axes=axes)
+    def with_value(self, axis: str, value: object) -> Exploration:
+        """The same with a further value on an axis, which nobody has run yet."""
+        known = self.axes[axis]
+        if value in known.values:
+            return self
+        grown = replace(known, values=ordered([*known.values, value]))
+        return replace(self, axes={**self.axes, axis: grown})
 
     def study(self, axis: str, folder: str | Path) -> pd.DataFrame:
         """Train what the folder lacks of an axis; return the table of all its runs."""
@@ -168,7 +160,7 @@ class Finished:
         """Keep a run that has ended, and show it from now on."""
         made_by, home = identity(run, self.exploration.rules.rounds, self.places[0])
         keep(run.history, made_by, home)
-        self.exploration = self.exploration.with_values(**{axis: [value]})
+        self.exploration = self.exploration.with_value(axis, value)
         self.table.cache_clear()
 
     def seconds(self, axis: str, name: str) -> float:

@@ -107,21 +107,12 @@ def _stills(widget: Widget) -> Iterator[str]:
     for buffer in widget.get("buffers", []):
         if buffer["path"] == ["value"] and "format" in state:
             yield _picture(f"image/{state['format']}", buffer["data"])
-    if state.get("_model_name") in ("HTMLModel", "HTMLMathModel"):
+    if state.get("_model_name") == "HTMLModel":
         yield f"<div>{state.get('value', '')}</div>"
-    for output in state.get("outputs", []):
-        data = output.get("data", {})
-        if "image/png" in data:
-            about = output.get("metadata", {}).get("image/png", {})
-            yield _picture("image/png", data["image/png"], about.get("alt", ""))
-        elif "text/html" in data:
-            yield str(data["text/html"])
-        elif text := data.get("text/plain", output.get("text")):
-            yield f"<pre>{html.escape(text)}</pre>"
 
 
-def _picture(kind: str, data: str, alt: str = "") -> str:
+def _picture(kind: str, data: str) -> str:
     """An embedded image; ``data`` is in base 64."""
-    alt = html.escape(alt or "The figure as the widget showed it when the chapter ran.")
+    alt = "The figure as the widget showed it when the chapter ran."
     address = f"data:{kind};base64,{''.join(data.split())}"
     return f'<img alt="{alt}" style="max-width:100%" src="{address}">'

@@ -58,7 +58,7 @@ class RunExplorer(Explorer):
         table = scores(self.finished.table(axis), measure)
         new, latest = table[:0], self.training.latest if self.training else None
         if latest and latest.axis == axis:
-            grown = self.finished.exploration.with_values(**{axis: [latest.value]})
+            grown = self.finished.exploration.with_value(axis, latest.value)
             known, new = grown.axes[axis], scores(latest.table(), measure)
             mine = table["name"].isin(new["name"]) & table["seed"].isin(new["seed"])
             table = table[~mine]
@@ -162,14 +162,12 @@ class OneMore(LiveTraining):
         self.seed.value = self.seed.max
 
 
-def explore_runs(chapter: Chapter, **values: list) -> RunExplorer:
+def explore_runs(chapter: Chapter) -> RunExplorer:
     """Show what each hyper-parameter of a chapter does; train more on request.
 
     chapter: one of ``explored.EXPLORED``; its parameter ``runs_dir`` is where your own
              runs are kept.
-    values:  further values of an axis, as in ``E=[20]``; nothing is trained before the
-             button is pressed.
-    Raises ValueError for an axis that the exploration does not have.
+    Nothing is trained before the button is pressed.
     """
-    made = EXPLORED[chapter.name]().with_values(**values)
+    made = EXPLORED[chapter.name]()
     return RunExplorer(Finished(made, chapter["runs_dir"], place(chapter.name)))

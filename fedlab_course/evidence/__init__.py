@@ -16,18 +16,3 @@ from .runs import Outcome, outcome, pack, train
 from .studies import STUDIES
 from .study import Study
 from .tables import Kept, claims, compared, comparisons, tables, verdicts
-
-__all__ = [
-    "STUDIES",
-    "Kept",
-    "Outcome",
-    "Study",
-    "claims",
-    "compared",
-    "comparisons",
-    "outcome",
-    "pack",
-    "tables",
-    "train",
-    "verdicts",
-]

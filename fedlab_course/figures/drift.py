@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.transforms import Bbox
 
 from ..plots.drawing import drawing
 from ..plots.style import COLOURS, SMALL, Picture, Size, inches, new_picture
 
-MARKS = {  # marker, colour
-    "broadcast": ("o", COLOURS["baseline"]),
-    "average": ("D", COLOURS["other 1"]),
-    "trained together": ("*", COLOURS["other 2"]),
+RIGHT = {"xytext": (7, 0), "ha": "left", "va": "center"}  # where a name stands
+LEFT = {"xytext": (-7, 0), "ha": "right", "va": "center"}
+ABOVE = {"xytext": (0, 7), "ha": "center", "va": "bottom"}
+MARKS = {  # marker, colour, place of the name
+    "broadcast": ("o", COLOURS["baseline"], LEFT),
+    "average": ("D", COLOURS["other 1"], ABOVE),
+    "trained together": ("*", COLOURS["other 2"], RIGHT),
 }
-DIRECTIONS = [  # offsets in points and alignments tried for a label, best first
-    (7, 0, "left", "center"),
-    (0, 7, "center", "bottom"),
-    (0, -7, "center", "top"),
-    (-7, 0, "right", "center"),
-    (6, 6, "left", "bottom"),
-    (6, -6, "left", "top"),
-    (-6, 6, "right", "bottom"),
-    (-6, -6, "right", "top"),
-    (0, 18, "center", "bottom"),
-    (0, -18, "center", "top"),
-    (18, 10, "left", "bottom"),
-    (-18, -10, "right", "top"),
-]
 
 
 def drift_picture(
@@ -79,22 +66,21 @@ def draw_drift(
         for name, line in table.groupby("what", sort=False)
     }
     paths = {name: line for name, line in lines.items() if name not in MARKS}
-    marks = [(name, lines[name][0], *MARKS[name]) for name in MARKS]
     figure = new_picture(inches(size, (4.6, 3.6)), title)
     axis = figure.subplots()
     axis.set(xlabel=axes[0], ylabel=axes[1])
     axis.grid(axis="both")
     for path in paths.values():
         _draw_path(axis, path)
-    for _, place, marker, colour in marks:
+    for name, (marker, colour, _) in MARKS.items():
         area = 130 if marker == "*" else 42
         look = {"marker": marker, "c": colour, "edgecolors": "white", "zorder": 5}
-        axis.scatter(*place, s=area, linewidths=0.8, **look)
+        axis.scatter(*lines[name][0], s=area, linewidths=0.8, **look)
     _equal_limits(figure, axis, table[["first", "second"]].to_numpy())
-    labels = [(name, place, colour) for name, place, _, colour in marks]
-    labels += [(name, path[-1], COLOURS["ours"]) for name, path in paths.items()]
-    everywhere = np.concatenate([_dense(path) for path in paths.values()])
-    _place_labels(figure, axis, labels, everywhere)
+    for name, line in lines.items():
+        _, colour, beside = MARKS.get(name, ("", COLOURS["ours"], RIGHT))
+        look = {"textcoords": "offset points", "color": colour, "fontsize": SMALL}
+        axis.annotate(name, line[-1], zorder=6, **look, **beside)
     return figure
 
 
@@ -117,41 +103,3 @@ def _equal_limits(figure: Picture, axis: Axes, points: np.ndarray) -> None:
     axis.set(xlim=(x - width / 2, x + width / 2))
     axis.set(ylim=(y - width / ratio / 2, y + width / ratio / 2))
     axis.set_aspect("equal", adjustable="box")
-
-
-def _dense(path: np.ndarray) -> np.ndarray:
-    """Points along a path, close enough that a label cannot slip between them."""
-    share = np.linspace(0, 1, 8)[:, None]
-    steps = [a + share * (b - a) for a, b in pairwise(path)]
-    return np.concatenate(steps)
-
-
-def _place_labels(
-    figure: Picture, axis: Axes, labels: Sequence[tuple], obstacles: np.ndarray
-) -> None:
-    """Try each direction around a point and keep the one that hides least."""
-    figure.draw_without_rendering()
-    frame = axis.get_window_extent()
-    points = axis.transData.transform(obstacles)
-    marks = axis.transData.transform([place for _, place, _ in labels])
-    taken: list[Bbox] = []
-    for name, place, colour in labels:
-        text = axis.annotate(
-            name, place, (0, 0), textcoords="offset points", color=colour, zorder=6
-        )
-        text.set_fontsize(SMALL)
-
-        def cost(choice: tuple, text=text) -> float:
-            """How much the text would hide there."""
-            x, y, side, height = choice
-            text.set(position=(x, y), ha=side, va=height)
-            box = text.get_window_extent().padded(2)
-            hidden = box.count_contains(points) + 5 * box.count_contains(marks)
-            is_outside = not (
-                frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1)
-            )
-            return hidden + 50 * box.count_overlaps(taken) + 100 * is_outside
-
-        x, y, side, height = min(DIRECTIONS, key=cost)
-        text.set(position=(x, y), ha=side, va=height)
-        taken.append(text.get_window_extent().padded(1))

@@ -28,7 +28,7 @@ def restyle_picture(
 ) -> Picture:
     """Show how another client's low frequencies change an image.
 
-    own, foreign: (H, W) or (H, W, 3), uint8 or float in [0, 1].
+    own, foreign: (H, W) or (H, W, 3), float in [0, 1].
     restyled: own with foreign amplitudes, float, in the same unit but free to leave
               [0, 1]: it is shown clipped, the difference is not.
     half_width: b; the window holds the (2b+1)² frequencies |u|, |v| ≤ b.
@@ -74,9 +74,6 @@ def draw_restyled(table: pd.DataFrame, half_width: int, title: str = "") -> Pict
 
 def _pixels(array: np.ndarray) -> np.ndarray:
     """As float (H, W, 1 or 3) in the unit of [0, 1]."""
-    array = np.asarray(array)
-    if array.dtype == np.uint8:
-        array = array / 255
     if array.ndim == 2:
         array = array[..., None]
     return array.astype(float)

@@ -117,23 +117,21 @@ def _draw_cost(axis: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
 
 @drawing
 def budget_picture(
-    table: pd.DataFrame, title: str = "", budget: float = 0, size: Size = None
+    table: pd.DataFrame, title: str = "", budget: float = 1, size: Size = None
 ) -> Picture:
     """Draw the epsilon that has been spent over rounds, one line per observer.
 
     table:  columns observer ("server" or "models"), rounds, epsilon.
-    budget: a level to draw, 0 for none.
+    budget: a level to draw.
     """
     expect_rows(table, ["observer", "rounds"], ["epsilon"])
-    note = f"Dashed: an epsilon of {budget:g}." if budget else ""
-    figure = new_picture(inches(size), title, note)
+    figure = new_picture(inches(size), title, f"Dashed: an epsilon of {budget:g}.")
     axis = figure.subplots()
     axis.set(xlabel="Rounds", ylabel="Epsilon spent", yscale="log")
     for name, look in looks_for(SEES).items():
         line = table[(table["observer"] == name) & np.isfinite(table["epsilon"])]
         axis.plot(line["rounds"], line["epsilon"], label=SEES[name], **look)
-    if budget:
-        axis.axhline(budget, color="black", linestyle="--", linewidth=1)
+    axis.axhline(budget, color="black", linestyle="--", linewidth=1)
     axis.grid(axis="y")
     _plain_numbers(axis.yaxis)
     label_ends(figure, axis)

@@ -4,23 +4,3 @@ from ..protocols import COMPARED, at_hand, protocol
 from .entries import Board, Keeping, collect, entries, gap, gaps, run_of
 from .measures import MEASURES, by_round, measured
 from .ranking import beaten, blocks, pairs, ranks
-
-__all__ = [
-    "COMPARED",
-    "MEASURES",
-    "Board",
-    "Keeping",
-    "at_hand",
-    "beaten",
-    "blocks",
-    "by_round",
-    "collect",
-    "entries",
-    "gap",
-    "gaps",
-    "measured",
-    "pairs",
-    "protocol",
-    "ranks",
-    "run_of",
-]

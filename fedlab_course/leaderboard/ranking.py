@@ -48,7 +48,7 @@ def beaten(table: pd.DataFrame) -> pd.DataFrame:
     return won.div(num_others.where(num_others > 0), axis=0)
 
 
-def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataFrame:
+def ranks(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
     """The methods, ranked by the share of opponents that they beat.
 
     Every data set has the same weight. Returns method, beats (share in [0, 1]), low and
@@ -59,7 +59,7 @@ def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataF
     """
     shares = beaten(blocks(runs, measure))
     edge = (1 - LEVEL) / 2
-    draws = pd.DataFrame(_drawn(shares, seed))
+    draws = pd.DataFrame(_drawn(shares))
     low, high = draws.quantile([edge, 1 - edge]).round(12).to_numpy()
     protocols = shares.notna().groupby("protocol").any().sum()
     has_few = protocols.to_numpy() < LEAST
@@ -77,7 +77,7 @@ def ranks(runs: pd.DataFrame, measure: str = "score", seed: int = 0) -> pd.DataF
     return found.sort_values("beats", ascending=False, kind="stable", ignore_index=True)
 
 
-def pairs(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
+def pairs(runs: pd.DataFrame) -> pd.DataFrame:
     """Compare all pairs of methods, and test whether seeds explain the difference.
 
     Differences are taken within blocks, which removes the effect of a seed on both.
@@ -95,7 +95,7 @@ def pairs(runs: pd.DataFrame, measure: str = "score") -> pd.DataFrame:
     """
     from scipy.stats import t
 
-    table = blocks(runs, measure)
+    table = blocks(runs)
     names = list(combinations(table.columns, 2))
     rows = []
     for a, b in names:
@@ -129,13 +129,13 @@ def _difference(gaps: pd.Series) -> tuple[float, float, float, int] | None:
     return sets["mean"].mean(), np.sqrt(u.sum()) / num, freedom, num
 
 
-def _drawn(shares: pd.DataFrame, seed: int) -> np.ndarray:
+def _drawn(shares: pd.DataFrame) -> np.ndarray:
     """The methods' means over data sets in each draw, (DRAWS, methods).
 
     A draw samples as many data sets as there are, and as many blocks within each, both
     with replacement.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     parts = [part.to_numpy() for _, part in shares.groupby("protocol")]
     taken = _resampled(len(parts), rng)
     means = [_means(_resampled(len(part), rng), part) for part in parts]

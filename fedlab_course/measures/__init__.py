@@ -5,19 +5,3 @@ from .features import alignment, drift, maps_over_rounds, uniformity
 from .groups import cluster_accuracy, fairness
 from .seconds import seconds_per_round
 from .selections import rehearse, rehearse_falling
-
-__all__ = [
-    "across_clients",
-    "alignment",
-    "as_participants",
-    "by_client",
-    "cluster_accuracy",
-    "drift",
-    "fairness",
-    "maps_over_rounds",
-    "participation",
-    "rehearse",
-    "rehearse_falling",
-    "seconds_per_round",
-    "uniformity",
-]

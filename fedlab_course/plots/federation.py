@@ -138,7 +138,7 @@ def contact_sheet(
     """Lay images out in rows.
 
     images:      (N, C, H, W) uint8, one or three channels.
-    titles:      one per column (above the sheet) or one per image (above each).
+    titles:      one per column, above the sheet.
     row_labels:  one per row, left of it.
     width:       inches; the height follows.
     Raises ValueError for other shapes or types, or labels that do not fit.
@@ -146,23 +146,22 @@ def contact_sheet(
     images = _checked(images, columns, titles, row_labels)
     rows = math.ceil(len(images) / columns)
     titles, row_labels = list(titles or []), list(row_labels or [])
-    is_each = len(titles) == len(images) and rows > 1
     left = 0.1 + max((0.08 * len(str(name)) for name in row_labels), default=0.0)
     cell = (width - left - 0.1) / columns
-    step = cell * images.shape[2] / images.shape[3] + (0.17 if is_each else 0.0)
+    step = cell * images.shape[2] / images.shape[3]
     head = (0.32 if title else 0.06) + (0.17 if titles else 0.0)
-    height = head + rows * step + 0.06 - 0.17 * is_each
+    height = head + rows * step + 0.06
     figure = new_picture((width, height), title)
     axis = _canvas(figure, width, height)
     for place, image in enumerate(images):
         x = left + place % columns * cell
         y = head + place // columns * step
         _show(axis, image, (x, y, cell))
-        if place < len(titles) and (is_each or place < columns):
+        if place < len(titles):
             text = _shorten(str(titles[place]), cell)
             axis.text(x + cell / 2, y - 0.02, text, **CAPTION)
     for row, name in enumerate(row_labels):
-        middle = head + row * step + (step - 0.17 * is_each) / 2
+        middle = head + (row + 0.5) * step
         axis.text(left - 0.07, middle, str(name), **ROW_LABEL)
     return figure
 
@@ -195,11 +194,8 @@ def _checked(
             f"{images.dtype} of shape {images.shape}; show raw, not normalised, images"
         )
     rows = math.ceil(len(images) / columns)
-    if titles is not None and len(titles) not in (columns, len(images)):
-        raise ValueError(
-            f"expected {columns} titles, one per column, or {len(images)}, one per "
-            f"image; found {len(titles)}"
-        )
+    if titles is not None and len(titles) != columns:
+        raise ValueError(f"titles must be {columns}, found {len(titles)}")
     if row_labels is not None and len(row_labels) != rows:
         raise ValueError(f"row_labels must be {rows}, found {len(row_labels)}")
     return images

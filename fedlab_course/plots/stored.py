@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -15,11 +12,6 @@ from PIL import Image
 from fedlab_support.core.files import replacing
 
 from .style import Drawing
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
 
 RECORDS = "figures.json"
 """Holds, for every figure of a folder, its description, parameters and drawing call."""
@@ -97,29 +89,14 @@ def read_records(folder: Path) -> dict[str, dict[str, object]]:
 def write_record(target: Path, record: dict[str, object]) -> None:
     """Add or replace the record of one figure in its folder.
 
-    The file is replaced atomically, and writers in several processes take turns.
+    The file is replaced atomically. A folder has one writer, its chapter's kernel.
     Raises ValueError when the existing file is damaged.
     """
-    with _alone_in(target.parent), replacing(target.parent / RECORDS) as part:
+    with replacing(target.parent / RECORDS) as part:
         records = read_records(target.parent) | {target.name: record}
         by_name = dict(sorted(records.items()))
         text = json.dumps(by_name, indent=1, ensure_ascii=False)
         part.write_text(text + "\n", encoding="utf-8")
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock a folder against other writers, where the system has file locks."""
-    if fcntl is None:
-        yield
-        return
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # this file system has no locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def portable(value: object) -> object:

@@ -4,15 +4,3 @@ from . import metrics
 from .attack import StyleInversion, public
 from .network import StyleInverter, perceptual_distance, restyled, style_inverter
 from .split import Split, split_by_owner
-
-__all__ = [
-    "Split",
-    "StyleInversion",
-    "StyleInverter",
-    "metrics",
-    "perceptual_distance",
-    "public",
-    "restyled",
-    "split_by_owner",
-    "style_inverter",
-]

@@ -92,13 +92,7 @@ class StyleInverter(nn.Module):
         """Features of the encoder before its last pooling and at its end.
 
         Two maps (B, C, h, w) of colours (B, 1 or 3, H, W); gradients reach the colours.
-        Raises ValueError for a style network that is no encoder and decoder.
         """
-        if not hasattr(self.styler, "encoder"):
-            raise ValueError(
-                "a perceptual distance needs a style network with one encoder, found "
-                f"{type(self.styler).__name__}; take StyleInversion(distance='mse')"
-            )
         x, found = colours.expand(-1, 3, -1, -1), []
         for layer in self.styler.encoder:
             if isinstance(layer, nn.MaxPool2d):

@@ -63,14 +63,14 @@ class Split:
         client = np.repeat(np.arange(len(self.clients)), list(map(len, self.clients)))
         return client[np.argsort(rows)]
 
-    def groups(self, size: int, most: int = 200) -> np.ndarray:
+    def groups(self, size: int) -> np.ndarray:
         """Groups of ``size`` images of one client each, as positions in ``held``.
 
-        most: at most this many groups (G, size), evenly spaced over the clients.
+        At most 200 groups (G, size), evenly spaced over the clients.
         """
         whole = [rows[: len(rows) // size * size] for rows in self.clients]
         groups = np.concatenate([rows.reshape(-1, size) for rows in whole])
-        chosen = groups[:: max(1, -(-len(groups) // most))]
+        chosen = groups[:: max(1, -(-len(groups) // 200))]
         return np.searchsorted(self.held, chosen)
 
 

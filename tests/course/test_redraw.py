@@ -4,7 +4,6 @@ import inspect
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import matplotlib
@@ -212,14 +211,6 @@ def test_figures_of_one_folder_share_a_file_and_keep_their_entries(tmp_path):
     assert find_figures(tmp_path) == [tmp_path / "first", tmp_path / "second"]
     with pytest.raises(ValueError, match="expected third in"):
         read_record(tmp_path / "third")
-
-
-def test_writers_at_the_same_time_lose_no_entry(tmp_path):
-    names = [f"figure_{number}" for number in range(60)]
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda n: write_record(tmp_path / n, {"note": n * 99}), names))
-    assert set(read_records(tmp_path)) == set(names)
-    assert [file.name for file in tmp_path.iterdir()] == [RECORDS]
 
 
 @pytest.mark.slow

@@ -109,7 +109,9 @@ def test_infinite_epsilons_are_left_out_and_said_so():
     assert any("Without noise epsilon is infinite" in note for note in notes)
     assert any("3 seeds" in note for note in notes)
     lost = figures.budget_picture(budget().assign(epsilon=np.inf))
-    assert all(len(line.get_xdata()) == 0 for line in lost.axes[0].get_lines())
+    *lines, level = lost.axes[0].get_lines()
+    assert lines and all(len(line.get_xdata()) == 0 for line in lines)
+    assert level.get_ydata() == [1, 1]
 
 
 @pytest.mark.parametrize(
