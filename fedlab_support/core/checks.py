@@ -44,6 +44,7 @@ class Range:
         kind, optional = _split(kind)
         if value is None:
             return optional
+        value = value.item() if isinstance(value, np.generic) else value
         if self.holds is not None:
             return self.holds(value)
         if self.one_of is not None:
@@ -53,7 +54,6 @@ class Range:
         if kind == "bool":
             return isinstance(value, bool)
         number = Integral if kind == "int" else Real
-        value = value.item() if isinstance(value, np.number) else value
         if isinstance(value, bool) or not isinstance(value, number):
             return False
         return (
@@ -158,6 +158,10 @@ class Settings:
     """
 
     def __post_init__(self) -> None:
+        for each in fields(self):  # equal settings have equal names
+            value = getattr(self, each.name)
+            if isinstance(value, np.generic):
+                object.__setattr__(self, each.name, value.item())
         for name, (kind, limits) in ranges(type(self)).items():
             is_right = limits.contains(getattr(self, name), kind)
             expect(self, name, limits.words(kind), is_right, limits.hint)

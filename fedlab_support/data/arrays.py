@@ -115,7 +115,10 @@ def from_dataset(dataset, *, test=TEST_SHARE, **settings) -> DomainData:
         if isinstance(pairs[0], dict):
             raise TypeError(f"its samples are dictionaries of {list(pairs[0])}")
         inputs, labels = (
-            np.stack([*map(_array, column)]) for column in zip(*pairs, strict=True)
+            np.stack([*map(read, column)])
+            for read, column in zip(
+                (_array, np.asarray), zip(*pairs, strict=True), strict=True
+            )
         )
     except (TypeError, ValueError, IndexError, NotImplementedError) as error:
         raise ValueError(

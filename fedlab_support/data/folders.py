@@ -62,13 +62,13 @@ def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
     A folder level ``images`` and folders above the domains are ignored. Each domain is
     one owner. A fifth of the images of each domain and class is set aside for testing,
     drawn with a fixed seed; identical files are on the same side. A tree without
-    domains, ``<class>/<image>``, is one domain; so are ``train/<class>/<image>`` and
-    ``test/<class>/<image>`` (or ``val``), which are then the split. Raises ValueError
-    for a file that is not a complete image.
+    domains, ``<class>/<image>``, is one domain. Folders ``train`` and ``test`` (or
+    ``val``) above the classes are the split, in a tree of one domain or below each
+    domain. Raises ValueError for a file that is not a complete image.
     """
     path = Path(os.path.abspath(path))  # "." has no name
     with Tree(path) as tree:
-        rows = list(_placed(tree))
+        rows = sorted(_placed(tree))
         if not rows:
             raise ValueError(
                 f"{path.name}: expected images ({', '.join(SUFFIXES)}) in folders "
@@ -77,16 +77,19 @@ def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
         names = tuple(tuple(sorted({row[place] for row in rows})) for place in (0, 1))
         data = _assemble(tree, rows, names, int(size), {})
     is_split = len(names[0]) > 1 and {name.lower() for name in names[0]} <= {*SPLITS}
-    return _as_split(data) if is_split else data
+    return _as_split(data, [row[2] for row in rows]) if is_split else data
 
 
-def _as_split(data: DomainData) -> DomainData:
-    """The data whose domains are not domains but splits."""
+def _as_split(data: DomainData, files: Sequence[str]) -> DomainData:
+    """The data whose domains are not domains but splits, below those if any."""
+    above = [_folders(PurePosixPath(file))[:-2] for file in files]
+    domain = [parts[-1] if parts else data.name for parts in above]
     lower = [name.lower() for name in data.domain_names]
     test = lower.index(next(name for name in SPLITS if name in lower))
     return from_arrays(
         data.images,
         data.labels,
+        domain=domain if len(set(domain)) > 1 else None,
         test=data.domain == test,
         class_names=data.class_names,
         name=data.name,
@@ -131,7 +134,7 @@ def _placed(tree: Tree) -> Iterator[Row]:
     Raises ValueError if most images are in fewer folders than the others.
     """
     folders = {
-        name: [part for part in path.parts[:-1] if part.lower() != "images"]
+        name: _folders(path)
         for name, path in ((name, PurePosixPath(name)) for name in tree)
         if path.suffix.lower() in SUFFIXES
     }
@@ -146,6 +149,11 @@ def _placed(tree: Tree) -> Iterator[Row]:
     for name, parts in folders.items():
         if len(parts) >= least:
             yield [tree.path.stem, *parts][-2], parts[-1], name
+
+
+def _folders(path: PurePosixPath) -> list[str]:
+    """The folders of a file, from the top."""
+    return [part for part in path.parts[:-1] if part.lower() != "images"]
 
 
 def plain(name: str) -> str:

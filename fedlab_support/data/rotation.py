@@ -36,7 +36,9 @@ def rotated(
         raise ValueError(f"degrees must be finite numbers, found {wrong[0]!r}")
     if len({angle % 360 for angle in degrees}) < len(degrees) or len(degrees) == 0:
         raise ValueError(f"degrees must be different angles, found {list(degrees)}")
-    domain = np.empty_like(data.classes_for("rotated"))
+    if data.has_masks:
+        raise ValueError(f"rotated needs images without masks, found {data.name!r}")
+    domain = np.empty(len(data), np.int64)
     owners = np.unique(data.owner)
     if len(owners) < len(degrees):
         raise ValueError(

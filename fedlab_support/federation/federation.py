@@ -41,7 +41,7 @@ class Client:
 class Federation:
     """Clients that share a task, plus test samples that no client has.
 
-    test:      test samples of the domains that clients train on.
+    test:      test samples of all domains that are not held out.
     held_out:  all samples of the held-out domains.
 
     Created by ``build``. A client takes the memory of three numbers, so 100,000 clients
@@ -89,8 +89,8 @@ class Federation:
                 f"{wrong[0]!r} as one; see iid(data, clients=10, rng=0)"
             )
         sizes = _checked_sizes(data, parts, is_held_out, names)
-        num_val = np.minimum((sizes * val).astype(np.int64), sizes - 1)
-        num_test = np.minimum((sizes * test).astype(np.int64), sizes - 1 - num_val)
+        num_val = np.minimum(_share(sizes, val), sizes - 1)
+        num_test = np.minimum(_share(sizes, test), sizes - 1 - num_val)
         rng = np.random.default_rng(seed)
         rows = [rng.permutation(p) if val or test else p for p in parts]
         store = Store(data)
@@ -207,6 +207,11 @@ class Federation:
             f"held-out domains: {', '.join(self.held_out_domains) or 'none'}"
         )
         return summary if len(self) > 30 else f"{summary}\n{self.table().to_string()}"
+
+
+def _share(sizes: np.ndarray, share: float) -> np.ndarray:
+    """A share of each size, rounded down; 0.35 of 180 is 63, not 62.9999…."""
+    return np.round(sizes * share, 9).astype(np.int64)
 
 
 def _checked_sizes(data, parts, is_held_out, held_out_names) -> np.ndarray:

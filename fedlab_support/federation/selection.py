@@ -23,7 +23,7 @@ class Roster:
 
     ids:           the clients that can be selected, int (K,).
     sizes:         their numbers of training samples, int (K,), in the same order.
-    times_chosen:  the number of rounds in which each participated, int (K,).
+    times_chosen:  the number of rounds for which each was selected, int (K,).
     reports:       what each client uploaded when it last participated.
     ask_loss:      sends the current model to clients and returns its loss on their
                    training data. Queries and replies count as traffic, and these

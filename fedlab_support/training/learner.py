@@ -62,7 +62,7 @@ def refuse_unfit(
             "the model has nothing to train: expected a parameter with requires_grad"
         )
     try:
-        output = rehearsed(model, example)
+        output = rehearsed(Learner(model).train(), example)
     except (RuntimeError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(
             f"the model fails for inputs {tuple(example.shape)} of {data.name}: {error}"

@@ -22,7 +22,9 @@ class Prompted:
     num_prompts: int = setting(4, at_least=0)  # n; 0 trains the head alone
     deep: bool = False  # True: new prompts for each layer
     init: str = setting("vpt", one_of=INITS)  # uniform as in VPT; FedGCR has "normal"
-    prompt_lr: float | None = setting(None, above=0)  # None: that of the training
+    prompt_lr: float | None = setting(  # in all rounds; None: that of the training
+        None, above=0
+    )
 
     stackable: ClassVar[bool] = False
     kind: ClassVar[type[Prompts]] = Prompts

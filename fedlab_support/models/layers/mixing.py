@@ -20,9 +20,6 @@ class Pairs:
     order:  int64 (B,), a permutation: the partner of each sample.
     share:  float (B,), in [0, 1]: the weight of the sample itself; its partner has the
             rest.
-
-    An input may contain several versions of the batch, one after another: each is mixed
-    by the same pairs. Raises ValueError for any other number of samples.
     """
 
     order: Tensor
@@ -37,8 +34,13 @@ class Pairs:
 
     def partners(self, values: Tensor) -> Tensor:
         """The partner's entry for each entry of ``values`` (B, …)."""
-        size, starts = len(self.order), self._starts(values)
-        return values[(self.order + size * starts).flatten()]
+        if len(values) != len(self.order):
+            raise ValueError(
+                f"expected the batch of {len(self.order)} samples, so that each has "
+                f"its partner, found {len(values)} samples; pass whole batches to the "
+                "network or train without this augmentation"
+            )
+        return values[self.order]
 
     def mix(self, values: Tensor) -> Tensor:
         """Lambda v_i + (1 - lambda) v_pi(i), of the shape and type of ``values``."""
@@ -47,21 +49,9 @@ class Pairs:
                 f"only floats can be mixed, found {values.dtype}, as of tokens; mix "
                 "features of a stage, or train without this augmentation"
             )
-        share = self.share.repeat(len(self._starts(values)))
-        share = share.view(-1, *[1] * (values.ndim - 1))
-        mixed = share * values + (1 - share) * self.partners(values)
-        return mixed.to(values.dtype)
-
-    def _starts(self, values: Tensor) -> Tensor:
-        """0, 1, … for each version of the batch in ``values``, (versions, 1)."""
-        times, rest = divmod(len(values), len(self.order))
-        if rest:
-            raise ValueError(
-                f"expected the batch of {len(self.order)} samples, once or several "
-                f"times, so that each has its partner, found {len(values)} samples; "
-                "pass whole batches to the network or train without this augmentation"
-            )
-        return torch.arange(times, device=self.order.device)[:, None]
+        partners = self.partners(values)
+        share = self.share.view(-1, *[1] * (values.ndim - 1))
+        return (share * values + (1 - share) * partners).to(values.dtype)
 
 
 def moments(h: Tensor, over: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:

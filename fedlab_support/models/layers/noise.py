@@ -51,12 +51,14 @@ def own_noise(model: nn.Module) -> nn.Module:
 
 
 def rehearsed(model: nn.Module, example: Tensor) -> object:
-    """What a copy of the model returns in training for images, with its gradient.
+    """What a copy of the model returns for images, with its gradient.
+
+    Its layers are in training mode or not, as in the model.
 
     Raises ValueError, naming the layer, if it draws from PyTorch's global generator:
     with threads, results would depend on the workers.
     """
-    model, drawing = copy.deepcopy(model).train(), []
+    model, drawing = copy.deepcopy(model), []
 
     def look(module: nn.Module, inputs: tuple, output: object) -> None:
         if not drawing and not torch.equal(torch.get_rng_state(), state):

@@ -175,6 +175,14 @@ class Pictures(Dataset):
         return self.transform(image) if self.transform else image, int(i > 5)
 
 
+def test_masks_of_pillow_are_read_as_they_are():
+    mask = np.eye(5, 7, dtype=np.uint8)
+    pictures = Pictures("RGB")
+    pairs = [(pictures[i][0], Image.fromarray(mask)) for i in range(len(pictures))]
+    data = from_dataset(pairs)
+    assert data.task == "segmentation" and (data.labels == mask).all()
+
+
 @pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("P", 3)])
 def test_pictures_become_uint8_with_their_classes(mode, channels):
     data = from_dataset(Pictures(mode), test=Pictures(mode, 4))

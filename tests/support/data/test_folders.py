@@ -147,6 +147,16 @@ def test_folders_of_splits_are_no_domains(tmp_path, splits, num_test):
     assert same.any() and data.is_test[same].all()
 
 
+def test_splits_below_domains_leave_the_domains(tmp_path):
+    tree = split_tree(train=(0, 1), test=(2,))
+    for home in ("art", "photo"):
+        write(tmp_path / "mine" / home, tree)
+    data = from_folders(tmp_path / "mine", 8)
+    assert data.domain_names == data.owner_names == ("art", "photo")
+    assert np.bincount(data.domain[data.is_test]).tolist() == [2, 2]
+    assert np.bincount(data.domain[~data.is_test]).tolist() == [4, 4]
+
+
 def test_a_split_alone_is_a_domain(tmp_path):
     write(tmp_path / "alone", split_tree(train=(0, 1, 2, 3, 4)))
     data = from_folders(tmp_path / "alone", 8)

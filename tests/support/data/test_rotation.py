@@ -76,6 +76,13 @@ def test_domains_are_called_by_their_angle():
     assert data.name == "rotated tiny" and "clockwise" in data.source
 
 
+def test_targets_of_a_regression_are_kept():
+    names = {"task": "regression", "class_names": ("target",)}
+    targets = DATA.labels[:, None].astype(np.float32)
+    data = rotated(replace(DATA, labels=targets, **names))
+    assert data.domain_names == NAMES and np.array_equal(data.labels, targets)
+
+
 def test_every_owner_is_turned_by_one_angle_test_pictures_too():
     data = rotated(DATA)
     assert (data.is_test & (data.domain > 0)).any()

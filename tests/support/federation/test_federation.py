@@ -152,6 +152,12 @@ def test_each_client_keeps_back_its_share_and_at_least_one_to_train_on():
     assert greedy.sizes.min() == 1
 
 
+def test_a_share_is_not_lost_to_rounding():
+    data = tiny_data(num=180, owners=1, domains=1)
+    data = replace(data, is_test=np.zeros(180, bool))
+    assert len(Federation.build(data, by_owner(data), val=0.35).client(0).val) == 63
+
+
 def test_validation_samples_are_drawn_and_not_the_first():
     one, same, other = (
         Federation.build(DATA, PARTS, val=0.5, seed=seed) for seed in (1, 1, 2)

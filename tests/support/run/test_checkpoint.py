@@ -21,6 +21,7 @@ import torch
 
 from fedlab_support import (
     FedAvg,
+    FedProx,
     LocalTraining,
     Run,
     uniform,
@@ -276,6 +277,11 @@ def test_numpy_numbers_in_settings_are_the_same_numbers(tmp_path):
     stopped(tmp_path, 1)
     training = LocalTraining(np.float64(0.05), np.int64(1), np.int64(7))
     fitted(tmp_path, training=training)
+
+
+def test_numpy_numbers_give_settings_the_same_name():
+    assert repr(FedProx(mu=np.float64(0.01))) == repr(FedProx(mu=0.01))
+    assert repr(uniform(np.int64(3))) == repr(uniform(3))
 
 
 def test_what_could_not_be_found_again_is_refused_before_any_training(tmp_path, steps):

@@ -134,10 +134,11 @@ def test_what_needs_classes_refuses_masks_by_name():
         "dirichlet": lambda: dirichlet(DATA, 2, 1.0, 0),
         "shards": lambda: shards(DATA, 2, 2, 0),
         "class_counts": federation.class_counts,
-        "rotated": lambda: rotated(DATA, (0, 90)),
     }.items():
         with pytest.raises(ValueError, match=f"^{name} needs one class per image"):
             call()
+    with pytest.raises(ValueError, match=r"^rotated needs images without masks"):
+        rotated(DATA, (0, 90))
 
 
 def test_masks_stay_uint8_and_reach_batches_as_int64():
