@@ -31,7 +31,7 @@ class FedDGGA(FedAvg):
 
     The official code does not centre the gaps (``centred=False``) and has a third of
     the step; FISC's version uses training losses. By default the step is constant. In
-    the paper it falls to 2 / R of ``step`` in the last round, R: set ``rounds``.
+    the paper it falls, to 2 / R of ``step`` in the last round R: set ``rounds`` to R.
 
     Source: Zhang et al., CVPR 2023; code at 8d03a24.
     """

@@ -51,9 +51,7 @@ def own_noise(model: nn.Module) -> nn.Module:
 
 
 def rehearsed(model: nn.Module, example: Tensor) -> object:
-    """What a copy of the model returns for images, with its gradient.
-
-    Its layers are in training mode or not, as in the model.
+    """What a copy of the model, in the model's mode, returns with its gradient.
 
     Raises ValueError, naming the layer, if it draws from PyTorch's global generator:
     with threads, results would depend on the workers.

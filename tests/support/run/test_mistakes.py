@@ -429,3 +429,27 @@ def test_features_of_one_pixel_are_no_images_with_channels_last():
     wide = np.zeros((len(DATA), 64, 1, 1), np.uint8)
     found = replace(DATA, images=wide, mean=(0.5,), std=(0.5,))
     assert found.image_shape == (64, 1, 1)
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_noise_of_another_kind_is_refused_unless_it_is_frozen(is_frozen):
+    def network(shape, num_classes):
+        body = nn.Sequential(nn.Conv2d(shape[0], 4, 3), nn.Dropout2d(0.5))
+        body.requires_grad_(not is_frozen)
+        return nn.Sequential(body, nn.Flatten(), nn.Linear(4 * 6 * 6, num_classes))
+
+    data = tiny_data()
+    federation = fl.Federation.build(data, fl.by_owner(data))
+    if is_frozen:
+        Run(FedAvg(), federation, network).step()
+    else:
+        with pytest.raises(ValueError, match=r"'0\.1' \(Dropout2d\) draws from"):
+            Run(FedAvg(), federation, network)
+
+
+def test_a_flag_of_numpy_is_a_flag():
+    data = tiny_data()
+    run = Run(FedAvg(), fl.Federation.build(data, fl.by_owner(data)), fl.small_cnn)
+    run.step(evaluate=np.bool_(False)).step(evaluate=np.bool_(True))
+    tested = run.history.table().query("split == 'test'")
+    assert tested["round"].unique().tolist() == [0, 2]
