@@ -332,7 +332,7 @@ def small_protocol(name: str) -> protocols.Protocol:
     else:
         rules = replace(rules, network=models.small_cnn, cohort=2)
         if "clients" in known:
-            rules = rules.dealing(clients=5, size=16)
+            rules = rules.dealing(clients=5)
     return replace(rules, rounds=1, every=1)
 
 

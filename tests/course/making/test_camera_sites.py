@@ -1,7 +1,5 @@
 """Drawn cameras: the same every time, and ten that no client sees."""
 
-import time
-
 import pytest
 
 import fedlab_support as fl
@@ -31,8 +29,6 @@ def test_ten_cameras_are_seen_by_no_client(data):
 
 
 @pytest.mark.slow
-def test_the_same_at_every_generation_and_soon_made(data):
-    began = time.process_time()
+def test_the_same_at_every_generation(data):
     again = camera_sites.camera_sites()
-    assert time.process_time() - began < 12  # about 3; the processor may be shared
     assert again.fingerprint() == data.fingerprint()
