@@ -79,7 +79,7 @@ def fedavg() -> Exploration:
         ),
     }
     rules = Protocol("", "digits", deal, *work, weighting=None)
-    return Exploration("Digits, 5 of 40 clients with skewed classes", rules, axes)
+    return Exploration("Digits, 40 clients with skewed classes", rules, axes)
 
 
 def client_selection() -> Exploration:
@@ -140,13 +140,7 @@ def held_out_domains() -> Exploration:
 
 def fedfa() -> Exploration:
     """Chapter 04: FedFA's noise and FedFA+'s histograms."""
-
-    def noise(name: str) -> Callable[[object], Setting]:
-        return of_method("FedFA", name)
-
-    def histogram(name: str) -> Callable[[object], Setting]:
-        return of_method("FedFA+", name)
-
+    noise, histogram = partial(of_method, "FedFA"), partial(of_method, "FedFA+")
     fusions = ("random", "client", "direct", "adaptive")
     axes = {
         "p": Axis("share p of changed batches", noise("p"), (0.0, 0.5, 1.0), 0.5),

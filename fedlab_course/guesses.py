@@ -137,18 +137,16 @@ class Order(Guess):
             if is_same and change["new"] != NONE:
                 control.value = change["old"]
 
-    def on(self, figure: Picture, panel: int = -1) -> Picture:
+    def on(self, figure: Picture) -> Picture:
         """Write the guessed places beside the names in a figure, and print how many
         pairs are the other way round; return the figure.
-
-        panel: the number of the axis whose lines end in the order that was asked for.
         """
         places = {place: k for k, place in enumerate(self.controls, 1)}
         mine = {name: places[place] for place, name in self.values.items()}
         for text in figure.findobj(Text):
             if text.get_text() in mine:
                 text.set_text(f"{text.get_text()} (you: no. {mine[text.get_text()]})")
-        ends = {n: xy[-1, 1] for n, (xy, *_) in _series(figure.axes[panel]).items()}
+        ends = {n: xy[-1, 1] for n, (xy, *_) in _series(figure.axes[-1]).items()}
         pairs = list(combinations([name for name in mine if name in ends], 2))
         wrong = [f"{b} before {a}" for a, b in pairs if ends[a] < ends[b]]
         if pairs:
@@ -179,11 +177,7 @@ class Curve(Guess):
         self.children = (heading, W.HBox(sliders))
 
     def on(
-        self,
-        figure: Picture,
-        of: str,
-        panel: int = 0,
-        places: Sequence[float] | None = None,
+        self, figure: Picture, of: str, places: Sequence[float] | None = None
     ) -> Picture:
         """Draw the guessed curve on a finished figure, dashed, and print how far off
         it was, on average and at most; return the figure.
@@ -192,7 +186,7 @@ class Curve(Guess):
         places: where the axis has the places; None: at their values.
         """
         where = dict(zip(self.at, places or self.at.values(), strict=True))
-        axis, guess = figure.axes[panel], self.values
+        axis, guess = figure.axes[0], self.values
         if not guess or of not in _series(axis):
             return figure
         x, y = [where[name] for name in guess], list(guess.values())

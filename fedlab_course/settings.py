@@ -13,6 +13,7 @@ from functools import partial
 from fedlab_support.federation.federation import Federation
 from fedlab_support.federation.selection import everyone, uniform
 from fedlab_support.methods import FedAvg, augment, catalogue
+from fedlab_support.methods.fisc import PARTS
 from fedlab_support.run.run import Run
 
 from .protocols import SWAPPED, Own, Protocol
@@ -238,8 +239,7 @@ KNOBS = {
 def fisc() -> dict[str, Setting]:
     """FISC, its variants and baselines."""
     found = {name: Setting(name) for name in MIXED}
-    parts = ("client clusters", "server clusters", "contrast", "transfer")
-    for number, part in enumerate(parts, 1):
+    for number, part in enumerate(PARTS[1:], 1):
         found[f"FISC v{number}: no {part}"] = Setting("FISC", {"without": part})
     for name in MIXED:
         for lam in (0.0, 0.5, 1.0):

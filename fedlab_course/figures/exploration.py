@@ -194,7 +194,7 @@ def _draw_points(
     for name, row in means.fillna({"sd": 0.0}).iterrows():
         look = {"capsize": 4, "zorder": 3} | looks[name]
         axis.errorbar(row["place"], row["mean"], row["sd"], **look)
-    shown = [f"{name}\n(paper)" if name == paper else name for name in values]
+    shown = [f"{name}\n(authors)" if name == paper else name for name in values]
     axis.set_xticks(range(len(values)), shown)
     axis.set_xlim(-0.5, len(values) - 0.5)
     axis.grid(axis="y")
@@ -214,7 +214,7 @@ def _draw_curves(axis: Axes, shown: Shown) -> None:
         x, value = shown.new["round"], shown.new["value"]
         axis.plot(x, value, linewidth=2.4, **NEW)
         axis.plot(x.iloc[-1:], value.iloc[-1:], "*", **NEW)
-    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
     axis.grid(axis="y")
     _name_ends(axis, curves, looks)
 

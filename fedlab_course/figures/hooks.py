@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
-
-if TYPE_CHECKING:
-    from fedlab_support.methods import FedAvg
 
 COLUMNS = {
     "once": {
@@ -151,31 +146,22 @@ WORDS = {
 """Chapter and method → column → a short description of the change."""
 
 
-def changed_columns(method: type[FedAvg]) -> list[tuple[str, str]]:
-    """Phase and column of every hook that a class overrides, in order."""
-    from fedlab_support.methods import changed_hooks
-
-    changed = set(changed_hooks(method))
-    return [
-        (phase, column)
-        for phase, columns in COLUMNS.items()
-        for column, hooks in columns.items()
-        if changed.intersection(hooks)
-    ]
-
-
 def hook_table() -> pd.DataFrame:
     """Methods × hooks, for `method_map`: the words where a class overrides a hook.
 
-    Methods without an entry in WORDS come last, with ticks in place of words.
+    Returns a column method and one per hook, its phase first: "once: adapt". Methods
+    without an entry in WORDS come last, with ticks in place of words.
     """
-    from fedlab_support.methods import catalogue
+    from fedlab_support.methods import catalogue, changed_hooks
 
-    every = [(phase, name) for phase, names in COLUMNS.items() for name in names]
-    rows = {}
+    rows = []
     for label, method in catalogue().items():
         name = next((name for name in WORDS if name[3:] == label), f"·· {label}")
-        words, changed = WORDS.get(name, {}), changed_columns(method)
-        rows[name] = [words.get(c[1], "✓") if c in changed else "" for c in every]
-    columns = pd.MultiIndex.from_tuples(every)
-    return pd.DataFrame.from_dict(rows, "index", columns=columns).sort_index()
+        words, changed = WORDS.get(name, {}), set(changed_hooks(method))
+        row = {"method": name}
+        for phase, columns in COLUMNS.items():
+            for column, hooks in columns.items():
+                is_changed = changed.intersection(hooks)
+                row[f"{phase}: {column}"] = words.get(column, "✓") if is_changed else ""
+        rows.append(row)
+    return pd.DataFrame(rows).sort_values("method", ignore_index=True)

@@ -19,28 +19,14 @@ CHARACTER_INCHES = 0.066
 NAME_ROOM = int(NAME_INCHES / CHARACTER_INCHES)
 
 
+@drawing
 def method_map(table: pd.DataFrame, title: str = "") -> Picture:
     """Draw methods × hooks; a filled field marks a hook that the method overrides.
 
-    table: as `hook_table` returns it: index = methods, columns = the phase of a round
-           and a hook, in their order; a cell is "" where the hook is that of FedAvg,
-           else a few words on what changes.
-    """
-    phases = [phase for phase, _ in table.columns]
-    flat = table.set_axis([" ".join(names) for names in table.columns], axis=1)
-    return draw_map(flat.rename_axis("method").reset_index(), phases, title)
-
-
-@drawing
-def draw_map(table: pd.DataFrame, phases: Sequence[str], title: str = "") -> Picture:
-    """Draw methods × hooks from texts; an empty one is a hook as in FedAvg.
-
-    table:  a column method, then one per hook, its phase first in its name.
-    phases: of each hook, in order.
+    table: as `hook_table` returns it; a cell is empty where the hook is that of FedAvg.
     """
     words = table.set_index("method").fillna("")
-    pairs = zip(words.columns, phases, strict=True)
-    hooks = [name.removeprefix(f"{phase} ") for name, phase in pairs]
+    phases, hooks = zip(*(name.split(": ") for name in words.columns), strict=True)
     cell = (WIDTH - NAME_INCHES - 0.15) / len(hooks)
     room = max(4, int((cell - 0.1) / CHARACTER_INCHES))
     words = words.map(lambda entry: textwrap.fill(entry, room))
@@ -84,8 +70,8 @@ def _name_phases(axis: Axes, phases: Sequence[str], cell: float) -> None:
     """Name the phases of a round above the hooks that belong to them."""
     look = {"ha": "center", "va": "top", "fontsize": SMALL}
     for phase in dict.fromkeys(phases):
-        first = list(phases).index(phase)
-        last = first + list(phases).count(phase)
+        first = phases.index(phase)
+        last = first + phases.count(phase)
         left, right = NAME_INCHES + first * cell, NAME_INCHES + last * cell
         axis.text((left + right) / 2, 0.02, phase, **look)
         line = {"color": COLOURS["quiet"], "linewidth": 0.8}

@@ -122,7 +122,7 @@ def _places(table: pd.DataFrame, by: str, group: str | None) -> Iterator[dict]:
                 where = f"{panel!r}" + (f", {group} {one!r}" if group else "")
                 raise ValueError(
                     f"expected as many clients in every seed of {where}, found "
-                    f"{[len(s) for s in shares]}; keep clients that were never chosen"
+                    f"{[len(s) for s in shares]}; keep clients that were never selected"
                 )
             for percent in 100 * np.mean(shares, axis=0):
                 place += 1
@@ -139,10 +139,10 @@ def _draw_bars(axis: Axes, bars: pd.DataFrame, look: dict[str, object]) -> None:
 
 
 def _name_panel(axis: Axes, name: str, part: pd.DataFrame) -> None:
-    """Write the title and the count of clients never chosen; mark equal shares."""
+    """Write the title and the count of clients never selected; mark equal shares."""
     axis.set_title(name, pad=15)
     count = f"{part['never_chosen'].iloc[0]:.1f}".removesuffix(".0")
-    text = f"{count} of {len(part)} never chosen"
+    text = f"{count} of {len(part)} never selected"
     above = axis.annotate(text, (0, 1), (0, 4), "axes fraction", "offset points")
     above.set(fontsize=SMALL, color=COLOURS["quiet"])
     axis.axhline(part[PERCENT].mean(), color="black", linewidth=1, linestyle="--")

@@ -178,7 +178,7 @@ def _draw_curves(
     is_test = not runs or metric in (runs[-1].metric, "loss")
     where = {HELD_OUT: "Held-out domain"}.get(metric, "Logged by the method")
     axis.set_title("All test images" if is_test else where)
-    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
     axis.grid(axis="y")
     if len(runs) > 1:
         rising = is_test and metric != "loss"

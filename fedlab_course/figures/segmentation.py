@@ -48,7 +48,7 @@ def outline_sheet(
     """Lay slices out in rows, the true outline solid, the predicted one dashed.
 
     images:      uint8 (N, C, H, W); the middle one of three channels is shown.
-    true, found: masks, 1 is foreground, (N, H, W); an empty mask has no outline.
+    true, found: masks, 1 is organ, (N, H, W); an empty mask has no outline.
     columns, titles, row_labels, title: as for ``contact_sheet``.
     The Dice of what was found stands in the lower left corner of each image.
     """
@@ -91,7 +91,7 @@ def brightness_by_site(
     names: Sequence[str],
     title: str = "",
 ) -> Picture:
-    """Draw how bright the foreground and the rest are, one small panel per site.
+    """Draw how bright organ and background are, one small panel per site.
 
     images: uint8 (N, C, H, W), the middle channel counts; masks: (N, H, W); domain: int
     (N,), positions in names. The data hold one row per site, part and bin; shares sum
@@ -101,7 +101,7 @@ def brightness_by_site(
     rows = []
     for number, name in enumerate(names):
         mine = domain == number
-        for part, is_part in (("foreground", masks == 1), ("the rest", masks != 1)):
+        for part, is_part in (("organ", masks == 1), ("background", masks != 1)):
             counts, _ = np.histogram(middle[mine][is_part[mine]], BINS)
             share = counts / max(1, counts.sum())
             rows += [(name, part, *row) for row in zip(BINS[:-1], share, strict=True)]
@@ -126,10 +126,10 @@ def draw_brightness(table: pd.DataFrame, title: str = "") -> Picture:
 
 
 def _brightness(axis: Axes, table: pd.DataFrame) -> None:
-    fill = table[table["part"] == "the rest"]["share"]
-    line = table[table["part"] == "foreground"]["share"]
-    axis.stairs(fill, BINS, fill=True, color=COLOURS["faint"], label="the rest")
-    look = {"color": COLOURS["ours"], "linewidth": 1.6, "label": "foreground"}
+    fill = table[table["part"] == "background"]["share"]
+    line = table[table["part"] == "organ"]["share"]
+    axis.stairs(fill, BINS, fill=True, color=COLOURS["faint"], label="background")
+    look = {"color": COLOURS["ours"], "linewidth": 1.6, "label": "organ"}
     axis.stairs(line, BINS, **look)
     axis.xaxis.set_major_locator(MaxNLocator(4))
 
@@ -142,9 +142,9 @@ def threshold_picture(
     threshold: float,
     title: str = "",
 ) -> Picture:
-    """Show where a network sees the foreground, and Dice over the threshold.
+    """Show where a network sees the organ, and Dice over the threshold.
 
-    image: uint8 (H, W); true: mask (H, W); probability: of the foreground, (H, W).
+    image: uint8 (H, W); true: mask (H, W); probability: of the organ, (H, W).
     Returns the slice with both outlines, the probabilities, and the curve; its data
     hold one row per threshold.
     """
@@ -166,7 +166,7 @@ def threshold_picture(
     shown = maps.imshow(probability, cmap="cividis", vmin=0, vmax=1)
     bar = figure.colorbar(shown, ax=maps, shrink=0.75, pad=0.03)
     bar.outline.set_visible(False)
-    maps.set_title("probability of foreground", **centred)
+    maps.set_title("probability of organ", **centred)
     for axis in (slices, maps):
         axis.axis("off")
     lines.plot(levels, 100 * table["dice"], color=COLOURS["ours"])

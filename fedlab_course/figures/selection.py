@@ -68,8 +68,8 @@ def shares_of_rounds(table: pd.DataFrame, left: str, right: str) -> Picture:
 
 STATES = {  # of a client in a round: colour
     "trains": COLOURS["other 1"],
-    "asked for its loss": COLOURS["ours"],
-    "not asked": COLOURS["faint"],
+    "queried": COLOURS["ours"],
+    "not queried": COLOURS["faint"],
 }
 
 
@@ -84,7 +84,7 @@ def falling_losses(table: pd.DataFrame, round: int, title: str = "") -> Picture:
     first = table[table["round"] == table["round"].min()].set_index("client")["loss"]
     first = first.sort_values(ascending=False, kind="stable")
     now = table[table["round"] == round].set_index("client").loc[first.index]
-    state = np.where(now["is_asked"], "asked for its loss", "not asked")
+    state = np.where(now["is_asked"], "queried", "not queried")
     state = np.where(now["is_selected"], "trains", state)
     figure = new_picture((DOUBLE[0], 4.0), title)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))

@@ -16,5 +16,3 @@ can read. Look at answers that you do not trust, and use a container.
 """
 
 from .grader import grade, main, notebooks_in
-
-__all__ = ["grade", "main", "notebooks_in"]

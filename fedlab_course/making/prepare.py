@@ -18,6 +18,7 @@ from urllib.error import URLError
 
 import numpy as np
 
+from fedlab_support.core.files import replacing
 from fedlab_support.data.reading import Arrays
 
 from . import official
@@ -140,9 +141,8 @@ def prepare(name: str, root: str | os.PathLike[str] = "data") -> Path:
             f"({error}); copy there {recipe.wanted}"
         ) from error
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_suffix(".part.npz")
-    np.savez_compressed(unfinished, **arrays)
-    unfinished.replace(target)
+    with replacing(target) as part, part.open("wb") as file:
+        np.savez_compressed(file, **arrays)
     return target
 
 

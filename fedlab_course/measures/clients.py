@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from fedlab_support.core.checks import Range, checked
+from fedlab_support.core.checks import COUNT, checked
 from fedlab_support.core.history import (
     ALL_CLIENTS,
     ALL_DOMAINS,
@@ -16,8 +16,6 @@ from fedlab_support.core.history import (
     columns_of,
     last,
 )
-
-COUNT = Range(at_least=1)
 
 
 def as_participants(table: pd.DataFrame) -> pd.DataFrame:

@@ -143,7 +143,7 @@ def _draw_lines(
     axis: Axes, curves: pd.DataFrame, by: str, looks: dict[object, dict[str, str]]
 ) -> None:
     axis.grid(axis="y")
-    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
     for name, look in looks.items():
         line = curves[curves[by] == name]
         if len(line):

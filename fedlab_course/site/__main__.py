@@ -26,23 +26,20 @@ from .links import findings
 from .sources import ROOT, gather
 
 
-def build(
-    executed: Path, out: Path, work: Path, frames: Path | None = None
-) -> list[str]:
+def build(executed: Path, out: Path, work: Path, frames: Path) -> list[str]:
     """Build the site from executed chapters; return its problems, one line each.
 
     executed:  folder of executed chapters. A warning of Sphinx is an error.
     out:       folder of the site.
     work:      folder for intermediate files; may be deleted afterwards.
-    frames:    folder of the explorers' frames; without it, they stand still.
+    frames:    folder of the explorers' frames.
     """
     gather(executed, work / "pages", frames)
     shutil.rmtree(out, ignore_errors=True)  # Sphinx would keep pages of old sources
     settings = ["-c", str(ROOT / "docs"), "-d", str(work / "doctrees")]
     strict = ["-W", "--keep-going", "-n", "-q", "-E", "-b", "html"]
     failed = sphinx([*strict, *settings, str(work / "pages"), str(out)])
-    if frames:
-        shutil.copytree(frames, out / "frames")
+    shutil.copytree(frames, out / "frames")
     return ["Sphinx warned, see above"] * bool(failed) + findings(out)
 
 
@@ -50,20 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run outdated chapters and build the site; return 1 if there are problems."""
     parser = argparse.ArgumentParser(prog="python -m fedlab_course.site")
     parser.add_argument("--profile", default="laptop", help="size of the chapters")
-    parser.add_argument("--executed", type=Path, help="where chapters lie, as executed")
     parser.add_argument("--build", type=Path, default=BUILD, metavar="FOLDER")
     chosen = parser.parse_args(arguments)
-    size = ["--profile", chosen.profile, "--build", str(chosen.build)]
-    if chosen.executed is None:
-        if failed := run_chapters([*size, "--frames"]):
-            return failed
-        chosen.executed = chosen.build / "notebooks"
-    out, frames = chosen.build / "site", chosen.build / "frames"
-    frames = frames if frames.is_dir() else None
-    try:
-        wrong = build(chosen.executed, out, chosen.build / "site_work", frames)
-    except FileNotFoundError as error:
-        parser.error(str(error))
+    home = chosen.build
+    size = ["--profile", chosen.profile, "--build", str(home), "--frames"]
+    if failed := run_chapters(size):
+        return failed
+    out = home / "site"
+    wrong = build(home / "notebooks", out, home / "site_work", home / "frames")
     print("\n".join(wrong) or f"the site: {os.path.relpath(out / 'index.html')}")
     return 1 if wrong else 0
 

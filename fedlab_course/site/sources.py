@@ -23,7 +23,7 @@ LINK = re.compile(r"(?:(?<=\]\()|(?<=src=\"))(?!\w+:|#)([^)\s#\"]+)")  # to a fi
 ORPHAN = "---\norphan: true\n---\n"  # front matter of a page outside the menus
 
 
-def gather(executed: Path, out: Path, frames: Path | None = None) -> None:
+def gather(executed: Path, out: Path, frames: Path) -> None:
     """Write the sources of the site into the folder ``out``, emptied before.
 
     executed:  the folder of executed chapters, as the runner leaves them.
@@ -44,9 +44,7 @@ def gather(executed: Path, out: Path, frames: Path | None = None) -> None:
     write_reference(out)
 
 
-def _write_chapter(
-    chapter: Path, executed: Path, out: Path, frames: Path | None
-) -> None:
+def _write_chapter(chapter: Path, executed: Path, out: Path, frames: Path) -> None:
     """Write a chapter for students: no solutions, explorers with their frames.
 
     Code that a chapter collapses is collapsed here, too.
@@ -56,10 +54,10 @@ def _write_chapter(
             f"expected the executed chapter {executed}, found none; "
             f'run it: make run RUN_ARGS="--chapters {chapter.stem}"'
         )
-    mine = frames / chapter.stem if frames else None
+    mine = frames / chapter.stem
 
     def explorer(model: str) -> str:
-        if mine is None or not (mine / model).is_dir():
+        if not (mine / model).is_dir():
             return ""
         return as_html(mine / model, f"../frames/{chapter.stem}/{model}")
 

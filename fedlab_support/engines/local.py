@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import ctypes
 import math
-import os
 import queue
 import threading
 import time
@@ -90,9 +89,11 @@ class LocalEngine:
     holds_clients, is_exact = True, True
 
     def __init__(self, workers: int | None = None):
-        has_affinity = hasattr(os, "sched_getaffinity")  # Linux
-        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()
-        self.workers = workers or cores or 1
+        if not workers:
+            from joblib import cpu_count  # knows a container's limit; slow to import
+
+            workers = cpu_count()
+        self.workers = workers
 
     def open(self, job: Job) -> None:
         """Prepare for a job: one copy of the model per worker.

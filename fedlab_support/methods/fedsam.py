@@ -44,7 +44,9 @@ class FedSAM(FedAvg):
     def optimiser(self, named_params, training: LocalTraining) -> SAM:
         """SAM around the optimiser that FedAvg would use."""
         kind = self.base or training.optimiser
-        base = super().optimiser(named_params, replace(training, optimiser=kind))
+        momentum = training.momentum if kind == "sgd" else 0.0
+        training = replace(training, optimiser=kind, momentum=momentum)
+        base = super().optimiser(named_params, training)
         if self.scaling == "none":
             return SAM(base, self.rho)
         weights = {p for name, p in named_params if name.split(".")[-1] == "weight"}

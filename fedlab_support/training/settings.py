@@ -95,6 +95,14 @@ class LocalTraining(Settings):
         allowed="a function from the round to a factor of lr, as in Cosine(rounds=100)",
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.momentum and self.optimiser != "sgd":
+            raise ValueError(
+                f"momentum belongs to optimiser 'sgd', found momentum={self.momentum} "
+                f"with {self.optimiser!r}; leave it at 0"
+            )
+
     def at(self, round: int) -> LocalTraining:
         """The settings of one round: ``lr`` times what the schedule returns for it."""
         if self.schedule is None or round < 1:  # 0: the setup

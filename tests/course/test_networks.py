@@ -50,7 +50,7 @@ def protocol_for(name: str) -> Protocol:
 def cases():
     for names, labels in (
         (SMALL, ("FedAvg", "FedFA+", "FISC")),
-        (LARGE, ("FedFA+", "FISC")),
+        (LARGE, ("FedFA+",)),
         (("unet",), ("FedFA+",)),
         (FROZEN, ("VPT", "FedGCR")),
     ):

@@ -225,11 +225,10 @@ def test_the_groups_of_clients_are_drawn_for_methods_that_form_them():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["FedFA", "FISC", "FedGCR"])
-def test_runs_train_on_the_device_that_is_asked_for(method):
+def test_runs_train_on_the_device_that_is_asked_for():
     tables = []
     for device in ("cpu", NAME):
-        chosen = {"method": method, "clients": 3, "cohort": 2, "epochs": 1}
+        chosen = {"method": "FedFA", "clients": 3, "cohort": 2, "epochs": 1}
         board = playground(1, device=device, **chosen, momentum=0.0)
         start(board)
         board.wait()

@@ -66,8 +66,9 @@ def saved(folder: Path, figure: plots.Picture | None = None, **more) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", STORED, ids=ids)
-def test_every_committed_figure_is_drawn_again(path, tmp_path):
+@pytest.mark.parametrize("path", each_plot(), ids=ids)
+def test_a_committed_figure_of_every_kind_is_drawn_again(path, tmp_path):
+    """`make figures` draws all of them."""
     redraw(path, tmp_path)
     same_picture(path, tmp_path)
 

@@ -69,7 +69,7 @@ def test_stored_runs_are_shown_at_once_and_others_keep_their_place(explorer):
     assert explorer.image.value != picture and not explorer.banner.value
     assert explorer.draw("mu").data.empty
     labels = [t.get_text() for t in explorer.draw("mu").axes[0].get_xticklabels()]
-    assert labels == ["0", "1\n(paper)"]
+    assert labels == ["0", "1\n(authors)"]
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_a_sheet_shows_the_end_of_every_axis_and_the_papers_values(small, tmp_pa
     figure = sheet(small, tmp_path)
     assert [axis.get_xlabel() for axis in figure.axes] == ["local epochs E", "μ"]
     texts = [[t.get_text() for t in a.get_xticklabels()] for a in figure.axes]
-    assert texts == [["1", "2"], ["0", "1\n(paper)"]]
+    assert texts == [["1", "2"], ["0", "1\n(authors)"]]
     assert (figure.data["num_seeds"] == 2).all()
 
 

@@ -4,8 +4,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from fedlab_course.papermill_runner import execute
-from fedlab_course.runner import NOTEBOOKS, profile
+from fedlab_course.runner import NOTEBOOKS
 from fedlab_support.data.builtin import BUILT_IN
 from tests.paths import ROOT
 
@@ -33,15 +32,6 @@ def test_built_in_data_works_or_is_refused_with_what_works(dataset):
     else:
         with pytest.raises(ValueError, match=r"out of \['picture_styles', 'digit_d"):
             set_up(dataset=dataset)
-
-
-@pytest.mark.slow
-def test_the_chapter_runs_on_digits(tmp_path):
-    where = {"figures_dir": str(tmp_path), "runs_dir": str(tmp_path / "runs")}
-    other = {"dataset": "digit_domains", "other_world": "picture_styles"}
-    params = profile("smoke", NOTEBOOK.stem) | other | where
-    execute(NOTEBOOK, tmp_path / "out.ipynb", params)
-    assert (tmp_path / "table9.csv").exists()
 
 
 def test_the_table_of_sets_agrees_with_its_figure():

@@ -16,11 +16,12 @@ from tests.course.plots.test_plots import images
 
 # ---- the map ------------------------------------------------------------------------
 def test_the_words_of_the_map_are_those_of_the_hooks_that_classes_override():
-    labels = {name[3:]: name for name in hooks.WORDS}
-    assert labels.keys() == catalogue().keys()
-    for label, method in catalogue().items():
-        changed = {column for _, column in hooks.changed_columns(method)}
-        assert set(hooks.WORDS[labels[label]]) == changed, label
+    table = hooks.hook_table().set_index("method")
+    assert {name[3:] for name in table.index} == catalogue().keys()
+    assert list(table.index) == list(hooks.WORDS)
+    for name, row in table.iterrows():
+        changed = {column.split(": ")[1] for column in row.index[row != ""]}
+        assert set(hooks.WORDS[name]) == changed, name
 
 
 def test_every_hook_has_a_column():
@@ -39,12 +40,12 @@ def test_a_new_method_stands_last_with_ticks(monkeypatch):
     monkeypatch.setattr(
         fl.methods, "catalogue", lambda: {"A": Mine, "FedAvg": fl.FedAvg}
     )
-    table = hooks.hook_table()
+    table = hooks.hook_table().set_index("method")
     assert table.index.tolist() == ["01 FedAvg", "·· A"]
     assert (table.loc["01 FedAvg"] == "").all()
     ticks = table.loc["·· A"]
-    assert ticks["after", "evaluation"] == "✓" and (ticks == "").sum() == 10
-    assert "✓" in figures.method_map(table).data.iloc[1].tolist()
+    assert ticks["after: evaluation"] == "✓" and (ticks == "").sum() == 10
+    assert "✓" in figures.method_map(table.reset_index()).data.iloc[1].tolist()
 
 
 # ---- pictures -----------------------------------------------------------------------

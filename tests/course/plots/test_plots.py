@@ -133,13 +133,13 @@ def hooks() -> pd.DataFrame:
         "FPL": ["", "client representation", "✓", ""],
     }
     names = [
-        ("once", "adapt"),
-        ("once", "client_setup, server_setup"),
-        ("after", "evaluation"),
-        ("on the server", "aggregate"),
+        "once: adapt",
+        "once: client_setup, server_setup",
+        "after: evaluation",
+        "on the server: aggregate",
     ]
-    columns = pd.MultiIndex.from_tuples(names)
-    return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=names)
+    return table.rename_axis("method").reset_index()
 
 
 def counts(num_clients: int, num_classes: int) -> np.ndarray:
@@ -405,9 +405,9 @@ def test_clients_whose_losses_fall_stand_in_the_order_of_their_first_losses():
         container.get_label(): [bar.get_height() for bar in container]
         for container in figure.axes[0].containers
     }
-    assert [len(bars[name]) for name in ("trains", "asked for its loss")] == [2, 2]
-    assert len(bars["not asked"]) == 4
-    assert min(bars["trains"]) > max(bars["asked for its loss"])
+    assert [len(bars[name]) for name in ("trains", "queried")] == [2, 2]
+    assert len(bars["not queried"]) == 4
+    assert min(bars["trains"]) > max(bars["queried"])
     (line,) = figure.axes[0].get_lines()
     assert line.get_ydata().tolist() == np.linspace(3, 1, 8).tolist()
     times = [bar.get_height() for bar in falling(3).axes[1].patches]
@@ -481,7 +481,7 @@ def test_participation_is_sorted_within_seeds_and_then_averaged():
         (dashed,) = axis.get_lines()
         assert dashed.get_ydata()[0] == pytest.approx(100 * runs["share"].mean())
         assert axis.get_title(loc="left") == name
-        assert "3 of 12 never chosen" in [text.get_text() for text in axis.texts]
+        assert "3 of 12 never selected" in [text.get_text() for text in axis.texts]
     assert "3 seeds" in figure.get_supxlabel()
 
 
@@ -502,7 +502,7 @@ def test_the_mean_number_of_clients_never_chosen_may_be_broken():
     table = shares(num_clients=6, names=["a"])
     table.loc[(table["seed"] == 1) & (table["client"] == 0), "share"] = 0.0
     found = [text.get_text() for text in texts(figures.participation_picture(table))]
-    assert "3.3 of 6 never chosen" in found
+    assert "3.3 of 6 never selected" in found
 
 
 def test_groups_of_clients_stand_side_by_side():

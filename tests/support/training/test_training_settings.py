@@ -58,6 +58,12 @@ def test_an_unknown_optimiser_is_refused_with_the_known_ones():
         LocalTraining(optimiser="adagrad")
 
 
+@pytest.mark.parametrize("optimiser", ["adam", "adamw"])
+def test_momentum_is_refused_where_nothing_would_use_it(optimiser):
+    with pytest.raises(ValueError, match=f"momentum=0.9 with '{optimiser}'"):
+        LocalTraining(optimiser=optimiser, momentum=0.9)
+
+
 def test_the_edges_of_the_ranges_are_allowed():
     LocalTraining(lr=0, epochs=1, batch_size=1, momentum=0, weight_decay=0)
     LocalTraining(lr=1e3, momentum=0.999, linear_weight_decay=0.0)
