@@ -267,9 +267,9 @@ FIRST += ("amounts", "method_epochs")
 
 
 def ask_few(self, questions, *given, **grid):
-    """Ask for three settings of each question."""
+    """Ask for two settings of each question."""
     chapter = self.chapter.name
-    shorter = {q: few(self.questions[q], chapter) for q in questions}
+    shorter = {q: few(self.questions[q], chapter, 2) for q in questions}
     self.questions |= shorter
     return WHOLE_ASK(self, questions, *given, **grid)
 
@@ -280,10 +280,10 @@ COMPARED += ("amount_methods", "cameras")
 OWN = {"04b_fedfa_segmentation": "FedFA+", **comparison.WHOLE}
 
 
-def few(methods: list, chapter: str) -> list:
-    """FedAvg, the chapter's own method, and another one of those that are listed."""
+def few(methods: list, chapter: str, most: int | None = 3) -> list:
+    """FedAvg, the chapter's own method, and others, of those that are listed."""
     first = [name for name in ("FedAvg", OWN.get(chapter)) if name in methods]
-    return [*first, *(name for name in methods if name not in first)][:3]
+    return [*first, *(name for name in methods if name not in first)][:most]
 
 
 def smaller(params: dict, chapter: str, is_whole: bool = False) -> dict:
@@ -299,9 +299,9 @@ def smaller(params: dict, chapter: str, is_whole: bool = False) -> dict:
         elif name in COMPARED and not is_whole:
             found[name] = few(value, chapter)
     if "elsewhere" in params:
-        some = (lambda names, _: names) if is_whole else few
+        most = None if is_whole else 2
         found["elsewhere"] = [
-            [*where, some(names, chapter), [0]]
+            [*where, few(names, chapter, most), [0]]
             for *where, names, _ in params["elsewhere"]
         ]
     return found
@@ -333,7 +333,8 @@ def small_protocol(name: str) -> protocols.Protocol:
         rules = replace(rules, network=models.small_cnn, cohort=2)
         if "clients" in known:
             rules = rules.dealing(clients=5)
-    return replace(rules, rounds=1, every=1)
+    training = replace(rules.training, epochs=min(2, rules.training.epochs))
+    return replace(rules, training=training, rounds=1, every=1)
 
 
 def style_network(source: str = "small"):

@@ -6,22 +6,3 @@ from .export import save_figure, save_motion, save_table
 from .federation import clients_by_classes, contact_sheet
 from .style import COLOURS, DOUBLE, SINGLE, SIZES, SLIDE, Picture, png, style
 from .wire import wire_picture
-
-__all__ = [
-    "COLOURS",
-    "DOUBLE",
-    "SINGLE",
-    "SIZES",
-    "SLIDE",
-    "Picture",
-    "accuracy_by_domain",
-    "clients_by_classes",
-    "contact_sheet",
-    "learning_curves",
-    "png",
-    "save_figure",
-    "save_motion",
-    "save_table",
-    "style",
-    "wire_picture",
-]

@@ -103,12 +103,12 @@ def _home(value: object) -> str:
 
 
 def _offers(module: ModuleType) -> list[object]:
-    """The functions and classes that a module lists, or that it defines itself."""
+    """The functions and classes that a module lists, or that it or its parts define."""
     if hasattr(module, "__all__"):
         return [v for v in map(vars(module).get, module.__all__) if callable(v)]
     public = [value for name, value in vars(module).items() if name[0] != "_"]
     kinds = [v for v in public if inspect.isfunction(v) or inspect.isclass(v)]
-    return [v for v in kinds if v.__module__ == module.__name__]
+    return [v for v in kinds if f"{v.__module__}.".startswith(f"{module.__name__}.")]
 
 
 def _module(name: str) -> str:

@@ -5,13 +5,3 @@ from .catalogue import available, load
 from .domain_data import DomainData
 from .folders import from_folders
 from .rotation import rotated
-
-__all__ = [
-    "DomainData",
-    "available",
-    "from_arrays",
-    "from_dataset",
-    "from_folders",
-    "load",
-    "rotated",
-]

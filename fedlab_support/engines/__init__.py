@@ -6,20 +6,6 @@ from .local import LocalEngine
 from .stackable import is_faster, refusal
 from .stacked import StackedEngine
 
-__all__ = [
-    "Engine",
-    "Evaluation",
-    "Failure",
-    "Faults",
-    "Job",
-    "LocalEngine",
-    "StackedEngine",
-    "TrainingResult",
-    "open_engine",
-    "raise_mistakes",
-    "train_with_faults",
-]
-
 
 def open_engine(engine: str | Engine, job: Job, workers: int | None) -> Engine:
     """Open an engine for a job.

@@ -9,31 +9,3 @@ from .layers.noise import Dropout
 from .prompted_vit import PromptedViT, deit_tiny, tiny_vit, vit_b16
 from .published import densenet100, mobilenet, resnet18, resnet50, swin_tiny
 from .unet import UNet, small_unet, unet
-
-__all__ = [
-    "CNN",
-    "AlexNet",
-    "Dropout",
-    "FeatureAugmentation",
-    "GaussianHead",
-    "PromptedViT",
-    "UNet",
-    "alexnet",
-    "deit_tiny",
-    "densenet100",
-    "mobilenet",
-    "modulation",
-    "report_cnn",
-    "resnet18",
-    "resnet50",
-    "small_alexnet",
-    "small_cnn",
-    "small_unet",
-    "soft_bins",
-    "soft_histogram",
-    "swin_tiny",
-    "symmetric_kl",
-    "tiny_vit",
-    "unet",
-    "vit_b16",
-]

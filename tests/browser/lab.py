@@ -238,12 +238,12 @@ class Notebook:
         return self.page.evaluate(ASK_KERNEL, code).strip()
 
     def take_picture_of(self, place, name: str) -> None:
-        """One part of the page in both themes."""
+        """One part of the page in both themes, where somebody wants to see it."""
+        if not WANTS_PICTURES:
+            return
         with self._tall_page():
             for theme in ("Dark", "Light"):
                 self.theme(theme)
-                if not WANTS_PICTURES:
-                    continue
                 place.screenshot(path=f"{self.pictures}-{name}-{theme.lower()}.png")
 
     def cut_off(self) -> list[str]:

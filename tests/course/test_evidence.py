@@ -496,14 +496,15 @@ def test_the_chapter_counts_the_verdicts_that_are_committed():
 
 
 @pytest.mark.slow
-def test_every_committed_run_has_its_answers():
+def test_committed_runs_have_their_answers():
+    """All by name, every fourth number by number."""
     places = [ROOT / "figures" / study.place for study in evidence.STUDIES.values()]
     packed = [place for place in places if (place / "runs.zip").exists()]
     for place in packed:
         kept, answers = (ZipFile(place / f"{n}.zip") for n in ("runs", "answers"))
         stems = [[Path(n).stem for n in file.namelist()] for file in (kept, answers)]
         assert stems[0] == stems[1]
-        for stem in stems[0]:
+        for stem in stems[0][::4]:
             bits = answers.read(f"{stem}.bits")
             num_right = np.unpackbits(np.frombuffer(bits, np.uint8)).sum()
             history = archive.find(f"{stem}.zip", place / "runs")

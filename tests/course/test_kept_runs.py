@@ -45,9 +45,9 @@ def test_no_run_of_a_chapter_is_lost(chapter):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", [name for name in KEPT if "/" not in name])
-def test_every_run_of_a_chapter_can_be_read(chapter):
-    """Those of studies are read in test_evidence."""
-    for name in KEPT[chapter]:
+def test_runs_of_a_chapter_can_be_read(chapter):
+    """Every sixth; those of studies are read in test_evidence."""
+    for name in KEPT[chapter][::6]:
         history = find(f"{name}.zip", place(chapter))
         assert history.measured and history.traffic, name
 

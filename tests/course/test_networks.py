@@ -52,7 +52,8 @@ def cases():
         (SMALL, ("FedAvg", "FedFA+", "FISC")),
         (LARGE, ("FedFA+",)),
         (("unet",), ("FedFA+",)),
-        (FROZEN, ("VPT", "FedGCR")),
+        (("deit_tiny",), ("VPT", "FedGCR")),
+        (("vit_b16",), ("FedGCR",)),
     ):
         for name in names:
             marks = [] if name in SMALL else [pytest.mark.slow]

@@ -19,16 +19,3 @@ from .dealing import (
 )
 from .imbalance import client_types
 from .mixtures import heterogeneous
-
-__all__ = [
-    "Parts",
-    "by_domain",
-    "by_owner",
-    "client_types",
-    "dirichlet",
-    "domain_ids",
-    "heterogeneous",
-    "iid",
-    "leave_out",
-    "shards",
-]

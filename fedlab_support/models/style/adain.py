@@ -20,15 +20,6 @@ from ..pretrained import weights_file
 from .network import POOL, StyleNetwork, mirrored
 from .statistics import adain, per_image, pooled, style_of_each
 
-__all__ = [
-    "StyleNetwork",
-    "adain",
-    "per_image",
-    "pooled",
-    "style_network",
-    "style_of_each",
-]
-
 SMALL = Path(__file__).parents[1] / "assets" / "style_small.safetensors"
 
 

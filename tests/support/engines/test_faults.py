@@ -113,9 +113,9 @@ def events(run: Run, round: int | None = None) -> dict[tuple[int, int], str]:
     return dict(zip(keys, rows["reason"], strict=True))
 
 
-# ---- fifty rounds -------------------------------------------------------------------
+# ---- many rounds --------------------------------------------------------------------
 @pytest.mark.slow
-def test_fifty_rounds_with_faults_equal_fifty_rounds_of_the_faultless(federation):
+def test_rounds_with_faults_equal_rounds_of_the_faultless(federation):
     """Moved weights, dropout, BatchNorm, shared tensors and the server's memory."""
     faults, seed, chosen = Faults(drop=0.3, nan=0.05, malformed=0.05), 6, []
 
@@ -128,7 +128,7 @@ def test_fifty_rounds_with_faults_equal_fifty_rounds_of_the_faultless(federation
     expected = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # what fails on purpose does not warn
-        for round in range(1, 51):
+        for round in range(1, 26):
             before = run.server.weights
             run.step(evaluate=False)
             clean.step(evaluate=False)

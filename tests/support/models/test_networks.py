@@ -397,7 +397,6 @@ def fitted(model, where: Federation, method=None, rounds=1, **settings) -> Run:
 IN_RUNS = [
     (small_alexnet, {"size": 64}),
     (partial(small_alexnet, norm="group"), {"size": 64}),
-    pytest.param(densenet100, {"size": 8}, marks=SLOW),
     pytest.param(
         partial(swin_tiny, drop_path=0.5),
         {"size": 8, "num": 24, "owners": 2},
