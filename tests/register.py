@@ -267,9 +267,9 @@ FIRST += ("amounts", "method_epochs")
 
 
 def ask_few(self, questions, *given, **grid):
-    """Ask for two settings of each question."""
+    """Ask for three settings of each question."""
     chapter = self.chapter.name
-    shorter = {q: few(self.questions[q], chapter, 2) for q in questions}
+    shorter = {q: few(self.questions[q], chapter) for q in questions}
     self.questions |= shorter
     return WHOLE_ASK(self, questions, *given, **grid)
 
