@@ -9,11 +9,10 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.history import last, summarise
 
-from ..plots.curves import LINE_HEIGHT, draw_curve, seeds_note
+from ..plots.curves import LINE_HEIGHT, draw_curve, seeds_note, tick_rounds
 from ..plots.curves import spread as moved_apart
 from ..plots.drawing import drawing
 from ..plots.panels import name_axes, panelled, parts_of
@@ -214,7 +213,7 @@ def _draw_curves(axis: Axes, shown: Shown) -> None:
         x, value = shown.new["round"], shown.new["value"]
         axis.plot(x, value, linewidth=2.4, **NEW)
         axis.plot(x.iloc[-1:], value.iloc[-1:], "*", **NEW)
-    axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+    tick_rounds(axis)
     axis.grid(axis="y")
     _name_ends(axis, curves, looks)
 

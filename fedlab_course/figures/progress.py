@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedlab_support.core.history import ALL_CLIENTS, ALL_DOMAINS
 
-from ..plots.curves import draw_curve
+from ..plots.curves import draw_curve, tick_rounds
 from ..plots.panels import name_rows
 from ..plots.style import (
     COLOURS,
@@ -178,7 +178,7 @@ def _draw_curves(
     is_test = not runs or metric in (runs[-1].metric, "loss")
     where = {HELD_OUT: "Held-out domain"}.get(metric, "Logged by the method")
     axis.set_title("All test images" if is_test else where)
-    axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+    tick_rounds(axis)
     axis.grid(axis="y")
     if len(runs) > 1:
         rising = is_test and metric != "loss"

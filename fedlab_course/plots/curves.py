@@ -143,11 +143,16 @@ def _draw_lines(
     axis: Axes, curves: pd.DataFrame, by: str, looks: dict[object, dict[str, str]]
 ) -> None:
     axis.grid(axis="y")
-    axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+    tick_rounds(axis)
     for name, look in looks.items():
         line = curves[curves[by] == name]
         if len(line):
             draw_curve(axis, line, look, str(name))
+
+
+def tick_rounds(axis: Axes) -> None:
+    """Put few ticks at round numbers of rounds, such as 0, 10, 20, 30."""
+    axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
 
 
 def draw_curve(

@@ -497,7 +497,7 @@ def test_the_chapter_counts_the_verdicts_that_are_committed():
 
 @pytest.mark.slow
 def test_committed_runs_have_their_answers():
-    """All by name, every fourth number by number."""
+    """The names agree for all runs, the numbers for every fourth."""
     places = [ROOT / "figures" / study.place for study in evidence.STUDIES.values()]
     packed = [place for place in places if (place / "runs.zip").exists()]
     for place in packed:

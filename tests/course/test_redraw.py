@@ -51,6 +51,9 @@ def tables(path: Path) -> list[bytes]:
     return [file.read_bytes() for file in files]
 
 
+EACH_PLOT = each_plot()
+
+
 def ids(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
@@ -66,7 +69,7 @@ def saved(folder: Path, figure: plots.Picture | None = None, **more) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", each_plot(), ids=ids)
+@pytest.mark.parametrize("path", EACH_PLOT, ids=ids)
 def test_a_committed_figure_of_every_kind_is_drawn_again(path, tmp_path):
     """`make figures` draws all of them."""
     redraw(path, tmp_path)
@@ -282,7 +285,7 @@ def test_what_cannot_be_drawn_in_another_size_fails_with_its_reason(
 
 SIZED = [
     path
-    for path in each_plot()
+    for path in EACH_PLOT
     if "size" in inspect.signature(DRAWINGS[CALLS[path]["plot"]]).parameters
 ]
 
@@ -317,7 +320,7 @@ def test_figures_are_drawn_again_without_torch():
         f"package.__path__ = [{str(ROOT / 'fedlab_support')!r}]\n"
         "from fedlab_course.redraw import draw_again\n"
         "from pathlib import Path\n"
-        f"draw_again(Path({str(each_plot()[0])!r}))\n"
+        f"draw_again(Path({str(EACH_PLOT[0])!r}))\n"
         "print('torch' in sys.modules)"
     )
     done = subprocess.run(
