@@ -206,7 +206,7 @@ EDITS = (
     ("dice", "2 * both / each", "both / each", "metrics segmentation"),
     ("Segmentation.losses", "both + SMOOTH", "both", "metrics segmentation"),
     ("fairness", "np.std", "np.var", "fairness"),
-    ("cluster_accuracy", "[1].max()", "[1].min()", "fairness"),
+    ("cluster_accuracy", "table.max()", "table.min()", "fairness"),
     ("drift", ".norm(dim=1).mean()", ".norm(dim=1).amax()", "measures"),
     ("alignment", "pow(power)", "pow(1)", "measures"),
     ("uniformity", "-t * squared", "-squared", "measures"),

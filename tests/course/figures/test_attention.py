@@ -33,10 +33,10 @@ def test_patches_lie_where_they_are_in_the_image(channels):
     order = shuffled["image"].unique().tolist()
     figure = figures.attention_picture(shuffled, given, title="Attention")
     assert_readable(figure)
-    assert [axis.get_title() for axis in figure.axes[:2]] == order
+    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == order
     networks = shuffled["network"].unique().tolist()
-    street = figure.axes[2 * (1 + networks.index("after")) + order.index("street")]
-    grey, patches = street.images
+    after = figure.axes[1 + networks.index("after")].images
+    grey, patches = after[order.index("street")], after[2 + order.index("street")]
     values = np.arange(18, 24).reshape(GRID)  # per cent
     np.testing.assert_allclose(patches.get_array(), values)
     assert patches.get_extent() == pytest.approx(grey.get_extent())
