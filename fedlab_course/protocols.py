@@ -82,7 +82,7 @@ class Protocol:
             for label, each in self.own.items()
         }
         has_prompts = any(each.network for each in own.values())
-        usual = partial(make, prompts=4) if has_prompts else make
+        usual = partial(make, **PROMPTED) if has_prompts else make
         return replace(self, network=usual, own=own)
 
     def dealing(self, **changes: object) -> Protocol:
@@ -336,6 +336,10 @@ def _mixed(about, dataset, size, clients, *work, **more) -> Protocol:
     return Protocol(about, dataset, deal, *work, weighting=None, **more)
 
 
+PROMPTED = {"prompts": 4, "init": "normal"}
+"""The prompts of all methods of FedGCR's comparison, as FedGCR's are by default."""
+
+
 def _prompted(
     about,
     dataset,
@@ -351,15 +355,15 @@ def _prompted(
 
     ``sgd``: the learning rate of q-FFL, which steps without AdamW.
     """
-    like_fedgcr = {"init": "normal"}
+    start = {"init": PROMPTED["init"]}
     groups = {"num_groups": len(deal.keywords["order"])}
     own = {
-        "VPT": Own(like_fedgcr, network),
-        "FedGR": Own(like_fedgcr | groups, network),
+        "VPT": Own(start, network),
+        "FedGR": Own(start | groups, network),
         "FedGCR": Own(groups, network),
         "q-FFL": Own(training=LocalTraining(lr=sgd, batch_size=training.batch_size)),
     }
-    work = (partial(network, prompts=4), training, rounds, every, None, seeds)
+    work = (partial(network, **PROMPTED), training, rounds, every, None, seeds)
     return Protocol(about, dataset, deal, *work, weighting=None, own=own)
 
 

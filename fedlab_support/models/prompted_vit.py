@@ -194,6 +194,7 @@ def tiny_vit(
     num_classes: int,
     prompts: int = 0,
     weights: str | Path | None = TINY_VIT,
+    init: str = "vpt",
 ) -> PromptedViT:
     """A transformer that this project trained on drawn letters: D = 96, patches of 4.
 
@@ -203,7 +204,7 @@ def tiny_vit(
     """
     settings = TINY | _TINY_CLASSES | {"weights": weights}
     model = _frozen("vit_tiny_patch16_224", image_shape, num_classes, "half", settings)
-    return model.add_prompts(prompts)
+    return model.add_prompts(prompts, init=init)
 
 
 @for_images
@@ -212,14 +213,15 @@ def deit_tiny(
     num_classes: int,
     prompts: int = 0,
     weights: str | Path | None = DEIT_TINY,
+    init: str = "vpt",
 ) -> PromptedViT:
     """DeiT-tiny, trained on ImageNet: D = 192, patches of 16 pixels, 12 layers.
 
     image_shape:  (C, H, W), C 1 or 3, H and W multiples of the patch size; position
                   embeddings are resampled.
-    prompts:      number of tokens, initialised as in VPT; for methods that do not add
-                  prompts themselves.
+    prompts:      number of tokens; for methods that do not add prompts themselves.
     weights:      see ``pretrained.timm_network``.
+    init:         of the prompts; see ``PromptedViT.add_prompts``.
 
     Raises ValueError for another size or other weights, and FileNotFoundError if the
     weights are missing.
@@ -227,7 +229,7 @@ def deit_tiny(
     """
     name, settings = "deit_tiny_patch16_224", {"weights": weights, "patch_size": 16}
     model = _frozen(name, image_shape, num_classes, "imagenet", settings)
-    return model.add_prompts(prompts)
+    return model.add_prompts(prompts, init=init)
 
 
 @for_images
@@ -237,6 +239,7 @@ def vit_b16(
     prompts: int = 0,
     weights: str | Path | None = VIT_B16,
     units: str = "half",
+    init: str = "vpt",
 ) -> PromptedViT:
     """ViT-B/16, the papers' network: D = 768, patches of 16 pixels, 12 layers.
 
@@ -247,7 +250,7 @@ def vit_b16(
     """
     name, settings = "vit_base_patch16_224", {"weights": weights, "patch_size": 16}
     model = _frozen(name, image_shape, num_classes, units, settings)
-    return model.add_prompts(prompts)
+    return model.add_prompts(prompts, init=init)
 
 
 def _frozen(

@@ -77,7 +77,7 @@ def test_a_network_trains_for_two_steps(name, label, monkeypatch):
 
 def test_a_network_replaces_that_of_all_methods_and_keeps_prompts():
     rules = protocols.protocol("digit_types").on("deit_tiny")
-    assert rules.network.keywords == {"prompts": 4}
+    assert rules.network.keywords == protocols.PROMPTED
     assert rules.own["FedGCR"].network is NETWORKS["deit_tiny"]
     assert rules.own["q-FFL"].network is None
     plain = Protocol("", "", deal, NETWORKS["alexnet"], TRAINING, 1, 1)
