@@ -317,6 +317,8 @@ def fedgcr() -> dict[str, Setting]:
         "FedGCR, FINCH": Setting("FedGCR", {"clustering": "finch"}),
         "FedGCR, early groups": Setting("FedGCR", {"group_early": True}),
         "FedGCR, released beta": Setting("FedGCR", {"gamma": 0.9, "rounds_ahead": 1}),
+        "FedAvg, VPT's start": Setting("VPT", {"init": "vpt"}),
+        "FedGCR, VPT's start": Setting("FedGCR", {"init": "vpt"}),
     }
     for more in (-2, -1, 1, 2):
         found[f"FedGCR, T {more:+d}"] = Setting("FedGCR", {}, more_groups(more))
@@ -330,6 +332,7 @@ def fedgcr() -> dict[str, Setting]:
 def fedgcr_questions(settings: Mapping[str, Setting]) -> dict[str, list[str]]:
     """Section 4 of FedGCR's paper and its appendix."""
     ways = ("FedGCR, k-means", "FedGCR, FINCH", "FedGCR, early groups")
+    starts = ("FedAvg, VPT's start", "FedGCR", "FedGCR, VPT's start")
     return {
         "components": ["FedAvg", "FedGR", "FedGC", "FedGCR"],
         "number of clusters": ["FedAvg", *_containing(settings, ", T "), "FedGCR"],
@@ -337,6 +340,7 @@ def fedgcr_questions(settings: Mapping[str, Setting]) -> dict[str, list[str]]:
         "clustering": ["FedAvg", *ways, "FedGCR"],
         "swapped": _containing(settings, ", swapped"),
         "released beta": ["FedAvg", "FedGCR, released beta", "FedGCR"],
+        "start": ["FedAvg", *starts],
     }
 
 
