@@ -133,13 +133,15 @@ def _drawn(shares: pd.DataFrame) -> np.ndarray:
     """The methods' means over data sets in each draw, (DRAWS, methods).
 
     A draw samples as many data sets as there are, and as many blocks within each, both
-    with replacement.
+    with replacement; a data set that is drawn twice gets other blocks each time.
     """
     rng = np.random.default_rng(0)
     parts = [part.to_numpy() for _, part in shares.groupby("protocol")]
-    taken = _resampled(len(parts), rng)
-    means = [_means(_resampled(len(part), rng), part) for part in parts]
-    return _means(taken, np.stack(means, axis=1))
+    drawn = []
+    for which in rng.integers(len(parts), size=(len(parts), DRAWS)):
+        means = [_means(_resampled(len(part), rng), part) for part in parts]
+        drawn.append(np.stack(means)[which, np.arange(DRAWS)])
+    return _means(np.ones((DRAWS, len(parts))), np.stack(drawn, axis=1))
 
 
 def _resampled(num: int, rng: np.random.Generator) -> np.ndarray:

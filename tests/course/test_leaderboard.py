@@ -451,6 +451,16 @@ def test_there_is_an_interval_from_three_data_sets_on():
     assert ranks.loc["FPL", ["low", "high"]].tolist() == [0, 1]
 
 
+def test_a_data_set_that_is_drawn_twice_gets_other_blocks_each_time():
+    """So a share averages six tosses of a coin; all are heads in 1.6 % of the draws."""
+    won = {"FedAvg": 0.8, "FPL": 0.7}
+    lost = {"FedAvg": 0.7, "FPL": 0.8}
+    tossed = {(name, seed): (won, lost)[seed] for name in "abc" for seed in range(2)}
+    ranks = leaderboard.ranks(made_up(tossed))
+    assert ranks["low"].tolist() == pytest.approx([1 / 6] * 2)
+    assert ranks["high"].tolist() == pytest.approx([5 / 6] * 2)
+
+
 def test_less_is_better_where_it_is():
     ranks = leaderboard.ranks(made_up(BLOCKS), "seconds")
     assert (
