@@ -167,7 +167,7 @@ def _has(kind: type[FedAvg], name: str) -> bool:
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     AS_NEEDED: models.small_cnn,
     "small CNN, BatchNorm": partial(models.small_cnn, norm="batch"),
-    "tiny transformer, 4 prompts": partial(models.tiny_vit, prompts=4),
+    "tiny transformer, 4 prompts": partial(models.tiny_vit, prompts=4, init="normal"),
 }
 """Networks by name. Masks get a U-Net, and methods with prompts the transformer."""
 
