@@ -101,6 +101,8 @@ def test_runs_as_a_chapter_builds_them_are_found(chapter, name, labels, real):
         ("office10", ("FedAvg", "FPL", "FedGMA")),
         ("femnist", ("FedAvg", "FedFA", "TERM")),
         ("pacs", ("FedAvg", "FISC", "CCST")),
+        ("picture_styles", ("FedAvg", "FedBN")),
+        ("digit_types", ("FedAvg", "q-FFL", "FedGCR")),
     ],
 )
 def test_runs_as_the_leaderboard_builds_them_are_found(name, entries, real):
