@@ -32,6 +32,7 @@ from fedlab_support.run.run import Run
 from fedlab_support.training.settings import LocalTraining
 
 from .figures.progress import HELD_OUT, Progress
+from .protocols import PROMPTED
 
 MOST_CLIENTS = 50
 MOST_PICTURES = 100
@@ -167,7 +168,7 @@ def _has(kind: type[FedAvg], name: str) -> bool:
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     AS_NEEDED: models.small_cnn,
     "small CNN, BatchNorm": partial(models.small_cnn, norm="batch"),
-    "tiny transformer, 4 prompts": partial(models.tiny_vit, prompts=4, init="normal"),
+    "tiny transformer, 4 prompts": partial(models.tiny_vit, **PROMPTED),
 }
 """Networks by name. Masks get a U-Net, and methods with prompts the transformer."""
 

@@ -81,7 +81,7 @@ sys.path.insert(0, {root!r})
 from fedlab_course.plots import export
 from tests.device import install
 install()
-def touched(figure, target, formats):  # which the notebook shows, too
+def touched(figure, target, formats):  # the notebook draws it anyway, to show it
     target.parent.mkdir(parents=True, exist_ok=True)
     for ending in formats:
         target.with_suffix(f".{{ending}}").touch()

@@ -75,7 +75,7 @@ def lucky_lead(answer: object, num_methods: int, sd: float) -> str:
     lead = _largest(num_methods)
     right = sd * lead
     if abs(found - right) <= 0.05 * right:  # a simulation is never exact
-        return f"{right:.1f} points: by luck alone, the winner is so far too high"
+        return f"{right:.1f} points: what luck alone gives the winner, on average"
     mistakes = [
         (0.0, "they are equal, but their measured scores are not: the best was lucky"),
         (sd, "that is how far one method is off; the best is the largest of many"),
