@@ -85,7 +85,7 @@ def _check_type(where: str, name: str, value: Any, annotation: str) -> None:
     if expected and (is_flag or not isinstance(value, expected)):
         raise ValueError(
             f"{where}: expected {name} to be {annotation}, found {value!r}; "
-            "YAML reads 1e-3 as text (write 1.0e-3) and yes as true"
+            "YAML reads 1e-3 as text (write 1.0e-3), yes as true, and a list as [0, 1]"
         )
 
 

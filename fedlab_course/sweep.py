@@ -1,4 +1,4 @@
-"""Sweep a chapter over a grid of its parameters: in parallel, resumable, one table.
+r"""Sweep a chapter over a grid of its parameters: in parallel, resumable, one table.
 
     python -m fedlab_course.sweep notebooks/03_fedsr_feddg.ipynb --profile smoke \
         --grid seed=0,1,2 lr=0.01,0.03 --jobs 2
@@ -270,7 +270,11 @@ def axis(text: str) -> tuple[str, list]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the sweep on the command line; return 1 if a cell failed."""
-    parser = argparse.ArgumentParser(prog="python -m fedlab_course.sweep")
+    parser = argparse.ArgumentParser(
+        prog="python -m fedlab_course.sweep",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("notebook", type=Path, help="a chapter")
     parser.add_argument(
         "--profile", default="laptop", help="smoke, laptop, real or paper"

@@ -103,7 +103,7 @@ def trace(run: Run) -> dict:
     return {
         "round": server.round,
         "server": [bits(t) for t in (server.weights, server.shared, server.memory)],
-        "parameters": sorted(server.parameters),
+        "parameters": list(server.parameters),
         "private": [
             [i, bits(p.weights), bits(p.memory)] for i, p in run.private.items()
         ],
@@ -191,7 +191,7 @@ def snapshot(round: int) -> Snapshot:
     for done in range(1, round + 1):
         history.add(done, "test", "loss", float("nan"))
     return Snapshot(
-        Server(round, own, {}, own, frozenset({"w"})),
+        Server(round, own, {}, own, ("w",)),
         {2: PrivateState(own, {})},
         {2: own},
         np.arange(3),

@@ -87,7 +87,7 @@ EDITS = (
     ("FPL.comparison", "scores.logsumexp(1) - own", "scores.amax(1) - own", "fpl"),
     ("FPL.comparison", ".square().mean(1)", ".square().sum(1)", "fpl"),
     ("FPL", "counts >= self.min_count", "counts > self.min_count", "fpl"),
-    ("QFFL.aggregate", "self.q * a * walk", "a * walk", "qffl"),
+    ("QFFL.aggregate", "self.q * a / losses", "a / losses", "qffl"),
     ("QFFL", "square / (lr or 1.0)", "square", "qffl"),
     ("ReceivedLoss", "not 0 <= value < math.inf", "not value < math.inf", "received_loss"),
     ("TERM", "self.tilt * (losses - far)", "-self.tilt * (losses - far)", "term"),

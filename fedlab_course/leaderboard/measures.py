@@ -31,7 +31,7 @@ def measured(
 
     score:        the basis of ranks: mean over the held-out domains if there are any,
                   else over the clients' domains on test samples, with personal layers
-                  if the method has them.
+                  if the method has them and every domain has only one client.
     worst_domain: the lowest score of a domain.
     sigma_domain: standard deviation over domains (dividing by their number).
     held_out:     score on held-out domains.

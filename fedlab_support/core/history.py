@@ -186,7 +186,8 @@ def summarise(
     Returns the columns ``by``, mean, sd (n - 1 in the denominator; NaN for one seed)
     and num_seeds.
     Raises ValueError when rows that differ in kind would be averaged: several metrics
-    or splits, or rows of all clients or domains mixed with rows of single ones.
+    or splits, rows of all clients or domains mixed with rows of single ones, or several
+    runs of one seed, as of settings that ``by`` does not tell apart.
     """
     by = columns_of(table, by)
     for name in ("metric", "split"):
@@ -195,6 +196,7 @@ def summarise(
         if name in table:
             is_all = table[name] == all_of_them
             _refuse_mixture(table, name, by, is_all.any() and not is_all.all())
+    _refuse_settings(table, by)
     seeds = table.groupby([*by, "seed"], as_index=False, **GROUPS)["value"].mean()
     values = seeds.groupby(by, **GROUPS)["value"]
     return values.agg(mean="mean", sd="std", num_seeds="count").reset_index()
@@ -251,6 +253,23 @@ def _refuse_mixture(
         raise ValueError(
             f"expected one {name}, or only the rows of all of them, found "
             f"{', '.join(found)}; filter the table or add {name!r} to by="
+        )
+
+
+def _refuse_settings(table: pd.DataFrame, by: list[str]) -> None:
+    """Raise ValueError for several runs of one seed that ``by`` does not separate."""
+    of_a_run = {*TABLE} - {"run", "method", "value"}
+    if not of_a_run <= {*table.columns}:
+        return  # a table of another form
+    again = table.duplicated([*of_a_run.union(by)], keep=False)
+    if again.any():
+        first = table[again]
+        others = [n for n in table.columns if n not in of_a_run.union(by, ["value"])]
+        others = [n for n in others if first[n].nunique() > 1]
+        raise ValueError(
+            f"expected one run of each seed for every combination of {by}, found "
+            f"several of seed {first['seed'].iloc[0]}"
+            + (f"; add {' or '.join(map(repr, others))} to by=" if others else "")
         )
 
 

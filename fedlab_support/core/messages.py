@@ -33,8 +33,8 @@ class Server:
     weights:     parameters and buffers that are trained and shared.
     shared:      sent to every client along with the weights.
     memory:      stays on the server: momentum, fairness weights, groups.
-    parameters:  the names in ``weights`` that an optimiser updates; the others are
-                 buffers (running statistics and counters).
+    parameters:  the names in ``weights`` that an optimiser updates, in their order
+                 there; the others are buffers (running statistics and counters).
     num_clients: of the run, whether or not they participated in this round.
     """
 
@@ -42,7 +42,7 @@ class Server:
     weights: Tensors
     shared: Tensors = field(default_factory=dict)
     memory: Tensors = field(default_factory=dict)
-    parameters: frozenset[str] = frozenset()
+    parameters: tuple[str, ...] = ()
     num_clients: int = 0
 
 

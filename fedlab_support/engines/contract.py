@@ -45,7 +45,8 @@ SLIPS = (NameError, TypeError, AttributeError, LookupError)
 def raise_mistakes(results: dict[int, Any], num_clients: int, at_once: bool) -> None:
     """Raise the error of the first client, with its traceback, if all failed alike.
 
-    results:      by client; those of one round.
+    results:      by client; those of one round. Of those without an exception, such as
+                  clients that dropped out, nothing is known.
     num_clients:  of the run. One client of many is no evidence of a mistake, so a round
                   of one client raises only if the run has no other.
     at_once:      raise the error of the first client that failed, whatever it is.
@@ -58,8 +59,8 @@ def raise_mistakes(results: dict[int, Any], num_clients: int, at_once: bool) -> 
         return
     first = next(iter(errors))
     are_slips = all(isinstance(error, SLIPS) for error in errors.values())
-    are_alike = are_slips or len({r.reason for r in failed.values()}) == 1
-    is_everybody = len(errors) == len(results) >= min(2, num_clients)
+    are_alike = are_slips or len({failed[i].reason for i in errors}) == 1
+    is_everybody = len(failed) == len(results) and len(errors) >= min(2, num_clients)
     is_mistake = not isinstance(errors[first], CONDITIONS)
     if at_once or (is_everybody and are_alike and is_mistake):
         raise errors[first]

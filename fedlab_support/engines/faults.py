@@ -26,7 +26,7 @@ class Faults(Settings):
 
     drop:       the client uploads nothing and does not train.
     late:       the same, with the deadline as the reason.
-    nan:        it trains, and one uploaded value is NaN or infinite.
+    nan:        it trains, and one uploaded value, if any, is NaN or infinite.
     malformed:  it trains, and its message has one of the mistakes in WAYS.
 
     Every client receives the broadcast. Each fault is a function of the run's seed, the
@@ -64,7 +64,8 @@ class Faults(Settings):
         if fault == "nan":
             return with_nan(message, rng)
         if fault == "malformed":
-            return malformed(message, WAYS[rng.integers(len(WAYS))], rng)
+            ways = WAYS if message.weights else OF_THE_MESSAGE
+            return malformed(message, ways[rng.integers(len(ways))], rng)
         return message
 
 
@@ -100,32 +101,37 @@ def with_nan(message: Message, rng: np.random.Generator) -> Message:
         for name, value in tensors.items()
         if value.is_floating_point() and value.numel()
     ]
+    if not places:
+        return message
     part, name = places[rng.integers(len(places))]
     value = parts[part][name].clone(memory_format=torch.contiguous_format)
     value.view(-1)[rng.integers(value.numel())] = rng.choice([np.nan, np.inf, -np.inf])
     return replace(message, **{part: {**parts[part], name: value}})
 
 
-WAYS = (
-    *("missing name", "unknown name", "shape", "type", "no tensor"),
-    *("no examples", "too many examples", "other sender", "no message"),
-)
-"""Mistakes of a malformed message; the first five affect a randomly chosen weight."""
+OF_A_WEIGHT = ("missing name", "unknown name", "shape", "type", "no tensor")
+OF_THE_MESSAGE = ("no examples", "too many examples", "other sender", "no message")
+WAYS = OF_A_WEIGHT + OF_THE_MESSAGE
+"""Mistakes of a malformed message; some need a weight, which is chosen at random."""
 
 
 def malformed(message: Message, way: str, rng: np.random.Generator):
     """The message with one mistake, or an object that is not a message."""
     weights = dict(message.weights)
+    if way in OF_THE_MESSAGE:
+        return {
+            "no examples": replace(message, num_examples=0),
+            "too many examples": replace(message, num_examples=10**15),
+            "other sender": replace(message, client=message.client + 1),
+            "no message": weights,
+        }[way]
     name = list(weights)[rng.integers(len(weights))]
     value = weights.pop(name)
-    return {
-        "missing name": replace(message, weights=weights),
-        "unknown name": replace(message, weights=message.weights | {f"{name}?": value}),
-        "shape": replace(message, weights=weights | {name: value[None]}),
-        "type": replace(message, weights=weights | {name: value.to(torch.int8)}),
-        "no tensor": replace(message, weights=weights | {name: None}),
-        "no examples": replace(message, num_examples=0),
-        "too many examples": replace(message, num_examples=10**15),
-        "other sender": replace(message, client=message.client + 1),
-        "no message": weights,
-    }[way]
+    changed = {
+        "missing name": weights,
+        "unknown name": message.weights | {f"{name}?": value},
+        "shape": weights | {name: value[None]},
+        "type": weights | {name: value.to(torch.int8)},
+        "no tensor": weights | {name: None},
+    }
+    return replace(message, weights=changed[way])

@@ -35,7 +35,7 @@ def leave_one_domain_out(
 ) -> dict[str, Federation]:
     """One federation per domain, which holds out that domain: its name → federation.
 
-    deal:       a partition that takes ``among``, e.g. ``by_owner`` or
+    deal:       a partition that takes ``among``, the rows to deal, e.g. ``by_owner`` or
                 ``partial(heterogeneous, clients=100, lam=0.1)``.
     val, seed:  as for ``Federation.build``; validation samples belong to clients, so
                 never to the held-out domain.

@@ -26,8 +26,9 @@ class Roster:
     times_chosen:  the number of rounds for which each was selected, int (K,).
     reports:       what each client uploaded when it last participated.
     ask_loss:      sends the current model to clients and returns its loss on their
-                   training data. Queries and replies count as traffic, and these
-                   clients are not sent the same weights again.
+                   training data, with their private weights where they predict with
+                   these. Queries and replies count as traffic, and these clients are
+                   not sent the same weights again.
     lasting:       a new generator that is the same in every round, for draws that hold
                    for the whole run.
     """

@@ -114,7 +114,10 @@ class FedAvg(Settings):
         return context.task.loss(model(batch.x), batch.y)
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """What is uploaded besides the weights; called in evaluation mode."""
+        """What is uploaded besides the weights; called in evaluation mode.
+
+        May change the model: the weights that it holds afterwards are uploaded.
+        """
         return {}
 
     # ---- every round, on the server -------------------------------------------------

@@ -52,7 +52,7 @@ class FedGMA(FedAvg):
         weights = dict(after.weights)
         for name in server.parameters:
             w = server.weights[name]
-            mask = self.mask_of([m.weights[name] - w for m in messages])
+            mask = self.mask_of([m.weights[name] - w for m in messages]).to(w.dtype)
             # exact where eta M is 0 or 1
             weights[name] = torch.lerp(w, after.weights[name], self.server_lr * mask)
         return replace(after, weights=weights)

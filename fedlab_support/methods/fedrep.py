@@ -61,8 +61,15 @@ class FedRep(FedAvg):
             )
 
     def private_names(self, model: nn.Module) -> set[str]:
-        """The trained state of the private parts."""
-        return {n for n in trained_names(model) if n.startswith(self.prefixes)}
+        """The trained state of the private parts; ValueError if nothing is left."""
+        trained = trained_names(model)
+        private = {n for n in trained if n.startswith(self.prefixes)}
+        if len(private) == len(trained):
+            raise ValueError(
+                f"FedRep trains shared parts, too; {self.private} are all that this "
+                "network trains: name fewer"
+            )
+        return private
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """F_k(body, head), of the head alone first, then of the body alone."""

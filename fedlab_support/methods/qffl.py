@@ -39,14 +39,14 @@ class QFFL(ReceivedLoss, FedAvg):
     label: ClassVar[str] = "q-FFL"
 
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
-        """||w - w_k||² / lr over all parameters, which is ||g_k||² / L; 8 bytes."""
+        """||w - w_k|| / √lr over all parameters, which is ||g_k|| / √L; 8 bytes."""
         start, lr = context.received.weights, context.training.lr
         steps = [p - start[n] for n, p in model.named_parameters() if n in start]
         square = sum(step.detach().double().square().sum() for step in steps)
-        return {"walk": square / (lr or 1.0)}  # with lr 0 the distance is 0
+        return {"walk": (square / (lr or 1.0)).sqrt()}  # with lr 0 the distance is 0
 
     def upload_spec(self, model: nn.Module) -> Tensors:
-        """Two numbers: the loss, and the squared distance over the learning rate."""
+        """Two numbers: the loss, and the distance over the root of lr."""
         form = super().upload_spec(model)
         return form | {"walk": form["loss"]}
 
@@ -62,8 +62,9 @@ class QFFL(ReceivedLoss, FedAvg):
         """Move from w towards the mean by a share in 0…1."""
         losses = numbers(messages, "loss") + self.epsilon
         a, walk = self.aggregation_weights(server, messages), numbers(messages, "walk")
-        # Σ p_k L F_k^q / Σ p_k h_k = 1 / (1 + q Σ a_k ||g_k||² / (L F_k))
-        share = float(1 / (1 + (self.q * a * walk / losses).sum()))
+        # Σ p_k L F_k^q / Σ p_k h_k = 1 / (1 + Σ q a_k ||g_k||² / (L F_k))
+        slowing = (self.q * a / losses).sqrt() * walk
+        share = float(1 / (1 + slowing.square().sum()))
         old, after = server.weights, super().aggregate(server, messages)
         mean = after.weights
         moved = {n: torch.lerp(old[n], mean[n], share) for n in server.parameters}

@@ -1,10 +1,11 @@
 """Bounds on what clients send, so that one of them cannot ruin a run.
 
 A message is measured in parts: the length of its update (weights minus what the client
-received), that of its buffers, and the largest value of each uploaded tensor. A client
-is left out if a part is more than ``most`` times as large as usual: the median of this
-round, or of an earlier round if that was larger. This stops values that no honest
-training gives, such as 1e10; it is no defence against small, patient poison.
+received), that of its buffers, and the largest value of each uploaded tensor. Uploaded
+single numbers are one part, since losses after training may be tiny for most clients.
+A client is left out if a part is more than ``most`` times as large as usual: the median
+of this round, or of an earlier round if that was larger. This stops values that no
+honest training gives, such as 1e10; it is no defence against small, patient poison.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Usual = dict[str, float]
 
 def outliers(
     received: Tensors,
-    parameters: frozenset[str],
+    parameters: tuple[str, ...],
     messages: dict[int, Message],
     usual: Usual,
     most: float | None,
@@ -90,13 +91,14 @@ def _beyond(
 
 
 def _largest(uploads: dict[int, Tensors]) -> dict[str, dict[int, float]]:
-    """The largest absolute value of each uploaded tensor, by name and client."""
+    """The largest absolute value of each uploaded part, by part and client."""
     found: dict[str, dict[int, float]] = {}
     for client, tensors in uploads.items():
         for name, value in tensors.items():
             if value.is_floating_point() and value.numel():
-                sizes = found.setdefault(f"uploaded {name!r}", {})
-                sizes[client] = float(value.abs().max())
+                part = f"uploaded {name!r}" if value.ndim else "uploaded numbers"
+                sizes = found.setdefault(part, {})
+                sizes[client] = max(float(value.abs().max()), sizes.get(client, 0.0))
     return found
 
 

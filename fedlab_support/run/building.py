@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from difflib import get_close_matches
-from inspect import isfunction, signature
+from inspect import get_annotations, isfunction, signature
 from types import CodeType
 
 import torch
@@ -126,6 +126,15 @@ def check_method(method: FedAvg) -> None:
                 f"and, in place of __init__, {name}: float = {vars(method)[name]!r}"
             )
     bases = kind.__mro__[: kind.__mro__.index(FedAvg)]
+    for base in bases:
+        annotated = get_annotations(base).items()
+        plain = [name for name, what in annotated if "ClassVar" not in str(what)]
+        if plain and "__dataclass_fields__" not in vars(base):
+            raise ValueError(
+                f"the settings of a method are its fields, and {base.__name__} is no "
+                f"dataclass; write @dataclass(frozen=True) above the class, so that "
+                f"{plain[0]!r} can be set"
+            )
     own = [(n, f) for base in bases for n, f in vars(base).items() if isfunction(f)]
     used = {name for _, function in own for name in _names_in(function.__code__)}
     hooks = [n for n, f in vars(FedAvg).items() if isfunction(f) and n[0] != "_"]
@@ -192,6 +201,6 @@ def initial_state(
     every = model.named_parameters(remove_duplicate=False)  # a tied one has two names
     trained = {name for name, p in every if p.requires_grad}
     weights = {name: state[name] for name in names if name not in private}
-    parameters = frozenset(trained - private)
+    parameters = tuple(name for name in weights if name in trained)
     server = Server(0, weights, parameters=parameters, num_clients=num_clients)
     return server, {name: state[name] for name in names if name in private}

@@ -59,17 +59,25 @@ def _is_personal(run) -> bool:
     return bool(run.job.initial_private) and run.method.predicts_personally
 
 
+def requests_of(run, clients: Sequence[int], part: str) -> list[Evaluation]:
+    """Ask each client to evaluate the weights that it uses on a part of its samples."""
+    is_personal, client = _is_personal(run), run.federation.client
+    if not is_personal:
+        state = run.state_of(None)
+        return [Evaluation(state, getattr(client(i), part), i, part) for i in clients]
+    return [
+        Evaluation(
+            run.state_of(i), getattr(client(i), part), i, part, run.private.get(i)
+        )
+        for i in clients
+    ]
+
+
 def _by_client(run, clients: list[int], part: str, is_personal: bool) -> list[Scores]:
     """Scores of each client on a part of its own samples."""
-    samples = {i: getattr(run.federation.client(i), part) for i in clients}
     if is_personal or not run.engine.holds_clients:
-        requests = []
-        for i, own in samples.items():
-            state = run.state_of(i if is_personal else None)
-            private = run.private.get(i) if is_personal else None
-            requests.append(Evaluation(state, own, i, part, private))
-        return run.engine.evaluate(requests, run.server.round)
-    rows = [own.rows for own in samples.values()]
+        return run.engine.evaluate(requests_of(run, clients, part), run.server.round)
+    rows = [getattr(run.federation.client(i), part).rows for i in clients]
     whole = run.scores(Samples(run.federation.store, np.concatenate(rows)))
     return _split(whole, [len(row) for row in rows])
 

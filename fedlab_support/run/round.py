@@ -23,11 +23,12 @@ from ..core.messages import (
     unwritten,
 )
 from ..core.rng import numpy_stream
-from ..engines import Evaluation, Failure, train_with_faults
+from ..engines import Failure, train_with_faults
 from ..federation.selection import Roster, cohort_of
 from ..training.context import PrivateState
 from .bounds import Usual
 from .building import check_server
+from .evaluation import requests_of
 from .traffic import MEAN_BYTES, record_loss_query
 from .upload_validation import accepted_messages, accepted_setup_uploads
 
@@ -117,19 +118,18 @@ def roster_of(run, record: History) -> Roster:
     """
 
     def query_losses(ids: Sequence[int]) -> dict[int, float]:
-        """Mean training loss of the current weights, per client."""
+        """Mean training loss of the weights that each client uses, by client."""
         if run.job.privacy is not None:
             raise ValueError(
                 f"a loss is not protected by {run.job.privacy}; choose a "
                 "selection that needs no losses, as in uniform(10)"
             )
-        ids, client = [int(i) for i in ids], run.federation.client
-        weights = run.state_of(None)
-        requests = [Evaluation(weights, client(i).train, i, "train") for i in ids]
-        scores = run.engine.evaluate(requests, run.server.round)
+        ids = [int(i) for i in ids]
+        scores = run.engine.evaluate(requests_of(run, ids, "train"), run.server.round)
         # each client sends one float32
         means = [float(np.float32(s.loss.mean(dtype=np.float64))) for s in scores]
         losses = dict(zip(ids, means, strict=True))
+        weights = run.state_of(None)
         record_loss_query(record, run.server.round + 1, weights, losses)
         return losses
 

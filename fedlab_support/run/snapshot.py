@@ -101,7 +101,7 @@ def serialised(made_by: dict, snapshot: Snapshot, journal: dict) -> bytes:
     state = {
         "made_by": made_by,
         "round": snapshot.server.round,
-        "parameters": sorted(snapshot.server.parameters),
+        "parameters": snapshot.server.parameters,
         "private": list(snapshot.private),
         "reports": list(snapshot.reports),
         "clients": snapshot.clients.tolist(),
@@ -139,7 +139,7 @@ def restored(state: dict, tensors: Tensors, rows: dict, device) -> Snapshot:
             trees["weights"],
             trees["shared"],
             trees["memory"],
-            frozenset(state["parameters"]),
+            tuple(state["parameters"]),
             len(state["clients"]),
         ),
         private={

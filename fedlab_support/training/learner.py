@@ -125,8 +125,14 @@ class Learner:
         """Load named tensors into the model, in place; later dictionaries win.
 
         Buffers that are not in the state dict are reset to their initial values.
+        Raises ValueError for a name that the model's state does not have.
         """
         state = {name: value for tree in trees for name, value in tree.items()}
+        if unknown := state.keys() - self._held.keys():
+            raise ValueError(
+                f"expected names of the model's state, found {min(unknown)!r}; "
+                "evaluation_state may return nothing else"
+            )
         held = [table[key] for table, key in map(self._held.__getitem__, state)]
         if state:
             torch._foreach_copy_(held, list(state.values()))

@@ -58,7 +58,14 @@ def _augmented(
     kept = context.cache
     for batch in batches:
         context.cache = {}  # cached rows belong to the images before augmentation
-        yield augment.apply(model, batch, context, rng)
+        found = augment.apply(model, batch, context, rng)
+        if (found.x.dtype, found.x.shape) != (batch.x.dtype, batch.x.shape):
+            raise TypeError(
+                f"{type(augment).__name__}.apply must keep the type and shape of x, "
+                f"{batch.x.dtype} {tuple(batch.x.shape)}; found {found.x.dtype} "
+                f"{tuple(found.x.shape)}"
+            )
+        yield found
     context.cache = kept
 
 

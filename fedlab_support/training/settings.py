@@ -87,7 +87,7 @@ class LocalTraining(Settings):
     augment: Augmentation | None = setting(  # None: no augmentation
         None,
         holds=lambda augment: isinstance(augment, Augmentation),
-        allowed="an augmentation, as in Mixup()",
+        allowed="an instance of a subclass of Augmentation, as Mixup() is",
     )
     schedule: Callable[[int], float] | None = setting(  # None: lr in every round
         None,

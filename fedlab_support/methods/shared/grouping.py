@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,9 @@ SMALLEST_LOSS = 1e-10
 
 STARTS = 10
 """Random starts of a clustering; the best result is used."""
+
+_QUIET = threading.Lock()
+"""Held while warnings are off, since their filters belong to the whole process."""
 
 
 def grouped(points: Tensor, num: int, algorithm: str = "gmm") -> Tensor:
@@ -74,7 +78,7 @@ def _means(points: np.ndarray, num: int) -> np.ndarray:
 
 def _quietly(model, points: np.ndarray) -> np.ndarray:
     """Labels, without warnings about convergence."""
-    with warnings.catch_warnings():
+    with _QUIET, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model.fit_predict(points)
 

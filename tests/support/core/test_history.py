@@ -162,3 +162,12 @@ def test_columns_may_be_given_as_one_name():
     assert columns_of(small_history().table(), "seed") == ["seed"]
     with pytest.raises(ValueError, match=r"no 'colour'.*choose from.*'value'"):
         columns_of(small_history().table(), ["seed", "colour"])
+
+
+def test_settings_that_by_does_not_tell_apart_are_not_averaged():
+    """Two learning rates of one method are not two seeds of it."""
+    runs = [small_history().table().assign(lr=lr) for lr in (0.1, 0.01)]
+    table = overall(pd.concat(runs, ignore_index=True))
+    with pytest.raises(ValueError, match=r"several of seed \d; add 'lr' to by="):
+        summarise(table)
+    assert len(summarise(table, by=["method", "lr"])) == 2

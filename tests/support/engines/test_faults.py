@@ -34,6 +34,7 @@ from fedlab_support.engines import Faults, LocalEngine, open_engine
 from fedlab_support.engines.faults import REASONS, WAYS, malformed, with_nan
 from fedlab_support.methods import CCST, FISC, FPL, FedDG, FedMix, HarmoFL
 from fedlab_support.training.context import PrivateState
+from fedlab_support.training.learner import trained_names
 from tests.probe import AwkwardNet, Probe
 from tests.support.methods.test_methods import linear
 from tests.tiny import tiny_data
@@ -658,3 +659,32 @@ def test_nothing_that_a_client_says_stops_a_round_or_spoils_the_server(canned, s
         assert torch.equal(value, expected[name])
         assert value.dtype == before.weights[name].dtype
     run.history.table(), run.history.wire()  # nothing in them that is no number
+
+
+class Mistaken(FedAvg):
+    """A method whose loss asks for what batches do not have."""
+
+    def loss(self, model, batch, context):
+        return model(batch.images).sum()
+
+
+def test_a_mistake_of_the_method_is_raised_although_clients_drop_out(federation):
+    run = Run(Mistaken(), federation, AwkwardNet, TRAINING, faults=Faults(drop=0.4))
+    with pytest.raises(AttributeError, match="images"):
+        run.fit(3, progress=False)
+
+
+class Local(FedAvg):
+    """Training alone: no weight is shared."""
+
+    def private_names(self, model):
+        return set(trained_names(model))
+
+
+@pytest.mark.parametrize("fault", ["nan", "malformed"])
+def test_a_message_without_weights_is_spoiled_as_far_as_it_can_be(federation, fault):
+    run = Run(Local(), federation, linear, TRAINING, faults=Faults(**{fault: 1.0}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run.fit(2, progress=False)
+    assert len(run.messages) == (8 if fault == "nan" else 0), "NaN needs a value"

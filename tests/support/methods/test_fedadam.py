@@ -40,7 +40,7 @@ def slow(rounds, w: float, rule: str, shares, lr, momentum, decay, tau) -> list[
 def test_rounds_are_those_of_the_paper(rule, weighting):
     method = FedAdam(weighting, rule, server_lr=0.3, momentum=0.8, decay=0.6, tau=0.05)
     w = torch.tensor([[0.0, -1.0], [2.0, 0.5]])
-    server = Server(0, {"w": w, "mean": w + 1}, parameters=frozenset({"w"}))
+    server = Server(0, {"w": w, "mean": w + 1}, parameters=("w",))
     scale = (0.0, 0.01, 0.05, 2.0)  # of the entries: still, below, at, above tau
     drawn = np.random.default_rng(0).normal(size=(6, len(SIZES), 4)) * scale
     shares = [n / 9 for n in SIZES] if weighting == "examples" else [1 / 3] * 3
@@ -74,7 +74,7 @@ def test_each_rule_has_the_paper_s_name():
 def test_yogi_forgets_a_large_step_more_slowly_than_adam():
     def after(rule: str) -> float:
         method = FedAdam(rule=rule, decay=0.5)
-        server = Server(0, {"w": torch.zeros(1)}, parameters=frozenset({"w"}))
+        server = Server(0, {"w": torch.zeros(1)}, parameters=("w",))
         for step in (1.0, 0.01, 0.01, 0.01):
             sent = {"w": server.weights["w"] + step}
             server = method.aggregate(server, [Message(0, 1, sent)])

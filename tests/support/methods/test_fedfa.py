@@ -206,7 +206,7 @@ def pair(mean, deviation) -> torch.Tensor:
 
 
 def test_variances_are_per_channel_or_one_for_all():
-    server = Server(0, {"w": torch.zeros(1)}, parameters=frozenset({"w"}))
+    server = Server(0, {"w": torch.zeros(1)}, parameters=("w",))
     said = messages(pair([0, 0, 5], [1, 1, 1]), pair([2, 0, 5], [1, 3, 1]))
     v = FedFA().aggregate(server, said).shared
     assert v["a.variances"].tolist() == [[1, 0, 0], [0, 1, 0]]

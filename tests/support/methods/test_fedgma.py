@@ -31,7 +31,7 @@ def steps(num: int = 5, size: int = 40, seed: int = 0) -> list[torch.Tensor]:
 def a_round(method, all_steps, start=None):
     """The server's weights after a round of clients that made these steps."""
     w = torch.linspace(-1, 1, len(all_steps[0])) if start is None else start
-    server = Server(3, {"w": w, "mean": w + 1}, parameters=frozenset({"w"}))
+    server = Server(3, {"w": w, "mean": w + 1}, parameters=("w",))
     messages = [
         Message(k, SIZES[k], {"w": w + step, "mean": w + 1 + step})
         for k, step in enumerate(all_steps)
@@ -173,3 +173,10 @@ def test_it_works_stacked(federation):
     )
     # a sign of a step that is nearly 0 may differ
     assert distance(local, stacked) < 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_weights_keep_their_precision(dtype):
+    server = Server(0, {"w": torch.ones(3, dtype=dtype)}, parameters=("w",))
+    messages = [Message(k, 1, {"w": torch.full((3,), k, dtype=dtype)}) for k in (2, 4)]
+    assert FedGMA().aggregate(server, messages).weights["w"].dtype == dtype

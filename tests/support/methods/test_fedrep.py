@@ -126,3 +126,25 @@ def test_a_network_without_the_part_is_refused(federation):
         Run(FedRep(private=("fc",)), federation, small_cnn, WHOLE)
     with pytest.raises(ValueError, match=r"private must be a tuple of names"):
         FedRep(private="head")
+
+
+def test_something_that_is_trained_is_shared(federation):
+    with pytest.raises(ValueError, match=r"shared parts.*name fewer"):
+        Run(FedRep(private=("body", "head")), federation, two_layers, WHOLE)
+
+
+def test_a_client_that_is_asked_answers_with_its_own_head(federation):
+    """Power of choice would otherwise compare untrained heads."""
+    asked = {}
+
+    def asks(roster, rng):
+        asked.update(roster.ask_loss(roster.ids))
+        return roster.ids.tolist()
+
+    run = runs.fitted(FedRep(), federation, 1, model=small_cnn)
+    run.select = asks
+    expected = {
+        i: run.scores(federation.client(i).train, i).loss.mean() for i in range(5)
+    }
+    run.step()
+    assert asked == pytest.approx(expected)

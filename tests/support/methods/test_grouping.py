@@ -1,6 +1,8 @@
 """Groups of clients, what they count, and nearness to the right one of several."""
 
 import math
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -313,3 +315,10 @@ def test_vectors_of_length_zero_give_numbers_and_gradients():
     loss = contrast(x, known, torch.tensor([1]), 0.5)
     loss.backward()
     assert loss.item() == pytest.approx(math.log(2)) and x.grad.isfinite().all()
+
+
+def test_clustering_in_two_threads_leaves_warnings_on():
+    points, before = torch.randn(12, 3), list(warnings.filters)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: grouped(points, 3, "kmeans"), range(40)))
+    assert warnings.filters == before

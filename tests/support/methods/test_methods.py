@@ -5,6 +5,7 @@ import torch
 
 from fedlab_support import (
     FedAvg,
+    FedAvgM,
     Federation,
     FedProx,
     LocalTraining,
@@ -135,3 +136,15 @@ def test_a_client_predicts_with_what_it_keeps_beside_what_is_shared():
     found = FedAvg().evaluation_state(server, {"head": own}, 1)
     assert found == {"body": shared, "head": own}
     assert FedAvg().evaluation_state(server, {}, None) == {"body": shared}
+
+
+class Copied(FedAvgM):
+    """Returns from ``evaluation_state`` more than the model has."""
+
+    def evaluation_state(self, server, private, client_id):
+        return {**server.weights, **server.memory}
+
+
+def test_what_the_model_does_not_have_cannot_be_evaluated(federation):
+    with pytest.raises(ValueError, match=r"found 'velocity.*evaluation_state may ret"):
+        fitted(Copied(), federation, 1)

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedlab_support import FedAvg, small_cnn
+from fedlab_support import FedAvg, Federation, small_cnn
 from fedlab_support.core.messages import Message, Server
 from fedlab_support.methods import QFFL
 from tests.paths import REFERENCE
 from tests.runs import TRAINING, Steady, a_run, distance, fitted, plain, saying
+from tests.tiny import tiny_data
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CASES = ["q0", "q01", "q1", "q5", "q1_small_loss"]
@@ -29,17 +30,18 @@ def tensor(value) -> torch.Tensor:
 
 def a_server(weights) -> Server:
     """All weights are parameters, except for those whose name says otherwise."""
-    names = frozenset(name for name in weights if "running" not in name)
+    names = tuple(name for name in weights if "running" not in name)
     return Server(0, weights, parameters=names)
 
 
 def walks(server: Server, locals_, lr: float) -> list[float]:
-    """||w - w_k||² / lr, entry by entry."""
-    return [
-        sum(((server.weights[n] - own[n]) ** 2).sum().item() for n in server.parameters)
-        / lr
+    """||w - w_k|| / √lr, entry by entry."""
+    old = server.weights
+    squares = [
+        sum(((old[n] - own[n]) ** 2).sum().item() for n in server.parameters)
         for own in locals_
     ]
+    return [(square / lr) ** 0.5 for square in squares]
 
 
 def a_round(num: int = 4, seed: int = 0, lr: float = 0.1):
@@ -80,7 +82,8 @@ def test_a_step_is_that_of_the_official_code(case):
     ]
     lr = float(got["lr"])
     walked = walks(server, each, lr)
-    np.testing.assert_allclose(np.array(walked) / lr, got["grad_sqnorm"], rtol=1e-9)
+    squares = np.array(walked) ** 2 / lr
+    np.testing.assert_allclose(squares, got["grad_sqnorm"], rtol=1e-9)
     said = saying(got["losses"], sizes=range(1, 9), weights=each, walk=walked)
     after = QFFL(q=float(got["q"])).aggregate(server, said).weights
     for i in (0, 1):
@@ -123,7 +126,7 @@ def test_ratios_of_weights_are_those_of_losses_to_the_power():
 def test_equal_losses_and_walks_go_the_way_of_fedavg_but_not_as_far():
     server, each, _, _ = a_round()
     far = [{n: torch.ones_like(v) * k for n, v in each[0].items()} for k in range(4)]
-    said = saying([0.5] * 4, None, far, walk=[0.8] * 4)
+    said = saying([0.5] * 4, None, far, walk=[0.8**0.5] * 4)
     mean = FedAvg("equal").aggregate(server, said).weights
     after = QFFL(q=2.0).aggregate(server, said).weights
     share = 1 / (1 + 2 * 0.8 / 0.5)
@@ -200,7 +203,7 @@ def test_the_walk_is_over_all_parameters_together_and_over_no_buffer(
         )
         walk = message.upload["walk"]
         assert walk.dtype == torch.float64 and walk.shape == ()
-        assert walk.item() == pytest.approx(square / 0.02, rel=1e-6)
+        assert walk.item() == pytest.approx((square / 0.02) ** 0.5, rel=1e-6)
     assert start.keys() - run.server.parameters, "there are buffers"
 
 
@@ -220,7 +223,7 @@ def test_a_frozen_layer_and_a_private_one_have_no_part_in_the_walk(federation):
             for n in run.server.parameters
         )
         walk = message.upload["walk"].item()
-        assert walk == pytest.approx(square / TRAINING.lr, rel=1e-6)
+        assert walk == pytest.approx((square / TRAINING.lr) ** 0.5, rel=1e-6)
 
 
 def test_a_round_of_a_run_is_the_printed_formula(federation):
@@ -271,3 +274,11 @@ def test_a_walk_that_cannot_be_is_left_out(federation, walk):
         run = fitted(Lies(), federation, 1)
     assert [m.client for m in run.messages] == [0, 1, 2, 4]
     assert isinstance(run.messages[0], Message)
+
+
+def test_a_client_with_nearly_all_images_takes_part():
+    """Its step is far longer than that of the others; all clients are honest."""
+    data = tiny_data(num=600, test_share=0)
+    parts = [np.arange(480), *np.array_split(np.arange(480, 600), 8)]
+    run = fitted(QFFL(), Federation.build(data, parts), 3)
+    assert run.history.events().empty

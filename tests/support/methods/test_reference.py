@@ -44,7 +44,7 @@ def case(file: str, prefix: str) -> dict[str, torch.Tensor]:
 def server_before() -> Server:
     weights = case("aggregation_rules", "server_before")
     parameters = [name for name in weights if not name.endswith(BUFFERS)]
-    return Server(0, weights, parameters=frozenset(parameters))
+    return Server(0, weights, parameters=tuple(parameters))
 
 
 def messages(prefix: str = "clients") -> list[Message]:

@@ -77,7 +77,7 @@ def test_rounds_with_some_clients_are_those_of_algorithm_1(federation):
 
 def test_c_is_the_mean_of_all_c_k_when_everyone_participates(federation):
     run = runs.fitted(SCAFFOLD(), federation, 3)
-    assert run.server.shared.keys() == run.server.parameters
+    assert [*run.server.shared] == [*run.server.parameters]
     for name, c in run.server.shared.items():
         own = torch.stack([run.private[i].memory[name] for i in range(5)])
         torch.testing.assert_close(c, own.mean(0), rtol=1e-3, atol=1e-6)

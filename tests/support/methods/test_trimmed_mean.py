@@ -22,7 +22,7 @@ def aggregated(method, rows: np.ndarray) -> np.ndarray:
         Message(i, 10**i, {"w": torch.tensor(row), "n": torch.tensor(i)})
         for i, row in enumerate(rows)
     ]
-    server = method.aggregate(Server(3, old, parameters=frozenset("w")), messages)
+    server = method.aggregate(Server(3, old, parameters=("w",)), messages)
     assert server.weights["n"] == 7 and server.round == 3
     assert server.weights["w"].dtype == torch.float32
     return server.weights["w"].numpy()

@@ -38,7 +38,7 @@ def refused(steps, usual=None, most: float | None = 10.0, **uploads):
         i: message(i, step, **{name: sizes[i] for name, sizes in uploads.items()})
         for i, step in enumerate(steps)
     }
-    found, now = outliers(RECEIVED, frozenset("w"), messages, usual or {}, most)
+    found, now = outliers(RECEIVED, ("w",), messages, usual or {}, most)
     return {i: str(error) for i, error in found.items()}, now
 
 
@@ -173,3 +173,12 @@ def test_what_is_usual_outlives_a_checkpoint(tmp_path):
 def test_a_bound_is_a_number_above_one(most):
     with pytest.raises(ValueError, match="max_update must be None or > 1"):
         Run(FedAvg(), unequal(), small_cnn, max_update=most)
+
+
+def test_single_numbers_of_an_upload_are_measured_together():
+    """Most clients have fitted their images, one has not; 1e10 no loss reaches."""
+    after = [0.01, 0.01, 0.01, 1.5, 1e10]
+    losses = [
+        {"before": torch.tensor(2.0), "after": torch.tensor(value)} for value in after
+    ]
+    assert list(upload_outliers(dict(enumerate(losses)), 100)) == [4]

@@ -507,7 +507,7 @@ def test_awkward_tensors_come_back_to_the_last_bit(tmp_path):
     history.add_wire(1, 2, "up", weights=2**40)
     history.add_event(1, 2, "left out", 'said "no"\n\udc80')
     said = Snapshot(
-        Server(7, tensors, {}, {"m": base}, frozenset({"same"})),
+        Server(7, tensors, {}, {"m": base}, ("same",)),
         {11: PrivateState({}, tensors), 2: PrivateState({"w": base}, {})},
         {2: tensors},
         np.array([2, 11]),
@@ -522,7 +522,7 @@ def test_awkward_tensors_come_back_to_the_last_bit(tmp_path):
         assert bits(found) == bits(dense)
         starts = {value.data_ptr() for value in found.values() if len(value.shape)}
         assert len(starts) == sum(len(v.shape) > 0 for v in found.values())
-    assert list(back.private) == [11, 2] and back.server.parameters == {"same"}
+    assert list(back.private) == [11, 2] and back.server.parameters == ("same",)
     assert repr(vars(back.history)) == repr(vars(history))
     assert back.clients.tolist() == [2, 11] and back.clients.dtype == np.int64
     assert back.times_chosen.tolist() == list(range(12))

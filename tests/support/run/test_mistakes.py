@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ import torch
 from torch import nn
 
 import fedlab_support as fl
-from fedlab_support import FedAvg, Run
+from fedlab_support import FedAvg, LocalTraining, Run
 from fedlab_support.methods import catalogue
 from fedlab_support.run.building import check_method
-from tests.runs import a_run, unequal
+from tests.runs import a_run, fitted, unequal
 from tests.tiny import tiny_data
 
 
@@ -180,6 +181,30 @@ def test_a_setting_that_is_no_field_is_refused():
     words = r"found the attribute 'mu' of Hidden; .* __init__, mu: float = 0\.5"
     with pytest.raises(ValueError, match=words):
         a_run(Hidden(0.5), unequal())
+
+
+def test_a_class_with_settings_that_is_no_dataclass_is_refused():
+    class Plain(FedAvg):
+        kind: ClassVar[str] = "plain"
+        mu: float = 0.5
+
+    words = r"Plain is no dataclass; write @dataclass.*so that 'mu' can be set"
+    with pytest.raises(ValueError, match=words):
+        a_run(Plain(), unequal())
+
+
+class Doubled(fl.augment.Augmentation):
+    """Images in double precision, as NumPy's noise makes them."""
+
+    def apply(self, model, batch, context, rng):
+        return batch._replace(x=batch.x + torch.from_numpy(rng.random(batch.x.shape)))
+
+
+def test_an_augmentation_that_changes_the_type_of_images_is_named():
+    training = LocalTraining(augment=Doubled())
+    words = r"Doubled\.apply must keep .* torch\.float32 .*found torch\.float64"
+    with pytest.raises(TypeError, match=words):
+        fitted(FedAvg(), unequal(), 1, training=training)
 
 
 @dataclass(frozen=True)

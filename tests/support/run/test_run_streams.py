@@ -82,4 +82,4 @@ def test_initial_weights_are_those_of_the_seed(federation):
 
 def test_what_clients_keep_is_no_parameter_of_the_server(federation):
     server = Run(FedBN(), federation, AwkwardNet).server
-    assert server.parameters and server.parameters <= server.weights.keys()
+    assert server.parameters and {*server.parameters} <= server.weights.keys()
