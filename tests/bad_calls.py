@@ -89,7 +89,7 @@ def settings() -> Iterator[Bad]:
             needed = {"num_clients": 2} if "num_clients" in kind.__annotations__ else {}
             for name, (words, limits) in ranges(kind).items():
                 wrong = [v for v in WRONG if not limits.contains(v, words)]
-                yield from each(kind.__name__, kind, name, *wrong[:2], **needed)
+                yield from each(kind.__name__, kind, name, *wrong, **needed)
 
 
 WRONG = ("0.1", -1.5, float("nan"), [1], None, True, 1e400, 10**400)

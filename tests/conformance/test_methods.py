@@ -76,12 +76,15 @@ def test_impossible_settings_are_refused_by_name(case):
                 replace(case.method, **{name: value})
 
 
-def test_every_number_and_flag_has_a_declared_range(case, pytestconfig):
+def test_every_number_flag_and_text_has_a_declared_range(case, pytestconfig):
     if pytestconfig.getoption("--method"):
         pytest.skip("a rule of this house")
     declared = ranges(type(case.method))
     for name, value in vars(case.method).items():
         assert name in declared or not isinstance(value, bool | int | float), name
+    texts = {name for name, (kind, _) in declared.items() if "str" in kind.split(" | ")}
+    for name in texts - {"network"}:  # which may be a file
+        assert declared[name][1].one_of, name
 
 
 @pytest.mark.slow

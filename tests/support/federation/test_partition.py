@@ -215,12 +215,6 @@ def test_more_clients_than_samples_are_refused_with_a_cure(wish):
         wish()
 
 
-@pytest.mark.parametrize("alpha", [0, -1.0, float("nan"), float("inf")])
-def test_alpha_must_be_positive_and_finite(alpha):
-    with pytest.raises(ValueError, match=rf"alpha must be > 0.*found {alpha}"):
-        dirichlet(DATA, 3, alpha, 0)
-
-
 def test_an_alpha_that_leaves_clients_empty_is_refused_with_a_cure():
     with pytest.raises(ValueError, match=r"expected every client.*found.*raise alpha"):
         dirichlet(DATA, 40, 0.001, 0)
@@ -374,12 +368,6 @@ def test_another_seed_deals_other_samples_in_the_same_numbers():
     assert any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("lam", [-0.1, 1.1, float("nan")])
-def test_lam_must_lie_between_its_ends(lam):
-    with pytest.raises(ValueError, match=rf"in 0…1, found {lam}; 0 separates"):
-        heterogeneous(DATA, 3, lam)
-
-
 def test_a_client_that_gets_nothing_is_empty_and_refused_by_a_federation():
     data = with_domains(4, 5)
     parts = heterogeneous(data, 8, 1.0)  # 9 samples, none for the last three
@@ -478,19 +466,8 @@ def test_domains_that_are_not_named_or_left_out_have_no_client():
 @pytest.mark.parametrize(
     ("wish", "words"),
     [
-        (lambda: client_types(DATA, 0.5, 0), r"imbalance must be ≥ 1.*found 0"),
         (lambda: client_types(DATA, 5, 0, ["domain 1"]), r"two domains, found 1;"),
         (lambda: client_types(DATA, 5, 0, ["usps"]), r"found 'usps'"),
-        (lambda: client_types(DATA, 5, 0, share=0), r"share must be in \(0, 1\], fou"),
-        (lambda: client_types(DATA, 5, 0, inside=0.1), r"inside must be .*≥ 1.*found"),
-        (
-            lambda: client_types(DATA, 5, 0, share=2.0, equal_sizes=True),
-            r"share must be in \(0, 1\], found 2.0",
-        ),
-        (
-            lambda: client_types(DATA, 5, 0, inside=0.1, equal_sizes=True),
-            r"inside must be .*≥ 1.*found 0.1",
-        ),
         (
             lambda: client_types(DATA, 24, 0, inside=100.0),
             r"24 clients of 'domain 0', found sizes \[0, .*equal_sizes=True",
