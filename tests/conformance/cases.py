@@ -8,6 +8,8 @@ from functools import partial
 
 import fedlab_support as fl
 from fedlab_support.methods import FedAvg
+from fedlab_support.methods.augment import DACSC, ManifoldMixup, MixStyle, Mixup, MoEx
+from tests.probe import AwkwardNet, Probe
 from tests.vit import ADAMW, narrow_vit
 
 SGD = fl.LocalTraining(lr=0.05, epochs=2, batch_size=8, momentum=0.9)
@@ -71,8 +73,15 @@ CASES = {
 """By label of the method."""
 
 
+normed_cnn = partial(fl.small_cnn, norm="batch")
+
+
 def with_norm(**settings) -> Case:
-    return Case(fl.FedBN(**settings), model=partial(fl.small_cnn, norm="batch"))
+    return Case(fl.FedBN(**settings), model=normed_cnn)
+
+
+def augmented(augment) -> Case:
+    return Case(FedAvg(), model=normed_cnn, training=replace(SGD, augment=augment))
 
 
 FORMS = CASES | {
@@ -92,5 +101,11 @@ FORMS = CASES | {
     "FedRobust, full": Case(fl.FedRobust(family="full")),
     "FedSAM, asam": Case(fl.FedSAM(scaling="asam")),
     "HarmoFL, full": Case(fl.HarmoFL(window="full")),
+    "every hook": Case(Probe(), model=AwkwardNet),
+    "DAC-SC": augmented(DACSC(adjust_content=True)),
+    "manifold mixup": augmented(ManifoldMixup()),
+    "MixStyle": augmented(MixStyle(p=1.0, alpha=1.0)),
+    "mixup": augmented(Mixup()),
+    "MoEx": augmented(MoEx(p=1.0)),
 }
-"""The same, and forms that draw, keep or send something else."""
+"""The same, and forms that draw, keep or send something else, or mix their batches."""

@@ -1,7 +1,6 @@
 """Augmentations: the five papers' invariants, and any method with any of them."""
 
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,7 +21,6 @@ from fedlab_support import (
     LocalTraining,
     Run,
     small_cnn,
-    study,
 )
 from fedlab_support.core.messages import Broadcast
 from fedlab_support.core.metrics import task
@@ -39,7 +37,6 @@ from fedlab_support.models.stages import insert
 from fedlab_support.models.unet import small_unet
 from fedlab_support.training.context import ClientContext
 from fedlab_support.training.settings import Augmentation
-from tests.probe import LookTwice
 from tests.support.methods.test_contract import same
 from tests.support.methods.test_methods import linear
 from tests.support.methods.test_reference import FLOAT32, case, vectors
@@ -147,41 +144,6 @@ def test_mixup_has_the_official_batch_loss_and_gradient(monkeypatch, share, augm
     bce = expected["manifold_bce_on_softmax"]
     np.testing.assert_allclose(official, bce, **FLOAT32)
     assert abs(loss.item() - official) > 0.1, "another objective"
-
-
-def test_the_soft_loss_is_that_of_two_terms(monkeypatch, federation):
-    drawn(monkeypatch, 0.3, ORDER)
-    batch, context = a_batch(federation), a_visit(federation)
-    output = features((6, context.num_classes, 1, 1)).flatten(1)
-    y = Mixup().apply(None, batch, context, rng()).y
-    own, other = (
-        F.cross_entropy(output, labels) for labels in (batch.y, batch.y[ORDER])
-    )
-    expected = 0.3 * own + 0.7 * other
-    torch.testing.assert_close(
-        context.task.loss(output, y), expected, rtol=1e-6, atol=0
-    )
-    torch.testing.assert_close(context.task.losses(output, y).mean(), expected)
-    torch.testing.assert_close(y.sum(1), torch.ones(6))
-
-
-def test_a_share_of_0_trains_on_the_permuted_batch(monkeypatch, federation):
-    drawn(monkeypatch, 0.0, ORDER)
-    batch, context = a_batch(federation), a_visit(federation)
-    mixed = Mixup().apply(None, batch, context, rng())
-    assert torch.equal(mixed.x, batch.x[ORDER])
-    assert torch.equal(mixed.y.argmax(1), batch.y[ORDER])
-    assert torch.equal(mixed.index, batch.index)
-
-
-def test_the_identity_changes_no_picture_and_no_loss(monkeypatch, federation):
-    drawn(monkeypatch, 0.3, torch.arange(6))
-    batch, context = a_batch(federation), a_visit(federation)
-    mixed = Mixup().apply(None, batch, context, rng())
-    torch.testing.assert_close(mixed.x, batch.x, rtol=2e-7, atol=0)
-    output = features((6, context.num_classes, 1, 1)).flatten(1)
-    plain = context.task.loss(output, batch.y)
-    torch.testing.assert_close(context.task.loss(output, mixed.y), plain)
 
 
 @pytest.mark.slow
@@ -527,33 +489,6 @@ def test_its_layer_acts_ahead_of_the_methods_and_no_stream_shifts(federation, au
 
 
 @dataclass(frozen=True)
-class Looks(FedAvg):
-    """Asks for the loss once, or twice at the same place."""
-
-    twice: bool = False
-
-    def optimiser(self, named_params, training):
-        if self.twice:
-            return LookTwice(named_params, training.lr, radius=0.0)
-        return torch.optim.SGD([p for _, p in named_params], lr=training.lr)
-
-
-@pytest.mark.slow
-@with_each
-def test_a_second_look_sees_the_same_mix(federation, augment):
-    looks = [Looks(twice=again) for again in (False, True)]
-    once, twice = (fitted(federation, augment, look, rounds=1) for look in looks)
-    assert distance(once, twice) == 0
-
-
-@pytest.mark.slow
-@with_each
-def test_the_number_of_workers_does_not_matter(federation, augment):
-    runs = [fitted(federation, augment, workers=n, rounds=1) for n in (1, 2)]
-    assert same(*runs)
-
-
-@dataclass(frozen=True)
 class Draws(Augmentation):
     """Notes the first number of its stream."""
 
@@ -571,25 +506,6 @@ def test_draws_depend_on_seed_round_and_client_only(federation, seed):
     for row in table.itertuples():
         stream = numpy_stream(seed, "augment", row.round, row.client)
         assert row.value == stream.random()
-
-
-@pytest.mark.slow
-@with_each
-def test_a_killed_run_ends_where_it_would_have(federation, augment, tmp_path):
-    class Stops(Run):
-        def step(self, *args, **settings):
-            if self.server.round == 1:
-                raise KeyboardInterrupt
-            return super().step(*args, **settings)
-
-    training = replace(TRAINING, augment=augment)
-    stopped = Stops(FedAvg(), federation, normed_cnn, training, workers=1)
-    with suppress(KeyboardInterrupt):
-        stopped.fit(2, False, tmp_path)
-    resumed = a_run(federation, augment)
-    resumed.fit(2, False, tmp_path)
-    assert resumed.rounds_restored == 0 and resumed.server.round == 2
-    assert same(resumed, fitted(federation, augment))
 
 
 @pytest.mark.slow
@@ -614,15 +530,6 @@ def test_a_run_says_how_it_augments(federation):
     assert "augment" not in card and "augment" not in card["training"], (
         "folders of older runs are found again"
     )
-
-
-@pytest.mark.slow
-def test_a_study_can_have_an_axis_of_augmentations(federation, tmp_path):
-    grid = {"augment": [None, Mixup(), Mixup(alpha=0.2)]}
-    build = partial(a_run, federation, model=small_cnn)
-    table = study(build, grid, 1, tmp_path, progress=False)
-    assert set(table["augment"]) == {"None", *map(repr, grid["augment"][1:])}
-    assert len(list(tmp_path.glob("[!.]*"))) == 3
 
 
 @pytest.mark.slow
@@ -742,12 +649,6 @@ def test_a_setting_out_of_range_is_refused_by_its_name(kind, name, values):
     for value in values:
         with pytest.raises(ValueError, match=rf"^{name} must be .*, found"):
             kind(**{name: value})
-
-
-def test_augmentations_are_values():
-    for augment in ALL:
-        assert isinstance(augment, Augmentation)
-        assert augment == replace(augment) and eval(repr(augment)) == augment
 
 
 @pytest.mark.parametrize("unseen", ["batch", "adapt"])
