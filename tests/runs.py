@@ -147,3 +147,20 @@ def plain(federation, rounds: int = 2, weighting: str = "examples", **settings) 
     run = fitted(FedAvg(weighting), federation, rounds, **settings)
     assert distance(run, a_run(FedAvg(), federation, **settings)) > 0.01, "no move"
     return run
+
+
+def garbled(method, client: int, spoil, hook: str = ""):
+    """The same method, but what one client says goes through ``spoil``.
+
+    hook:  in which it says it; "": ``client_setup`` if the method has one, else
+           ``after_training``.
+    """
+    kind = type(method)
+    usual = "client_setup" if kind.overrides("client_setup") else "after_training"
+    hook = hook or usual
+
+    def said(self, model, context):
+        honest = getattr(kind, hook)(self, model, context)
+        return spoil(honest) if context.client.id == client else honest
+
+    return type(kind.__name__, (kind,), {hook: said})(**vars(method))

@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ from fedlab_support.methods import CCST, FISC, FPL, FedDG, FedMix, HarmoFL
 from fedlab_support.training.context import PrivateState
 from fedlab_support.training.learner import trained_names
 from tests.probe import AwkwardNet, Probe
+from tests.runs import garbled
 from tests.support.methods.test_methods import linear
 from tests.tiny import tiny_data
 
@@ -173,17 +175,6 @@ def test_with_private_memory_every_round_equals_that_of_the_faultless(federation
     assert set(kinds) == {"", "nan", "malformed"}, "drop and late keep nothing"
 
 
-@pytest.mark.slow
-def test_the_number_of_workers_does_not_matter(federation):
-    one, two = (
-        a_run(federation, seed=2, faults=ALL, workers=w).fit(6, progress=False)
-        for w in (1, 2)
-    )
-    assert one.events().equals(two.events()) and len(one.events())
-    tables = [h.table().query("metric != 'seconds'").value for h in (one, two)]
-    assert np.array_equal(*tables)
-
-
 def test_faults_of_probability_0_change_nothing(federation):
     usual, faulty = a_run(federation), a_run(federation, faults=Faults())
     for run in (usual, faulty):
@@ -224,6 +215,11 @@ def test_faults_are_as_likely_as_they_say_and_a_pure_function():
     assert {Faults().draw(0, r, 0) for r in range(100)} == {""}
     for name in vars(ALL):
         assert {Faults(**{name: 1.0}).draw(0, r, 0) for r in range(100)} == {name}
+
+    def spoiled():
+        return [str(Faults(malformed=1).spoil(7, r, sound())) for r in range(20)]
+
+    assert spoiled() == spoiled()
 
 
 @pytest.mark.parametrize("wrong", [{"drop": -0.1}, {"nan": 1.5}])
@@ -427,34 +423,14 @@ def test_with_faults_the_engine_is_described_as_without(federation):
     assert [card["engine"] for card in cards] == ["'StackedEngine'"] * 2
 
 
-def silent(method):
-    """The same method, but client 0 says nothing where others say what they know."""
-    kind = type(method)
-
-    class Silent(kind):
-        if kind.overrides("client_setup"):
-
-            def client_setup(self, model, context):
-                said = super().client_setup(model, context)
-                return {} if context.client.id == 0 else said
-
-        else:
-
-            def after_training(self, model, context):
-                said = super().after_training(model, context)
-                return {} if context.client.id == 0 else said
-
-    return Silent(**vars(method))
-
-
 TALKERS = [FPL(), FedMix(), FedDG(), FedDG(match_label=True), HarmoFL(), FISC(), CCST()]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", TALKERS, ids=lambda method: method.label)
-@pytest.mark.parametrize("others", [1, 2])
+@pytest.mark.parametrize(("method", "others"), list(zip(TALKERS, cycle([1, 2]))))
 def test_who_says_nothing_is_left_out(method, others):
     """Also where only one other client shows what is usual; alone nothing breaks."""
+    silent = garbled(method, 0, lambda said: {})
     data = tiny_data(60, channels=1)
     federation = Federation.build(data, iid(data, 3, rng=0))
 
@@ -463,11 +439,9 @@ def test_who_says_nothing_is_left_out(method, others):
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run = Run(silent(method), federation, small_cnn, TRAINING, select, workers=1)
+        run = Run(silent, federation, small_cnn, TRAINING, select, workers=1)
         run.fit(3, progress=False)
-        alone = Run(
-            silent(method), federation, small_cnn, TRAINING, lambda *_: [0], workers=1
-        )
+        alone = Run(silent, federation, small_cnn, TRAINING, lambda *_: [0], workers=1)
         with suppress(ValueError):  # it may be out of the run
             alone.step()
     assert run.server.round == 3

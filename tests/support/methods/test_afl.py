@@ -12,7 +12,7 @@ from fedlab_support.core.messages import Server
 from fedlab_support.methods import AFL
 from fedlab_support.methods.afl import onto_simplex
 from tests.paths import REFERENCE
-from tests.runs import Turns, a_run, distance, fitted, plain, saying
+from tests.runs import Turns, a_run, distance, fitted, garbled, plain, saying
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SETS = ["v5", "v10", "v4_neg", "on_simplex", "spread", "ties", "large"]
@@ -256,14 +256,9 @@ def test_the_mixture_starts_equal_or_at_the_shares_of_the_examples(federation):
 
 
 def test_a_client_whose_introduction_is_refused_has_no_part_in_the_mixture(federation):
-    class Shy(AFL):
-        def client_setup(self, model, context):
-            said = super().client_setup(model, context)
-            wrong = torch.tensor([1.0, 2.0])
-            return {"num_examples": wrong} if context.client.id == 1 else said
-
+    shy = garbled(AFL(), 1, lambda said: {"num_examples": torch.tensor([1.0, 2.0])})
     with pytest.warns(UserWarning, match="client 1 is left out of the run"):
-        run = fitted(Shy(), federation, select=uniform(3))
+        run = fitted(shy, federation, select=uniform(3))
     assert run.server.memory["clients"].tolist() == [0, 2, 3, 4]
     assert run.server.memory["lambda"].shape == (4,)
 

@@ -24,18 +24,3 @@ def test_changed_hooks_are_those_that_are_not_fedavgs():
             return model
 
     assert changed_hooks(Loud) == ("adapt", "after_training")
-
-
-def test_a_method_in_a_new_file_is_found_without_a_word_elsewhere(
-    tmp_path, monkeypatch
-):
-    source = """
-from fedlab_support.methods.fedavg import FedAvg
-
-class FedTurned(FedAvg):
-    def aggregation_weights(self, server, messages):
-        return super().aggregation_weights(server, messages).flip(0)
-"""
-    (tmp_path / "fedturned.py").write_text(source)
-    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
-    assert changed_hooks(catalogue()["FedTurned"]) == ("aggregation_weights",)

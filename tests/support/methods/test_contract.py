@@ -11,6 +11,7 @@ from fedlab_support import FedAvg, Federation, LocalTraining, Run, dirichlet, un
 from fedlab_support.engines.local import LocalEngine
 from fedlab_support.methods import AFL, FedDG, FedMix
 from tests.probe import AwkwardNet, Probe
+from tests.runs import garbled
 from tests.runs import same_to_the_bit as same
 from tests.tiny import tiny_data
 
@@ -89,27 +90,6 @@ def test_every_part_of_the_wire_has_its_own_name_and_exact_bytes(federation):
         ("up", "weights"): weights,
         ("up", "upload"): 12,
     }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 3])
-def test_the_number_of_workers_does_not_matter(federation, workers):
-    assert same(
-        started(federation).fit_run(3), started(federation, workers=workers).fit_run(3)
-    )
-
-
-@pytest.mark.slow
-def test_the_order_of_visits_does_not_matter(federation, monkeypatch):
-    usual = started(federation).fit_run(3)
-    each = LocalEngine._each
-
-    def backwards(self, function, items, keep_failures=True):
-        found = each(self, function, list(items)[::-1], keep_failures)
-        return {item: found[item] for item in list(items)[::-1]}
-
-    monkeypatch.setattr(LocalEngine, "_each", backwards)
-    assert same(usual, started(federation).fit_run(3))
 
 
 @pytest.mark.slow
@@ -296,16 +276,11 @@ def repeated(value, times=1000):
 def test_a_client_cannot_upload_more_than_its_data_gives(
     federation, method, spoil, words
 ):
-    @dataclass(frozen=True)
-    class Exaggerates(method):
-        def client_setup(self, model, context):
-            said = super().client_setup(model, context)
-            if context.client.id != 3:
-                return said
-            return {name: spoil(value) for name, value in said.items()}
-
+    exaggerating = garbled(
+        method(), 3, lambda said: {name: spoil(value) for name, value in said.items()}
+    )
     with pytest.warns(UserWarning, match=words):
-        run = started(federation, Exaggerates()).step()
+        run = started(federation, exaggerating).step()
     assert run.clients.tolist() == [0, 1, 2, 4]
 
 

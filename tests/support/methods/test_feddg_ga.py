@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedlab_support import FedAvg, FedDGGA, Federation, iid, small_cnn
+from fedlab_support import FedAvg, FedDGGA, Federation, iid
 from fedlab_support.core.messages import Broadcast
 from fedlab_support.engines import Faults
 from fedlab_support.training.learner import Learner
@@ -279,17 +279,6 @@ def test_two_numbers_more_travel_than_for_fedavg(federation):
     assert mine == theirs
     assert set(run.server.memory) == set(KEPT) and run.server.shared == {}
     assert not any(p.memory for p in run.private.values())
-
-
-@pytest.mark.slow
-def test_it_works_stacked(federation):
-    local, stacked = (
-        fitted(FedDGGA(), federation, 3, model=small_cnn, engine=engine)
-        for engine in ("local", "stacked")
-    )
-    assert distance(local, stacked) < 1e-4
-    gap = local.server.memory["weights"] - stacked.server.memory["weights"]
-    assert gap.abs().max() < 1e-3
 
 
 def test_who_fails_keeps_the_weight_that_it_had(federation):

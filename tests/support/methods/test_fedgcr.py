@@ -266,20 +266,6 @@ def test_the_bytes_are_those_of_the_specification(federation):
 
 
 # ---- the first pass is kept ---------------------------------------------------------
-@pytest.mark.slow
-def test_results_have_the_same_bits_when_what_is_kept_is_lost(federation):
-    once = run_of(TWO, federation, 4)
-    forgetful = new_run(TWO, federation)
-    for round in range(4):
-        forgetful.step(evaluate=round == 3)
-        forgetful.engine.caches._held.clear()
-    assert distance(once, forgetful) == 0
-    assert all(
-        torch.equal(a.upload["loss"], b.upload["loss"])
-        for a, b in zip(once.messages, forgetful.messages, strict=True)
-    )
-
-
 def test_the_first_pass_is_made_once(federation, monkeypatch):
     seen = []
     run = new_run(TWO, federation)

@@ -9,7 +9,6 @@ from fedlab_support import FedAvg, FedGMA
 from fedlab_support.core.messages import Message, Server
 from fedlab_support.engines import Faults
 from tests import runs
-from tests.runs import distance, fitted, plain
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -146,12 +145,6 @@ def test_limits_are_fedavg(method, all_steps):
 
 
 # ---- as for every method ------------------------------------------------------------
-def test_nothing_more_travels_than_for_fedavg(federation):
-    run, average = fitted(FedGMA(), federation), plain(federation)
-    assert runs.bytes_by_part(run) == runs.bytes_by_part(average)
-    assert run.server.memory == run.server.shared == {}
-
-
 def test_who_fails_has_no_vote(federation):
     faulty = Faults(drop=0.2, nan=0.1, malformed=0.1)
     run = runs.a_run(FedGMA(), federation, faults=faulty)
@@ -162,17 +155,7 @@ def test_who_fails_has_no_vote(federation):
         expected = FedGMA().aggregate(before, run.messages).weights
         assert all(torch.equal(run.server.weights[n], v) for n, v in expected.items())
     assert len(run.history.events()) > 2, "somebody did fail"
-
-
-def test_it_works_stacked(federation):
-    from fedlab_support import small_cnn
-
-    local, stacked = (
-        fitted(FedGMA(tau=0.2), federation, 1, model=small_cnn, engine=engine)
-        for engine in ("local", "stacked")
-    )
-    # a sign of a step that is nearly 0 may differ
-    assert distance(local, stacked) < 1e-3
+    assert run.server.memory == run.server.shared == {}
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

@@ -1,6 +1,5 @@
 """FedGR: weights by the losses of clients and of their groups."""
 
-import math
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -13,12 +12,12 @@ from torch.nn import functional as F
 from fedlab_support import VPT, Federation, FedGCR, FedGR, iid
 from fedlab_support.core.messages import Message, Server
 from fedlab_support.methods.shared.grouping import group_weights, grouped
-from fedlab_support.training.loop import train_client
 from tests.runs import (
     a_run,
     bytes_by_part,
     distance,
     fitted,
+    garbled,
     unequal,
     with_a_single_picture,
 )
@@ -214,25 +213,14 @@ def test_groups_are_those_of_what_was_said(federation, algorithm):
 # ---- as for every method ------------------------------------------------------------
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("wrong", "reason"),
+    ("hook", "wrong", "reason"),
     [
-        (lambda s: s | {"representation": torch.zeros(D + 1)}, "of shape"),
-        (lambda s: s | {"representation": torch.full((D,), math.nan)}, "NaN"),
-        (lambda s: {"loss": s["loss"]}, "'representation' is missing"),
-        (lambda s: s | {"loss": -s["loss"]}, "finite and ≥ 0"),
-        (lambda s: s | {"loss": s["loss"] * math.inf}, "infinite"),
-        (lambda s: s | {"loss": s["loss"].float()}, "float32"),
+        ("after_training", {"representation": torch.zeros(D + 1)}, "of shape"),
+        ("before_training", {"loss": torch.tensor(-1.0).double()}, "finite and ≥ 0"),
     ],
 )
-def test_a_wrong_report_leaves_its_client_out(federation, monkeypatch, wrong, reason):
-    def spoilt(*args):
-        message, kept = train_client(*args)
-        if message.client == 2:
-            message = replace(message, upload=wrong(message.upload))
-        return message, kept
-
-    monkeypatch.setattr("fedlab_support.engines.local.train_client", spoilt)
-    run = new_run(FedGR(), federation)
+def test_a_wrong_report_leaves_its_client_out(federation, hook, wrong, reason):
+    run = new_run(garbled(FedGR(), 2, lambda said: said | wrong, hook), federation)
     with pytest.warns(UserWarning, match="client 2"):
         run.step()
     assert [m.client for m in run.messages] == [0, 1, 3, 4]

@@ -233,8 +233,7 @@ def test_a_replay_starts_from_the_memory_of_the_first_look():
 # ---- the limit: FedAvg --------------------------------------------------------------
 @pytest.mark.slow
 @both
-@pytest.mark.parametrize("channels", [1, 2, 3])
-@pytest.mark.parametrize("model", [AwkwardNet, small_cnn])
+@pytest.mark.parametrize(("channels", "model"), [(1, small_cnn), (3, AwkwardNet)])
 def test_without_a_climb_it_is_fedavg_bit_for_bit(family, channels, model):
     federation = unequal(channels=channels)
     training = LocalTraining(0.1, 2, 8, momentum=0.9)

@@ -555,19 +555,6 @@ def test_validation_measures_the_servers_model_not_a_personal_one(federation):
 
 
 # ---- as for every method ------------------------------------------------------------
-def test_the_loss_falls_and_is_the_sum_of_its_parts(federation):
-    training = LocalTraining(lr=0.05, epochs=2, batch_size=8)
-    run = fitted(federation, FedSR(cmi_weight=0.01), 5, training=training)
-    train = run.history.table().query("split == 'train'")
-    mean = train.groupby(["metric", "round"])["value"].mean().unstack()
-    assert set(mean.index) == {"loss", "task_loss", "l2r", "cmi"}
-    np.testing.assert_allclose(
-        mean.loc["loss"], mean.loc[["task_loss", "l2r", "cmi"]].sum(), rtol=1e-5
-    )
-    for part in ("loss", "task_loss"):
-        assert mean.loc[part, 5] < 0.7 * mean.loc[part, 1]
-
-
 def test_it_fits_the_packages_own_network(federation):
     run = fitted(federation, FedSR(), 1, model=small_cnn)
     assert run.model.head.reference_mean.shape == (M, 64), "half of 128 by default"

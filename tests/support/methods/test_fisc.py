@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from tests.runs import (
     bytes_by_part,
     distance,
     fitted,
+    garbled,
     plain,
     same_to_the_bit,
     unequal,
@@ -351,16 +352,6 @@ def test_near_the_limit_it_is_near_and_away_from_it_is_not(federation):
 
 # ---- as for every method ------------------------------------------------------------
 @pytest.mark.slow
-def test_caches_that_vanish_do_not_matter(federation):
-    usual, forgetful = (runs.a_run(FISC(), federation) for _ in range(2))
-    forgetful.engine.caches.limit = 0
-    for run in (usual, forgetful):
-        run.fit(3, progress=False)
-    assert same_to_the_bit(usual, forgetful)
-    assert usual.engine.caches._held and not forgetful.engine.caches._held
-
-
-@pytest.mark.slow
 def test_with_an_augmentation_copies_follow_the_pictures(federation):
     training = replace(TRAINING, augment=augment.MixStyle())
     one, two = (
@@ -374,24 +365,27 @@ def test_with_an_augmentation_copies_follow_the_pictures(federation):
         runs.a_run(FISC(), federation, training=mixed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("wrong", ["no number", "negative", "narrow", "fifty", "none"])
-def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, wrong):
-    @dataclass(frozen=True)
-    class Wrong(FISC):
-        def client_setup(self, model, context):
-            said = super().client_setup(model, context)
-            if context.client.id == 1 and wrong == "narrow":
-                said["styles"] = said["styles"][..., :-1]  # of another network
-            elif context.client.id == 1 and wrong in ("fifty", "none"):
-                num = 50 if wrong == "fifty" else 0  # votes
-                said["styles"] = said["styles"].expand(num, -1, -1)
-            elif context.client.id == 1:
-                said["styles"][0, 1, 2] = math.nan if wrong == "no number" else -0.5
-            return said
+def with_entry(styles, value: float):
+    styles = styles.clone()
+    styles[0, 1, 2] = value
+    return styles
 
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda styles: with_entry(styles, math.nan),
+        lambda styles: with_entry(styles, -0.5),
+        lambda styles: styles[..., :-1],  # of another network
+        lambda styles: styles.expand(50, -1, -1),  # votes
+        lambda styles: styles.expand(0, -1, -1),
+    ],
+)
+def test_a_client_whose_style_is_none_is_out_and_the_others_go_on(federation, wrong):
+    method = garbled(FISC(), 1, lambda said: {**said, "styles": wrong(said["styles"])})
     with pytest.warns(UserWarning, match="client 1 is left out of the run"):
-        run = fitted(Wrong(), federation)
+        run = fitted(method, federation)
     assert [m.client for m in run.messages] == [0, 2, 3, 4]
     usual = runs.a_run(FISC(), federation)
     usual._start()

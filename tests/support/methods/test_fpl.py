@@ -21,7 +21,7 @@ from fedlab_support.models import small_unet
 from fedlab_support.training.context import ClientContext
 from tests import runs
 from tests.probe import AwkwardNet
-from tests.runs import TRAINING, distance
+from tests.runs import TRAINING, distance, garbled
 from tests.support.methods.test_contract import same
 from tests.tiny import a_stream, tiny_data, tiny_masks
 
@@ -423,38 +423,27 @@ def test_features_come_nearer_to_the_prototypes(federation):
 @pytest.mark.filterwarnings("ignore:round 1. client 1")
 @pytest.mark.parametrize("wrong", [1000, torch.tensor([1, 0, 0, 0])], ids=["new", "2x"])
 def test_a_report_that_is_no_prototypes_leaves_that_client_out(federation, wrong):
-    @dataclass(frozen=True)
-    class Garbled(FPL):
-        def after_training(self, model, context):
-            report = super().after_training(model, context)
-            if context.client.id == 1:
-                del report["classes"]
-            if context.client.id == 2:
-                report["classes"] = report["classes"][1:]
-            if context.client.id == 3:
-                report["prototypes"] = report["prototypes"].flatten()
-            if context.client.id == 4:
-                report["classes"] = report["classes"] + wrong
-            return report
-
+    method = FPL()
+    for client, spoil in {
+        1: lambda said: {"prototypes": said["prototypes"]},
+        2: lambda said: {**said, "classes": said["classes"][1:]},
+        3: lambda said: {**said, "prototypes": said["prototypes"].flatten()},
+        4: lambda said: {**said, "classes": said["classes"] + wrong},
+    }.items():
+        method = garbled(method, client, spoil)
     with pytest.warns(
         UserWarning, match=r"a class in 0…3 for each of \(4,\) prototypes"
     ):
-        run = a_run(federation, Garbled()).step(evaluate=False)
+        run = a_run(federation, method).step(evaluate=False)
     assert [m.client for m in run.messages] == [0]
 
 
 @pytest.mark.filterwarnings("ignore:round 1. client 2")
 def test_prototypes_of_another_width_leave_that_client_out(federation):
-    @dataclass(frozen=True)
-    class Narrow(FPL):
-        def after_training(self, model, context):
-            report = super().after_training(model, context)
-            if context.client.id == 2:
-                report["prototypes"] = report["prototypes"][:, :-1]
-            return report
-
-    run = a_run(federation, Narrow()).step(evaluate=False)
+    method = garbled(
+        FPL(), 2, lambda said: {**said, "prototypes": said["prototypes"][:, :-1]}
+    )
+    run = a_run(federation, method).step(evaluate=False)
     assert [m.client for m in run.messages] == [0, 1, 3, 4]
     assert "must have 128 columns" in run.history.events().reason[0]
     assert run.server.shared["prototypes"].shape[1] == D

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.fft import fft2
 
-from fedlab_support import FedAvg, small_cnn
+from fedlab_support import small_cnn
 from fedlab_support.methods import FedSAM, FedSR, HarmoFL
 from fedlab_support.models import CNN, small_unet
 from fedlab_support.models.layers.amplitude import AmplitudeNorm
@@ -21,6 +21,7 @@ from tests.runs import (
     bytes_by_part,
     distance,
     fitted,
+    garbled,
     plain,
     unequal,
 )
@@ -221,28 +222,6 @@ def test_without_the_layer_it_is_fedsam(federation):
     assert distance(sam, fitted(HarmoFL(window="none", alpha=0.3), federation)) == 0
 
 
-@dataclass(frozen=True)
-class Once(HarmoFL):
-    """One look per step."""
-
-    def optimiser(self, named_params, training):
-        return FedAvg().optimiser(named_params, training)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("window", WINDOWS)
-def test_a_radius_of_0_is_one_look_while_the_amplitude_moves_and_after(
-    federation, window
-):
-    """The second pass of a step sees the amplitude of the first."""
-    settings = {"window": window, "alpha": 0.0, "decay": 0.5}
-    runs = [fitted(kind(**settings), federation, 3) for kind in (HarmoFL, Once)]
-    assert distance(*runs) == 0
-    amplitudes = [run.server.memory["amplitude"] for run in runs]
-    assert torch.equal(*amplitudes)
-    assert distance(runs[0], plain(federation, 3, "equal")) > 1e-3
-
-
 def test_a_batch_counts_by_the_decay_in_the_running_amplitude(federation, monkeypatch):
     observe, decays = AmplitudeNorm.observe, []
 
@@ -386,14 +365,9 @@ def test_clients_of_unlike_brightness_become_alike():
 
 # ---- as for every method ------------------------------------------------------------
 def test_a_report_that_is_no_amplitude_leaves_that_client_out(federation):
-    @dataclass(frozen=True)
-    class Garbled(HarmoFL):
-        def after_training(self, model, context):
-            report = super().after_training(model, context)
-            if context.client.id == 1:
-                report["amplitude"] = report["amplitude"].repeat(2, 1, 1)
-            return report
-
+    method = garbled(
+        HarmoFL(), 1, lambda said: {"amplitude": said["amplitude"].repeat(2, 1, 1)}
+    )
     with pytest.warns(UserWarning, match="client 1 is left out of the round"):
-        run = a_run(Garbled(), federation).step(evaluate=False)
+        run = a_run(method, federation).step(evaluate=False)
     assert [m.client for m in run.messages] == [0, 2, 3, 4]

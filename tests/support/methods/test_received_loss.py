@@ -12,11 +12,11 @@ from fedlab_support.methods import AFL, QFFL, TERM
 from fedlab_support.methods.shared.received_loss import ReceivedLoss, numbers
 from tests.probe import AwkwardNet
 from tests.runs import (
-    Steady,
     a_run,
     bytes_by_part,
     distance,
     fitted,
+    garbled,
     plain,
     saying,
 )
@@ -135,21 +135,6 @@ def a_server(method, said) -> Server:
 
 # ---- as for every method ------------------------------------------------------------
 @pytest.mark.slow
-@each
-def test_the_stacked_engine_gives_the_same_to_rounding(federation, method):
-    local, stacked = (
-        fitted(method, federation, 3, model=small_cnn, engine=engine)
-        for engine in ("local", "stacked")
-    )
-    assert type(stacked.engine).__name__ == "StackedEngine"
-    assert distance(local, stacked) < 1e-5
-    assert local.wire.equals(stacked.wire)
-    for one, other in zip(local.messages, stacked.messages, strict=True):
-        assert one.upload.keys() == other.upload.keys()
-        torch.testing.assert_close(one.upload, other.upload, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "per_message", "once"),
     [(AFL(), 8, 8), (AFL(memoryless=True), 8, 8), (QFFL(), 16, 0), (TERM(), 8, 0)],
@@ -166,25 +151,23 @@ def test_the_wire_carries_the_weights_and_a_number_or_two(
     assert not any(own.weights or own.memory for own in run.private.values())
 
 
-@pytest.mark.parametrize("wrong", [-0.1, float("nan"), float("inf"), [0.5, 0.5], None])
-@each
-def test_a_loss_that_cannot_be_is_left_out_and_recorded(federation, method, wrong):
-    @dataclass(frozen=True)
-    class Lies(type(method)):
-        def before_training(self, model, context):
-            said = super().before_training(model, context)
-            if context.client.id != 2:
-                return said
-            return {} if wrong is None else {"loss": torch.tensor(wrong).double()}
+CANNOT_BE = (-0.1, float("nan"), float("inf"), [0.5, 0.5], None)
+LIES = [(STRONG[0], wrong) for wrong in CANNOT_BE]
+LIES += [(method, -0.1) for method in STRONG[1:]]
 
+
+@pytest.mark.parametrize(("method", "wrong"), LIES)
+def test_a_loss_that_cannot_be_is_left_out_and_recorded(federation, method, wrong):
+    said = {} if wrong is None else {"loss": torch.tensor(wrong).double()}
+    lies = garbled(method, 2, lambda honest: said, "before_training")
     with pytest.warns(UserWarning, match="client 2 is left out"):
-        run = fitted(Lies(**vars(method)), federation, 1)
+        run = fitted(lies, federation, 1)
     assert [m.client for m in run.messages] == [0, 1, 3, 4]
     (reason,) = run.history.events().reason
     assert "'loss'" in reason
 
 
-@each
+@pytest.mark.parametrize("method", STRONG[::2], ids=repr)
 def test_whatever_is_said_must_be_single_numbers(method):
     method.check_upload(
         {"loss": torch.zeros(()), "num_examples": torch.tensor(7)}, None
@@ -227,11 +210,3 @@ def test_weights_are_a_distribution_whatever_the_losses(method):
 def test_privacy_is_refused_since_a_loss_is_said(federation, method):
     with pytest.raises(ValueError, match=r"privacy only covers .*before_training"):
         a_run(method, federation, privacy=Privacy(), model=small_cnn)
-
-
-def test_the_network_of_these_tests_has_buffers_that_move(federation):
-    run = a_run(TERM(), federation, model=Steady)
-    before = dict(run.server.weights)
-    run.step()
-    name = "stages.1.running_mean"
-    assert not torch.equal(run.server.weights[name], before[name])

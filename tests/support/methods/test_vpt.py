@@ -74,17 +74,6 @@ def test_prompts_and_head_travel_and_nothing_else(federation, num, layers):
     assert run.private == {} and run.server.memory == {}
 
 
-@pytest.mark.slow
-def test_the_frozen_weights_keep_every_bit(federation):
-    run = a_run(VPT(), federation, model=narrow_vit, training=ADAMW)
-    before = {n: v.clone() for n, v in run.model.net.state_dict().items()}
-    tokens = run.model.prompts.tokens.clone()
-    run.fit(3, progress=False)
-    for name, value in run.model.net.state_dict().items():
-        assert torch.equal(value, before[name]), name
-    assert not torch.equal(run.model.prompts.tokens, tokens)
-
-
 # ---- learning rates -----------------------------------------------------------------
 @pytest.mark.slow
 def test_prompts_have_the_learning_rate_that_is_asked_for(federation):
