@@ -78,11 +78,14 @@ def assert_same(a: Run, b: Run, tolerance: float = 1e-5) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", [PLAIN, HEAVY, ADAM], ids=["sgd", "decay", "adam"])
 @pytest.mark.parametrize(
-    "method",
-    [FedAvg(), FedAvgM(), FedProx(mu=0.5), FedProx(mu=0.5, penalty="norm")],
-    ids=repr,
+    ("method", "training"),
+    [
+        *((FedAvg(), training) for training in (PLAIN, HEAVY, ADAM)),
+        (FedAvgM(), HEAVY),
+        (FedProx(mu=0.5), PLAIN),
+        (FedProx(mu=0.5, penalty="norm"), ADAM),
+    ],
 )
 def test_weights_metrics_and_wire_are_those_of_the_local_engine(
     federation, method, training

@@ -39,22 +39,6 @@ def test_the_small_cnn_is_narrow():
     assert num_parameters(small_cnn(*FEMNIST)) == 208 + 3_216 + 100_480 + 7_998
 
 
-@pytest.mark.parametrize("norm", ["none", "batch", "group"])
-@pytest.mark.parametrize(("shape", "size"), [((1, 28, 28), 28), ((3, 9, 9), 9)])
-def test_the_contract_of_stages_encode_and_head_holds(norm, shape, size):
-    model = CNN(shape, 7, widths=(8, 16), hidden=12, norm=norm).eval()
-    x = pictures(channels=shape[0], size=size)
-    assert [stage(x).shape[1:] for stage in model.stages[:1]] == [
-        (8, size // 2, size // 2)
-    ]
-    assert model.stages(x).shape == (3, 16, size // 4, size // 4)
-    assert model.encode(x).shape == (3, 12)
-    assert isinstance(model.head, nn.Linear)
-    assert model(x).shape == (3, 7)
-    assert torch.equal(model(x), model.head(model.encode(x)))
-    assert (model.encode(x) >= 0).all()
-
-
 def test_a_batch_of_one_passes_and_each_picture_counts_alone():
     model = small_cnn(*FEMNIST).eval()
     x = pictures(4)
@@ -250,14 +234,8 @@ class Calls(nn.Module):
 
 
 NOISY = {
-    "Dropout1d": (nn.Dropout1d, (2, 3, 4)),
-    "Dropout2d": (nn.Dropout2d, (2, 3, 4, 4)),
-    "Dropout3d": (nn.Dropout3d, (2, 3, 4, 4, 4)),
-    "AlphaDropout": (nn.AlphaDropout, (2, 3)),
-    "FeatureAlphaDropout": (nn.FeatureAlphaDropout, (2, 3, 4)),
     "MultiheadAttention": (lambda p: nn.MultiheadAttention(4, 2, dropout=p), (3, 2, 4)),
     "LSTM": (lambda p: nn.LSTM(3, 3, num_layers=2, dropout=p), (2, 3)),
-    "GRU": (lambda p: nn.GRU(3, 3, num_layers=2, dropout=p), (2, 3)),
     "a function": (lambda p: Calls(None, lambda _, x: F.dropout(x, p)), (2, 3)),
 }
 

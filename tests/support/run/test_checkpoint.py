@@ -225,7 +225,7 @@ def test_a_restored_run_has_the_name_it_is_given_now(tmp_path):
         ({"model": partial(crash.AwkwardNet, rate=0.1)}, "model: here"),
         ({"training": LocalTraining(lr=0.01, batch_size=7)}, r"lr': 0.01.*lr': 0.05"),
         ({"select": uniform(2)}, r"select: here .* there 'Curious"),
-        ({"seed": 1}, "seed: here 1, there 0"),
+        ({"seed": 1}, "run's: seed: here 1, there 0; use"),
         ({"evaluate_every": 2}, "evaluate_every: here 2, there 3"),
         ({"min_clients": 2}, "min_clients: here '2', there 'not set'"),
     ],
@@ -241,12 +241,6 @@ def test_a_foreign_checkpoint_is_refused_by_what_differs(tmp_path, change, words
     run.step()
     with pytest.raises(ValueError, match=words):
         run.fit(2, False, tmp_path)
-
-
-def test_only_what_differs_is_named(tmp_path):
-    stopped(tmp_path, 1)
-    with pytest.raises(ValueError, match=r"run's: seed: here 1, there 0; use"):
-        build(seed=1).fit(1, False, tmp_path)
 
 
 @pytest.mark.slow
@@ -272,16 +266,11 @@ def test_a_round_to_which_a_run_is_restored_is_measured_if_it_is_the_last(tmp_pa
     assert table[table["split"] == "test"]["round"].unique().tolist() == [0, 2]
 
 
-@pytest.mark.slow
-def test_numpy_numbers_in_settings_are_the_same_numbers(tmp_path):
-    stopped(tmp_path, 1)
-    training = LocalTraining(np.float64(0.05), np.int64(1), np.int64(7))
-    fitted(tmp_path, training=training)
-
-
 def test_numpy_numbers_give_settings_the_same_name():
     assert repr(FedProx(mu=np.float64(0.01))) == repr(FedProx(mu=0.01))
     assert repr(uniform(np.int64(3))) == repr(uniform(3))
+    training = LocalTraining(np.float64(0.05), np.int64(1), np.int64(7))
+    assert repr(training) == repr(LocalTraining(0.05, 1, 7))
 
 
 def test_what_could_not_be_found_again_is_refused_before_any_training(tmp_path, steps):
@@ -289,20 +278,13 @@ def test_what_could_not_be_found_again_is_refused_before_any_training(tmp_path, 
         def __call__(self, roster, rng):
             return [0]
 
-    with pytest.raises(ValueError, match="its select is only known as"):
-        build(select=Nameless()).fit(1, False, tmp_path)
-    assert steps == []
-
-
-def test_a_selection_without_a_name_of_its_own_is_refused(tmp_path, steps):
     def chosen(roster, rng):
         return [0, 1]
 
-    for select in (chosen, lambda roster, rng: [2, 3]):
-        run = build(select=select)
+    for select in (Nameless(), chosen, lambda roster, rng: [2, 3]):
         with pytest.raises(ValueError, match="its select is only known as"):
-            run.fit(1, progress=False, checkpoint=tmp_path / "run")
-    assert not steps
+            build(select=select).fit(1, False, tmp_path)
+    assert steps == []
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_any_training(tmp_path, steps):

@@ -217,21 +217,6 @@ def test_models_that_differ_only_inside_are_told_apart_or_refused(tmp_path):
         assert narrow["bytes"].sum() < wide["bytes"].sum()
 
 
-def test_selections_that_differ_only_inside_are_told_apart_or_refused(tmp_path):
-    def only(client: int) -> Run:
-        def chosen(roster, rng) -> list[int]:
-            return [client]
-
-        return build(select=chosen)
-
-    try:
-        told = [set(fit_once(only(k), 1, tmp_path).wire()["client"]) for k in (0, 2)]
-    except ValueError as error:
-        assert "select" in str(error)  # noqa: PT017
-    else:
-        assert told == [{0}, {2}]
-
-
 @dataclass(frozen=True, eq=False)
 class Weighted(FedAvg):
     """FedAvg with an array among its settings."""
