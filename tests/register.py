@@ -68,9 +68,7 @@ def planned(command: str) -> dict[Path, dict]:
     python, dash, module, *arguments = shlex.split(command)
     assert (python, dash, module) == ("python", "-m", "fedlab_course.runner")
     chosen = runner.command_line().parse_args(arguments)
-    given = runner.each_once(map(runner.assignment, chosen.set))
-    chapters = runner.find_chapters(chosen.chapters)
-    return {c: runner.profile(chosen.profile, c.stem) | given for c in chapters}
+    return runner.planned(chosen)
 
 
 def rehearsals() -> list[Rehearsal]:

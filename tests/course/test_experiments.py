@@ -1,8 +1,6 @@
 """The register of experiments: complete, runnable commands, evidence that is there."""
 
-import shlex
 from collections import Counter
-from collections.abc import Iterator
 
 import pandas as pd
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from fedlab_course import protocols, runner, settings
 from fedlab_course.site.experiments import commands, experiments, register
 from tests.paths import ROOT
+from tests.register import plans
 
 ROWS = experiments()
 PRINTED = {
@@ -46,15 +45,6 @@ def test_every_table_and_figure_of_the_papers_has_one_line():
     others = set(found) - expected
     assert expected <= set(found)
     assert all(item.startswith("Text, section ") for _, item in others)
-
-
-def plans(row) -> Iterator[tuple]:
-    """Chapter and parameters of each command of a row."""
-    for command in commands(row):
-        python, dash, module, *arguments = shlex.split(command)
-        assert (python, dash, module) == ("python", "-m", "fedlab_course.runner")
-        chosen = runner.command_line().parse_args(arguments)
-        yield from runner.planned(chosen).items()
 
 
 @each_row

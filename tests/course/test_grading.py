@@ -266,7 +266,7 @@ object.__setattr__(exercises.EXERCISES["shares"], "check", lambda *_, **__: "rig
 
 
 @pytest.mark.slow
-def test_answers_see_no_secret_and_no_repository(tmp_path, monkeypatch):
+def test_answers_see_no_secret_no_repository_and_no_network(tmp_path, monkeypatch):
     monkeypatch.setenv("EXAM_SECRET", "42")
     spy = """
 import os, sys, fedlab_course
@@ -275,12 +275,20 @@ def look(*_):
     raise RuntimeError([os.environ.get("EXAM_SECRET"), *where])
 my_bytes = look
 """
-    file = with_answer(handed_in(tmp_path, "ada"), "bytes_per_round", spy)
+    caller = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(server.getsockname(), timeout=1)
+"""
+    file = with_answer(handed_in(tmp_path, "ada", caller), "bytes_per_round", spy)
+    with_answer(file, "shares", "my_shares = gone")
     table = by_exercise(grade([file], "smoke", tmp_path / "out"))
     message = table["bytes_per_round"][1]
     seen = os.path.dirname(sandbox.NOTEBOOKS)
     assert "None" in message and "42" not in message
     assert f"'{seen}" not in message.replace(f"{seen}/.venv", "")
+    if sandbox.isolation():  # where the system lets users leave the network
+        assert "unreachable" in table["shares"][1]
 
 
 @pytest.mark.slow
@@ -308,38 +316,32 @@ def test_what_leaves_its_group_does_not_hold_up_the_grading(tmp_path, monkeypatc
     assert time.monotonic() - began < 300
 
 
+GREEDY = """
+met = []
+for code in ("bytearray(9 << 30)", "open('x', 'wb').write(bytes(300 << 20))"):
+    try:
+        eval(code)
+    except Exception as error:
+        met.append(error)
+raise RuntimeError(met)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("cell", "reason"),
+    ("cell", "reasons"),
     [
-        ("while True:\n    pass", "longer than 8 seconds"),
-        ("import os\nos._exit(0)", "ended its own process"),
-        ("grown = bytearray(9 << 30)", "MemoryError"),
-        ("open('x', 'wb').write(bytes(300 << 20))", "File too large"),
+        ("while True:\n    pass", ["longer than 8 seconds"]),
+        ("import os\nos._exit(0)", ["ended its own process"]),
+        (GREEDY, ["MemoryError", "File too large"]),
     ],
 )
-def test_limits(tmp_path, monkeypatch, cell, reason):
+def test_limits(tmp_path, monkeypatch, cell, reasons):
     if "while" in cell:
         monkeypatch.setattr(sandbox, "SECONDS", 8)
     file = with_answer(handed_in(tmp_path, "ada", cell), "shares", "my_shares = gone")
     passed, message = by_exercise(grade([file], "smoke", tmp_path / "out"))["shares"]
-    assert passed == "no" and reason in message
-
-
-@pytest.mark.slow
-def test_there_is_no_network_where_the_system_can_take_it_away(tmp_path):
-    if not sandbox.isolation():
-        pytest.skip("this system does not let users leave the network")
-    cell = """
-import socket
-server = socket.create_server(("127.0.0.1", 0))
-socket.create_connection(server.getsockname(), timeout=1)
-"""
-    file = with_answer(handed_in(tmp_path, "ada", cell), "shares", "my_shares = gone")
-    assert (
-        "unreachable"
-        in by_exercise(grade([file], "smoke", tmp_path / "o"))["shares"][1]
-    )
+    assert passed == "no" and all(reason in message for reason in reasons)
 
 
 # ---- tables -------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlab_course import figures, leaderboard, protocols, settings
+from fedlab_course import leaderboard, protocols, settings
 from fedlab_course.chapter import Chapter
 from fedlab_course.comparison import Comparison
 from fedlab_course.leaderboard import Keeping
@@ -251,56 +251,6 @@ def test_a_run_of_a_chapter_is_the_same_run(chapter, name, same, monkeypatch):
         mine = leaderboard.run_of(label, name, 1)
         assert mine.describe() == run.describe()
         assert mine.evaluate_every == run.evaluate_every
-
-
-# ---- a method that is new -----------------------------------------------------------
-NEW_METHOD = '''
-"""Halfway: the server goes half of the way to the clients' mean."""
-from dataclasses import dataclass, replace
-
-from .fedavg import FedAvg
-
-
-@dataclass(frozen=True)
-class Halfway(FedAvg):
-    """FedAvg whose server takes a part of the step."""
-
-    part: float = 0.5  # of the step, in (0, 1]; 1 is FedAvg
-
-    def aggregate(self, server, messages):
-        """The old weights and the mean, mixed."""
-        after = super().aggregate(server, messages)
-        mixed = {
-            name: new.lerp(server.weights[name], 1 - self.part)
-            if new.is_floating_point() else new
-            for name, new in after.weights.items()
-        }
-        return replace(after, weights=mixed)
-'''
-
-
-@pytest.mark.slow
-def test_one_new_file_is_on_the_board_and_on_the_map(board, tmp_path, monkeypatch):
-    assert len(NEW_METHOD.splitlines()) < 40
-    (tmp_path / "halfway.py").write_text(NEW_METHOD, encoding="utf-8")
-    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
-    names = leaderboard.entries()
-    assert "Halfway" in names
-    found = leaderboard.collect([board], ["FedAvg", "Halfway"], [0], QUIET())
-    assert np.isfinite(found.runs.set_index("method").loc["Halfway", "score"])
-    losses = found.curves[(found.curves["metric"] == "loss")]
-    each = losses.groupby("method")["value"].mean()
-    assert each["Halfway"] > each["FedAvg"], "half a step falls more slowly"
-    assert "Halfway" in set(leaderboard.ranks(found.runs)["method"])
-    hooks = {n: methods.changed_hooks(kind) for n, kind in methods.catalogue().items()}
-    table = pd.DataFrame(
-        {h: {n: h in own for n, own in hooks.items()} for h in methods.HOOKS}
-    )
-    assert table.loc["Halfway"].to_dict() == {
-        h: h == "aggregate" for h in methods.HOOKS
-    }
-    shown = figures.method_map(figures.hook_table()).data["method"].tolist()
-    assert "·· Halfway" in shown
 
 
 # ---- a method of one's own ----------------------------------------------------------

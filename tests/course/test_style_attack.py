@@ -163,15 +163,6 @@ def test_the_attacker_beats_the_mean_picture_and_needs_the_right_styles():
     assert retrieval_rate(rebuilt(run, styles), x) > 5 / 32
 
 
-def test_one_style_for_all_gives_one_picture_for_all():
-    run, x = trained(), theirs()
-    style = run.model.styles(x).mean(0, keepdim=True)
-    found = rebuilt(run, style.expand(32, -1, -1))
-    assert torch.allclose(found, found[:1].expand_as(found), atol=1e-6)
-    same = found[:1].expand_as(found)
-    assert retrieval_rate(same, x) == pytest.approx(1 / 32)
-
-
 def test_noise_on_styles_does_not_help():
     run, x = trained(), theirs()
     styles = run.model.styles(x)
@@ -266,11 +257,6 @@ def test_workers_and_a_stop_change_no_bit(tmp_path):
     stopped.fit(1, False, tmp_path)
     again.fit(2, False, tmp_path)
     assert same_to_the_bit(once, again)
-
-
-def test_the_stacked_engine_refuses_it():
-    with pytest.raises(ValueError, match="StyleInversion"):
-        attacker(engine="stacked")
 
 
 # ---- public images and those of clients ---------------------------------------------

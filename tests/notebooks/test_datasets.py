@@ -17,7 +17,7 @@ WORKING = {
     "04b_fedfa_segmentation": ("prostate_phantoms",),
     "08_scaling_out": ("digits", "characters"),
 }
-"""Chapter → the built-in sets with which it runs, its default first."""
+"""Chapter → the built-in sets with which it runs."""
 
 
 @pytest.mark.parametrize("dataset", sorted(BUILT_IN))
@@ -34,13 +34,6 @@ def test_a_built_in_set_works_or_is_refused_in_one_sentence(name, dataset):
     with pytest.raises(ValueError, match=f"{name}: dataset must be out of") as refusal:
         exec(f"{chosen}\n{setup}", {})
     assert all(repr(works) in str(refusal.value) for works in WORKING[name])
-
-
-@pytest.mark.parametrize("name", sorted(WORKING))
-def test_the_default_is_a_set_that_works(name):
-    cells = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells
-    (given,) = [c for c in cells if "parameters" in c.metadata.get("tags", [])]
-    assert f'dataset: str = "{WORKING[name][0]}"' in given.source
 
 
 @pytest.mark.parametrize("dataset", sorted(BUILT_IN))

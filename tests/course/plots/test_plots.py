@@ -1,10 +1,7 @@
 """Figures: readable, nothing cut off, no global state, files that reruns reproduce."""
 
 import json
-import subprocess
-import sys
 from itertools import combinations, product
-from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -765,22 +762,6 @@ def test_a_picture_shows_itself_with_its_alternative_text():
     image, about = figure._repr_png_()
     assert image.startswith(b"\x89PNG")
     assert about == {"width": 368, "height": 264, "alt": "Finding"}
-
-
-@pytest.mark.slow
-def test_neither_torch_nor_pyplot_is_imported():
-    code = (
-        "import sys, types\n"
-        "package = sys.modules['fedlab_support'] = types.ModuleType('fedlab_support')\n"
-        f"package.__path__ = [{str(Path(plots.__file__).parents[1])!r}]\n"
-        "from fedlab_support import plots, widgets\n"
-        "from fedlab_support.core import history\n"
-        "print('torch' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["False", "False"]
 
 
 @pytest.mark.parametrize(
