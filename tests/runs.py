@@ -60,8 +60,11 @@ def loss_falls(run: Run) -> bool:
 
 
 def same_to_the_bit(a: Run, b: Run) -> bool:
-    """Weights, memory, private state, history and traffic."""
-    return trace(a) == trace(b)
+    """Weights, memory, private state, history and traffic; prints what differs."""
+    one, two = trace(a), trace(b)
+    for part in [part for part in one if one[part] != two[part]]:
+        print(f"{part}: {one[part]} and {two[part]}"[:2000])
+    return one == two
 
 
 def resumes(folder, method, federation, model=None, training=None, **settings) -> bool:
