@@ -13,16 +13,18 @@ GREEK |= {"λ": "lambda", "μ": "mu", "ρ": "rho", "σ": "sigma", "τ": "tau", "
 IN_LATEX |= {sign: rf"$\{name}$" for sign, name in GREEK.items()}
 IN_MARKDOWN = str.maketrans({"|": "\\|", "<": "&lt;", "$": "&#36;"})
 NUMBER = r"\s*[-−]?\d[\d,.]*( ?± ?[\d,.]+)?( ?%)?\s*"
+NUMBERS = f"{NUMBER}(to{NUMBER})?"
 
 
 def as_markdown(table: pd.DataFrame) -> str:
     """A table in Markdown: numbers right-aligned, floats to four significant digits.
 
-    Entries are plain text: neither tags nor formulas.
+    A column that needs at most two decimals has equally many in every row. Entries are
+    plain text: neither tags nor formulas.
     """
     sides = ["---:" if is_right else "---" for is_right in _to_the_right(table)]
-    lines = [list(table.columns), *table.itertuples(index=False)]
-    cells = [[_cell(entry).translate(IN_MARKDOWN) for entry in line] for line in lines]
+    lines = [map(str, table.columns), *_texts(table).itertuples(index=False)]
+    cells = [[text.translate(IN_MARKDOWN) for text in line] for line in lines]
     cells.insert(1, sides)
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
@@ -33,15 +35,31 @@ def as_latex(table: pd.DataFrame) -> str:
     Entries are plain text: special characters are escaped.
     """
     sides = "".join("r" if is_right else "l" for is_right in _to_the_right(table))
-    styler = table.reset_index(drop=True).map(_cell).style.hide(axis="index")
+    styler = _texts(table).style.hide(axis="index")
     styler = styler.format(_signs, escape="latex")
     styler = styler.format_index(_signs, escape="latex", axis="columns")
     return styler.to_latex(hrules=True, column_format=sides)
 
 
-def _cell(entry: object) -> str:
+def _texts(table: pd.DataFrame) -> pd.DataFrame:
+    """All entries as they are printed."""
+    columns = [_column(column) for _, column in table.items()]
+    return pd.DataFrame(zip(*columns, strict=True), columns=table.columns, dtype=str)
+
+
+def _column(column: pd.Series) -> list[str]:
+    """The entries of a column as texts, numbers with a real minus."""
+    texts = [_cell(entry) for entry in column]
+    decimals = max((len(text.partition(".")[2]) for text in texts), default=0)
+    is_plain = decimals <= 2 and "e" not in "".join(texts)
+    if is_plain and pd.api.types.is_float_dtype(column):
+        texts = [_cell(entry, f".{decimals}f") for entry in column]
+    return [t.replace("-", "−") if re.fullmatch(NUMBERS, t) else t for t in texts]
+
+
+def _cell(entry: object, form: str = ".4g") -> str:
     if isinstance(entry, float):
-        return "–" if pd.isna(entry) else f"{entry:.4g}"
+        return "–" if pd.isna(entry) else f"{entry:{form}}"
     return str(entry).replace("\n", " ")
 
 

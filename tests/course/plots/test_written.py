@@ -31,6 +31,17 @@ def test_special_characters_are_escaped():
     assert "0.3333" in text and "1.235e+04" in text
 
 
+def test_a_column_has_equally_many_decimals_and_a_real_minus():
+    leads = pd.DataFrame(
+        {"points": [-2.25, 4.0, np.nan], "interval": ["-5 to 1", "–", "a-1"]}
+    )
+    rows = as_markdown(leads).splitlines()[2:]
+    assert rows == ["| −2.25 | −5 to 1 |", "| 4.00 | – |", "| – | a-1 |"]
+    assert "$-$2.25 & $-$5 to 1" in as_latex(leads) and " & a-1" in as_latex(leads)
+    apart = as_markdown(pd.DataFrame({"rate": [0.001, 12.5, 1e-9]}))
+    assert "| 0.001 |" in apart and "| 12.5 |" in apart and "| 1e-09 |" in apart
+
+
 def test_numbers_stand_to_the_right_in_both():
     assert as_latex(NASTY).startswith("\\begin{tabular}{lrrlrr}\n\\toprule")
     sides = as_markdown(NASTY).splitlines()[1]
