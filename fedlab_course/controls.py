@@ -114,7 +114,8 @@ def control_for(name: str, given: object, start: object) -> W.Widget:
     if isinstance(given, list) and given:
         kind = W.Dropdown if isinstance(given[0], str) else W.SelectionSlider
         first = start if start in given else given[0]
-        return readable(kind(options=given, value=first, description=label))
+        options = [(str(value), value) for value in given]  # a value may be a pair
+        return readable(kind(options=options, value=first, description=label))
     raise TypeError(
         f"control {name!r}: expected a widget with a value, (low, high, step), a list "
         f"or True/False, found {given!r}"

@@ -245,6 +245,8 @@ def offered(own: Sequence[type[FedAvg]] = ()) -> dict[str, type[FedAvg]]:
         except ValueError:
             continue
         found[label] = kind
+    if wrong := [kind for kind in own if not isinstance(kind, type)]:
+        raise ValueError(f"expected classes, as in [Mine], found {wrong[0]!r}")
     return found | {kind().label: kind for kind in own}
 
 

@@ -177,7 +177,8 @@ def is_current(
     except json.JSONDecodeError:
         return False
     folder = notebook.parent / params.get("figures_dir", ".")
-    same = record["mark"] == fingerprint(notebook, params)
+    mark = record.get("mark") if isinstance(record, dict) else None
+    same = mark == fingerprint(notebook, params)
     return same and not missing_figures(notebook, folder)
 
 

@@ -53,8 +53,11 @@ def setting_for(mine: FedAvg) -> Setting:
     """The setting of a method of your own, as a child of the catalogue's nearest.
 
     It gets the network, the training and the settings that a protocol gives its parent;
-    settings in which it differs from its parent's defaults stay.
+    settings in which it differs from its parent's defaults stay. Raises ValueError for
+    what is no method, such as a class.
     """
+    if not isinstance(mine, FedAvg):
+        raise ValueError(f"expected a method, as in Mine(), found {mine!r}")
     labels = {kind: label for label, kind in catalogue().items()}
     parent = next(kind for kind in type(mine).__mro__ if kind in labels)
     return Setting(labels[parent], mine=mine)
@@ -90,8 +93,9 @@ def run_of(
     training = own.training or rules.training
     if federation is None:
         federation = rules.federation(held_out, type(method).val_share)
-    cohort = min(rules.cohort or 0, len(federation))
-    select = rules.select or (uniform(cohort) if cohort else everyone())
+    select = rules.select or everyone()
+    if rules.select is None and rules.cohort is not None:
+        select = uniform(min(rules.cohort, len(federation)))
     how = {"workers": 1, "evaluate_every": rules.every, "device": device}
     network = own.network or rules.network
     return Run(method, federation, network, training, select, seed, **how)

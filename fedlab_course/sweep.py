@@ -224,6 +224,9 @@ def sweep(
             failures = _run_all(cells, own)
     good = [cell.table() for cell in cells if cell.name not in failures]
     table = concat(good) if good else pd.DataFrame(columns=[*TABLE, "settings"])
+    for name in grid:  # Parquet has one type per column
+        if name in table and table[name].map(type).nunique() > 1:
+            table[name] = table[name].map(str)
     with (
         replacing(out / "table.csv") as csv,
         replacing(out / "table.parquet") as parquet,

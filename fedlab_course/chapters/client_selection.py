@@ -54,7 +54,12 @@ def bytes_of_asking(
     ]
 
 
-GROUPS = [((2, 5), 7, 0.7), ((1, 4, 8), 10, 1e-4), ((0, 2, 3, 4), 5, 0.3), ((3,), 4, 1)]
+GROUPS = [
+    ((2, 5), 7, 0.7),
+    ((1, 4, 8), 10, 1e-4),
+    ((0, 2, 3, 4), 5, 0.3),
+    ((3,), 4, 1.0),
+]
 """Members, number of clients, p: never the first clients and never half of them, and p
 is neither 1/2 nor the group's share, or wrong ideas would pass."""
 

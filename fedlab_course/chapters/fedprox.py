@@ -64,9 +64,10 @@ def three_clients() -> Federation:
     return Federation.build(data, np.split(leave_out(data)[:60], [30, 40]))
 
 
-def after_two_rounds(method: FedAvg) -> Tensor:
+def after_two_rounds(method: FedAvg, buffers: bool = True) -> Tensor:
     """All weights, as one vector, after two rounds of a learner's method.
 
+    buffers: False leaves out BatchNorm's running statistics.
     Raises Wrong when the method raises.
     """
 
@@ -74,7 +75,8 @@ def after_two_rounds(method: FedAvg) -> Tensor:
         pieces = method, three_clients(), small_network, LocalTraining(0.1, 2, 8)
         run = Run(*pieces, workers=1, on_failure="raise")
         run.step(evaluate=False).step(evaluate=False)
-        return torch.cat([v.double().flatten() for v in run.server.weights.values()])
+        names = run.server.weights if buffers else run.server.parameters
+        return torch.cat([run.server.weights[n].double().flatten() for n in names])
 
     given = "two rounds of your method on three clients"
     return call(train, given=given, by=method)

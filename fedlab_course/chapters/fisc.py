@@ -73,8 +73,9 @@ def partitions(answer: object, points: Sequence[float]) -> str:
     """
     positions = torch.tensor(points, dtype=torch.float64)[:, None]
     right = finch(positions, "euclidean")
-    is_nested = _is_list(answer) and len(answer) > 0 and _is_list(answer[0])
-    rows = answer if is_nested else [answer]
+    answer = _as_list(answer)
+    rows = [_as_list(row) for row in answer] if _is_list(answer) else []
+    rows = rows if rows and _is_list(rows[0]) else [answer]
     for number, row in enumerate(rows[: len(right)]):
         labels = _labels(row, len(points))
         if not torch.equal(_same(labels), _same(right[number])):
@@ -89,6 +90,11 @@ def partitions(answer: object, points: Sequence[float]) -> str:
             "right as far as FINCH goes; it ends before only one cluster would be left"
         )
     return f"{len(right)} partitions, without choosing a number of clusters"
+
+
+def _as_list(value: object) -> object:
+    """A list in place of a tensor or an array."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _is_list(value: object) -> bool:

@@ -21,8 +21,12 @@ def shares(answer: object, sizes: Mapping[int, int], cohort: Sequence[int]) -> s
     answer: client → its share of the new weights, in [0, 1]; clients left out have 0.
     sizes:  client → its number of samples. cohort: the clients that were drawn.
     """
-    if not isinstance(answer, Mapping):
+    if not hasattr(answer, "items"):  # a dictionary, or a Series
         raise Wrong(f"expected {{client: share}}, found {type(answer).__name__}")
+    answer = {
+        client: share.item() if getattr(share, "ndim", None) == 0 else share
+        for client, share in answer.items()
+    }
     if strangers := sorted(set(answer) - set(sizes), key=str):
         raise Wrong(f"there is no client {strangers[0]!r}; there are {sorted(sizes)}")
     if missing := sorted(set(cohort) - set(answer)):

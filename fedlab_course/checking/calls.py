@@ -1,4 +1,7 @@
-"""Find checks of exercises in code: ``exercises.check("name", answer, **given)``."""
+"""Find checks of exercises in code: ``exercises.check("name", answer, **given)``.
+
+Also ``check("name", answer)`` and ``exercises.check("name", answer=answer)``.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,20 @@ from collections.abc import Iterator
 
 
 def checks_in(node: ast.AST) -> Iterator[ast.Call]:
-    """The checks in a tree."""
+    """The checks in a tree; in the tree, their answers become positional arguments."""
     for call in ast.walk(node):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-            first = call.args[0] if len(call.args) == 2 else None
-            is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
-            if call.func.attr == "check" and is_text:
-                yield call
+        if not isinstance(call, ast.Call):
+            continue
+        if getattr(call.func, "attr", getattr(call.func, "id", "")) != "check":
+            continue
+        answers = [each for each in call.keywords if each.arg == "answer"]
+        if len(call.args) + len(answers) != 2:
+            continue
+        call.args += [each.value for each in answers]
+        call.keywords = [each for each in call.keywords if each not in answers]
+        first = call.args[0]
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            yield call
 
 
 def check_name(call: ast.Call) -> str:

@@ -17,7 +17,8 @@ from nbformat import NotebookNode
 from ..checking.calls import checks_in
 
 MAGIC = re.compile(
-    r"(?m)^([ \t]*)(?:%%?time[ \t]+(\S.*)|[%!?].*|.*\?[ \t]*|\w+ = [%!].*)$"
+    r"(?m)^([ \t]*)(?:%%?time[ \t]+(\S.*)|[%!?].*|[\w.*]+\?{1,2}[ \t]*"
+    r"|[\w, \t]+=[ \t]*[%!].*)$"
 )
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 

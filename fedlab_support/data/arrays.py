@@ -209,5 +209,6 @@ def drawn_split(
         rng = np.random.default_rng([SEED, zlib.crc32(cell.encode())])
         mine = rng.permutation(mine)
         most = round(share * sizes[mine].sum())
+        mine = mine[sizes[mine] <= most]  # a larger group would end the draw
         is_test[mine[np.cumsum(sizes[mine]) <= most]] = True
     return is_test[group]

@@ -119,7 +119,8 @@ class DomainData:
             values = getattr(self, field)
             values = (value,) if values is None else values
             if not isinstance(values, tuple):
-                values = tuple(np.ravel(values).tolist())
+                values = tuple(np.ravel(values))
+            values = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
             if len(values) == 1:
                 values *= channels
             object.__setattr__(self, field, values)

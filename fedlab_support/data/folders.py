@@ -21,10 +21,11 @@ SIDE = 64
 """Default height and width in pixels, since files differ in shape."""
 
 DRAWN = "a fifth of each class for testing, drawn with a seed"
-SPLITS = ("test", "testing", "val", "valid", "validation", "train", "training")
+SPLITS = ("test", "testing", "val", "valid", "validation", "crossval")
+SPLITS += ("train", "training")
 """Folders that are not domains; the first that there is has the test images."""
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 
 Row = tuple[str, str, str]
 """Domain, class and path of an image."""
@@ -63,8 +64,9 @@ def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
     one owner. A fifth of the images of each domain and class is set aside for testing,
     drawn with a fixed seed; identical files are on the same side. A tree without
     domains, ``<class>/<image>``, is one domain. Folders ``train`` and ``test`` (or
-    ``val``) above the classes are the split, in a tree of one domain or below each
-    domain. Raises ValueError for a file that is not a complete image.
+    ``val``) are the split, above the classes (in a tree of one domain or below each
+    domain) or above the domains. Raises ValueError for a file that is not a complete
+    image, and if only some domains are split in this way.
     """
     path = Path(os.path.abspath(path))  # "." has no name
     with Tree(path) as tree:
@@ -76,8 +78,25 @@ def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
             )
         names = tuple(tuple(sorted({row[place] for row in rows})) for place in (0, 1))
         data = _assemble(tree, rows, names, int(size), {})
-    is_split = len(names[0]) > 1 and {name.lower() for name in names[0]} <= {*SPLITS}
-    return _as_split(data, [row[2] for row in rows]) if is_split else data
+    files = [row[2] for row in rows]
+    if len(splits := {name.lower() for name in names[0]} & {*SPLITS}) < 2:
+        return _split_above(data, files)
+    if others := [name for name in names[0] if name.lower() not in SPLITS]:
+        raise ValueError(
+            f"{path.name}: expected the same split of all images, found {others[0]!r} "
+            f"beside {' and '.join(sorted(splits))}; move it, or rename those folders"
+        )
+    return _as_split(data, files)
+
+
+def _split_above(data: DomainData, files: Sequence[str]) -> DomainData:
+    """The data with the split that folders directly above all domains give, if any."""
+    above = ["".join(_folders(PurePosixPath(f))[-3:-2]).lower() for f in files]
+    if len(set(above)) < 2 or not {*above} <= {*SPLITS}:
+        return data
+    test = next(name for name in SPLITS if name in above)
+    source = f"{data.source.partition(';')[0]}; {test} for testing"
+    return replace(data, is_test=np.array(above) == test, source=source)
 
 
 def _as_split(data: DomainData, files: Sequence[str]) -> DomainData:

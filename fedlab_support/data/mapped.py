@@ -62,10 +62,12 @@ def mapped(source: Source) -> Block:
     """
     mark = short_hash(f"{source.shape} {source.files}".encode())
     path = cache_folder() / f"{source.name}-{mark}.npy"
+    blocks = _Blocks(source, path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock")):
-            digests = _Blocks(source, path).complete()
+        if (digests := blocks.finished()) is None:  # which may lie where no lock can
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(path.with_suffix(".lock")):
+                digests = blocks.complete()
     except OSError as error:
         if error.errno is None:  # too little room
             raise
@@ -90,26 +92,36 @@ class _Blocks:
         self.step = max(1, BLOCK_BYTES // int(np.prod(image)))
         self.starts = range(0, num, self.step)
 
+    def finished(self) -> np.ndarray | None:
+        """The digests, uint64 (N,), if all blocks are there and unchanged."""
+        done, written = self._known()
+        is_there = written is not None and written == self._stamp()
+        return self._digests(done) if is_there and {*done} >= {*self.starts} else None
+
     def complete(self) -> np.ndarray:
         """Decode what is missing; returns the digests, uint64 (N,)."""
-        done, written = self._known()
-        if not done.keys() >= {*self.starts} or written != self._stamp():
-            if not self._is_whole():
-                self._create()
-                done = {}
-            done = {start: line for start, line in done.items() if self._holds(line)}
-            missing = [start for start in self.starts if start not in done]
-            with tqdm(
-                desc=f"{self.source.name}, decoded once",
-                total=self.source.shape[0],
-                initial=sum(line["num"] for line in done.values()),
-                unit=" images",
-                delay=2,
-            ) as bar:
-                for start in missing:
-                    done[start] = self._decode(start)
-                    bar.update(done[start]["num"])
-            self._note({"written": self._stamp()})
+        if (digests := self.finished()) is not None:
+            return digests
+        done, _ = self._known()
+        if not self._is_whole():
+            self._create()
+            done = {}
+        done = {start: line for start, line in done.items() if self._holds(line)}
+        missing = [start for start in self.starts if start not in done]
+        with tqdm(
+            desc=f"{self.source.name}, decoded once",
+            total=self.source.shape[0],
+            initial=sum(line["num"] for line in done.values()),
+            unit=" images",
+            delay=2,
+        ) as bar:
+            for start in missing:
+                done[start] = self._decode(start)
+                bar.update(done[start]["num"])
+        self._note({"written": self._stamp()})
+        return self._digests(done)
+
+    def _digests(self, done: dict[int, dict]) -> np.ndarray:
         digests = b"".join(bytes.fromhex(done[s]["digests"]) for s in self.starts)
         return np.frombuffer(digests, "<u8")
 

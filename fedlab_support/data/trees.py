@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from .mapped import Block, Source, mapped
-from .reading import DAMAGE, check_bytes, open_image, regular
+from .reading import DAMAGE, check_bytes, open_image, refuse_special, regular
 
 UNREADABLE = (
     *DAMAGE,
@@ -46,7 +46,8 @@ class Tree(ExitStack):
         try:
             if path.is_dir():
                 for archive in sorted(path.glob("[!.]*.zip")):
-                    self._add_zip(archive)
+                    if not archive.is_dir():
+                        self._add_zip(archive)
                 for folder, inner, files in os.walk(path, followlinks=True):
                     inner[:] = [each for each in inner if not _is_above(folder, each)]
                     inside = os.path.relpath(folder, path).replace(os.sep, "/")
@@ -77,7 +78,8 @@ class Tree(ExitStack):
 
     def _add_zip(self, path: Path) -> None:
         try:
-            archive = self.enter_context(zipfile.ZipFile(regular(path)))
+            refuse_special(path)  # of any size: members are read one by one
+            archive = self.enter_context(zipfile.ZipFile(path))
         except FileNotFoundError:
             raise
         except DAMAGE as error:

@@ -113,7 +113,7 @@ def _reported(
     run: pd.DataFrame, rule: str, domains: list[str] | None, metric: str
 ) -> pd.DataFrame:
     """The row of one run."""
-    domains = domains or [run["held_out"].iloc[0].rpartition("+")[2]]
+    domains = domains or [_last_held_out(run)]
     split = "test" if domains == [ALL_DOMAINS] else "held_out"
     whole = (run["split"] == split) & (run["client"] == ALL_CLIENTS)
     measured = run[whole & (run["metric"] == metric)]
@@ -136,6 +136,14 @@ def _reported(
     return measured[is_reported].iloc[-1:].assign(round=round, **shown)
 
 
+def _last_held_out(run: pd.DataFrame) -> str:
+    """The last domain that a run holds out; names may contain the "+" between them."""
+    all_of_them = run["held_out"].iloc[0]
+    names = run.loc[run["split"] == "held_out", "domain"].unique()
+    ends = [name for name in names if f"+{all_of_them}".endswith(f"+{name}")]
+    return max(ends, key=len, default=all_of_them.rpartition("+")[2])
+
+
 def _by_round(rows: pd.DataFrame, run: pd.DataFrame, what: str) -> pd.Series:
     """Mean value of each evaluated round, ascending; ValueError without rows."""
     if rows.empty:
@@ -144,7 +152,9 @@ def _by_round(rows: pd.DataFrame, run: pd.DataFrame, what: str) -> pd.Series:
             f"{sorted(run['split'].unique())} and held-out domains "
             f"{run['held_out'].iloc[0]!r}"
         )
-    return rows.groupby("round")["value"].mean()
+    values = rows.groupby("round")["value"]
+    is_complete = values.count() == values.count().max()  # clients may be unreachable
+    return values.mean()[is_complete]
 
 
 def _without(data, held_out: tuple[str, ...], deal, val, seed) -> Federation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -115,21 +116,27 @@ def timm_network(
         )
     else:
         name = str(weights)
-    model = _trained(timm, name, settings)
+    model = _trained(timm, name, settings, num_classes)
     if num_classes != model.num_classes:
         model.reset_classifier(num_classes)
     return model
 
 
-def _trained(timm, name: str, settings: dict) -> nn.Module:
+def _trained(timm, name: str, settings: dict, num_classes: int) -> nn.Module:
     """The network with its weights, including their head.
 
     It is created with the weights' number of classes, for which timm raises an error if
-    names differ; otherwise timm would leave parameters that do not fit untrained.
+    names differ; otherwise timm would leave parameters that do not fit untrained. A
+    file may have the published number of classes, or ``num_classes``.
     """
     try:
         return timm.create_model(name, pretrained=True, **settings)
     except _UNFIT as error:
+        if "file" in settings.get("pretrained_cfg_overlay", {}):
+            overlay = settings["pretrained_cfg_overlay"] | {"num_classes": num_classes}
+            more = settings | {"pretrained_cfg_overlay": overlay}
+            with suppress(*_UNFIT):
+                return timm.create_model(name, pretrained=True, **more)
         raise ValueError(
             f"expected weights of {name} with the head that they were trained with, "
             f"found: {_short(error)}"

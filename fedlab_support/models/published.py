@@ -93,7 +93,7 @@ def densenet100(image_shape, num_classes: int, norm: str = "batch") -> Staged:
     resolution, for larger ones a 7x7 convolution and pooling.
     Source: Huang et al., CVPR 2017, section 3.
     """
-    refuse_small(image_shape, 4)
+    refuse_small(image_shape, 4 if is_small(image_shape) else 16)
     from timm.models.densenet import DenseNet
 
     def activated(channels: int, **_) -> nn.Module:  # timm also passes device, dtype

@@ -135,6 +135,9 @@ def test_what_uses_all_variables_needs_the_parameters():
         ("?sum\n%time x = f(2)\nfiles = !ls", "pass\nx = f(2)\npass"),
         ("try:\n    x\nexcept:\n    !ls", "try:\n    x\nexcept:\n    pass"),
         ("%%time\nx = 1", "pass\nx = 1"),
+        ("%%time\nx = 1  # both?\ny = x", "pass\nx = 1  # both?\ny = x"),
+        ("!ls\ndef f():  # why?\n    return 1", "pass\ndef f():  # why?\n    return 1"),
+        ("files=!ls\na, b = %timeit f()\nx = 1", "pass\npass\nx = 1"),
     ],
 )
 def test_what_only_ipython_understands_costs_no_answer(source, python):
@@ -171,7 +174,12 @@ def test_solutions_pass(tmp_path):
 
 @pytest.mark.slow
 def test_one_row_per_exercise_for_everybody(tmp_path):
-    ada, bob = tmp_path / "00_tour_ada.ipynb", handed_in(tmp_path, "bob", "1 / 0")
+    above = 'my_changes = "bdg"\ndisplay(my_changes)\n'  # and leaves the stub below
+    above += 'exercises.check("dearer_round", my_changes)'
+    ada, bob = (
+        tmp_path / "00_tour_ada.ipynb",
+        handed_in(tmp_path, "bob", "1 / 0", above),
+    )
     nbformat.write(instructor(read(TOUR)), ada)
     eve, max_, zoe = (
         tmp_path / f"00_tour_{name}.ipynb" for name in ("eve", "max", "zoe")
@@ -184,7 +192,10 @@ def test_one_row_per_exercise_for_everybody(tmp_path):
     table = grade([ada, bob, eve, max_, zoe], "smoke", tmp_path / "out")
     rows = table.groupby("file")["passed"].agg(list)
     assert rows[ada.name] == ["yes"] * len(rows[ada.name])
-    for file in (bob, max_, zoe):
+    passed = table[(table["file"] == bob.name) & (table["passed"] == "yes")]
+    assert passed["exercise"].tolist() == ["dearer_round"]
+    assert rows[bob.name].count("not attempted") == len(rows[ada.name]) - 1
+    for file in (max_, zoe):
         assert rows[file.name] == ["not attempted"] * len(rows[ada.name])
     assert rows[eve.name] == ["no"]
     assert "cannot be graded" in table[table["file"] == eve.name]["message"].item()
@@ -220,6 +231,11 @@ def test_what_a_chapter_calls_like_an_answer_is_none():
     assert program_of() == program_of(check.format("power_of_choice")) == []
     assert program_of(demonstrated, check.format("power_of_choice"))
     assert program_of(check.format("[1, 2]")) == ["power_of_choice"]
+    others = (
+        "exercises.check('power_of_choice', answer=[1])",
+        "check('power_of_choice', 1)",
+    )
+    assert [program_of(other) for other in others] == [["power_of_choice"]] * 2
 
 
 def test_a_notebook_of_another_chapter_says_so():

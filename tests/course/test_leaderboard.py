@@ -301,6 +301,11 @@ def test_it_inherits_what_the_protocol_gives_its_parent(board):
     assert styled.network == pacs.own["FISC"].fields["network"] != "small"
     assert type(styled) is Styled
     assert settings.setting_for(Prompted()).label == "q-FFL"
+    with pytest.raises(ValueError, match=r"as in Mine\(\), found <class"):
+        settings.setting_for(Prompted)
+    nobody = replace(leaderboard.protocol("digit_domains"), cohort=0)
+    with pytest.raises(ValueError, match=r"num_clients must be .* found 0"):
+        settings.run_of(settings.Setting("FedAvg"), nobody)
 
 
 def test_it_has_gaps_and_names_that_are_new(board):

@@ -301,7 +301,10 @@ def test_stop_throws_half_a_round_away(board, monkeypatch):
     [
         ({"lr": -1.0}, "learning rate must be in 0…10, found -1.0"),
         ({"lr": float("nan")}, "learning rate must be in 0…10, found nan"),
-        ({"concentration": 0.0}, "concentration must be in (0, 1000]"),
+        (
+            {"skew": "by class (Dirichlet)", "concentration": 0.0},
+            "concentration must be in (0, 1000]",
+        ),
         ({"skew": "by owner"}, "has 6 owners to train on, found 10 clients"),
         (
             {"data": "prostate_phantoms", "skew": "by class (Dirichlet)"},

@@ -209,3 +209,9 @@ def test_source_is_shown_from_the_package_with_its_place():
     assert "fedlab_support/core/history.py, line" in shown._repr_html_()
     with pytest.raises(TypeError, match="written in Python"):
         show_source(len)
+
+
+def test_a_list_may_hold_pairs():
+    widget = explore(lambda stages: draw(sum(stages)), stages=[(1, 2), (2, 3)])
+    assert widget.controls["stages"].value == (1, 2)
+    assert [label for label, _ in widget.controls["stages"].options][1] == "(2, 3)"

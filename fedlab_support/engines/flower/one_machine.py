@@ -78,6 +78,7 @@ class LocalFlower:
     def __exit__(self, *_) -> None:
         self.close()
 
+    @checked(rounds=COUNT)
     def run(
         self,
         recipe: str,

@@ -62,6 +62,8 @@ RIGHT["partitions"] = [
     (tuple(FINE), tuple(COARSE)),
     [list("aaabbccdd"), [5, 5, 5, 5, 5, 2, 2, 2, 2]],
     [list(torch.tensor(FINE).numpy()), COARSE],
+    torch.tensor([FINE, COARSE]),
+    [torch.tensor(FINE), torch.tensor(COARSE).numpy()],
 ]
 WRONG["partitions"] = [
     ([FINE], "not the last"),

@@ -80,6 +80,14 @@ class OwnNoise(Pull):
         return fl.FedAvg.loss(self, model, batch, context) * factor
 
 
+class Confident(Pull):
+    """Looks twice at a batch, and so moves BatchNorm's statistics twice."""
+
+    def loss(self, model, batch, context):
+        plain = fl.FedAvg.loss(self, model, batch, context)
+        return plain + self.strength * model(batch.x).softmax(1).square().sum()
+
+
 class Raises(Pull):
     def loss(self, model, batch, context):
         return context.no_such_name
@@ -101,6 +109,7 @@ def own(kind, off=0.0, **settings):
         (own(Pull), "loss"),
         (own(OwnNoise), "loss"),
         (own(Warm), "loss"),  # FedAvg up to rounding
+        (own(Confident), "loss"),
     ],
 )
 def test_a_method_that_is_fedavg_where_it_is_neutral_passes(answer, hook):

@@ -3,6 +3,8 @@
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
+import torch
 
 from fedlab_course.exercises import check, relay_round
 
@@ -16,6 +18,8 @@ GIVEN, HIDDEN = {"shares": FEDERATION}, {"shares": ["0.3", "0.6"]}
 RIGHT["shares"] = [
     {3: 0.1, 8: 0.3, 12: 0.6, 21: 0},
     {12: 120 / 200, 3: np.float64(0.1), 8: 0.3},
+    {12: torch.tensor(0.6), 3: np.array(0.1), 8: 0.3},
+    pd.Series({12: 0.6, 3: 0.1, 8: 0.3}),
 ]
 WRONG["shares"] = [
     ({3: 0.05, 8: 0.15, 12: 0.3, 21: 0.5}, "not drawn sent nothing"),

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from fedlab_support import from_dataset
-from fedlab_support.data import available, from_folders, layouts, load
+from fedlab_support.data import available, from_folders, layouts, load, reading
 from fedlab_support.data.arrays import drawn_split
 from fedlab_support.data.trees import Tree, decode
 from tests.official import a_picture, a_tree, write, write_domainnet, write_zip
@@ -129,6 +129,7 @@ def split_tree(**splits: tuple[int, ...]) -> dict[str, bytes]:
         ({"Train": (0, 1, 2), "test": (0, 1)}, 4),
         ({"train": (0, 1, 2), "val": (0,)}, 2),
         ({"training": (0, 1, 2), "validation": (0, 1), "testing": (3,)}, 2),
+        ({"train": (0, 1), "crossval": (2,), "test": (3, 4)}, 4),  # as VLCS
     ],
 )
 def test_folders_of_splits_are_no_domains(tmp_path, splits, num_test):
@@ -155,6 +156,33 @@ def test_splits_below_domains_leave_the_domains(tmp_path):
     assert data.domain_names == data.owner_names == ("art", "photo")
     assert np.bincount(data.domain[data.is_test]).tolist() == [2, 2]
     assert np.bincount(data.domain[~data.is_test]).tolist() == [4, 4]
+
+
+def test_splits_above_domains_are_the_split(tmp_path):
+    for home, kept in (("train", (0, 1, 2)), ("test", (3,))):
+        tree = {n: c for n, c in SMALL.items() if int(n[-5]) in kept}
+        write(tmp_path / "mine" / home, tree)
+    data = from_folders(tmp_path / "mine", 8)
+    assert data.domain_names == ("Art", "photo") and "test for testing" in data.source
+    assert np.bincount(data.domain[data.is_test]).tolist() == [3, 3]
+    assert len(data) == 2 * 3 * 4
+
+
+def test_a_split_beside_other_folders_is_refused(tmp_path):
+    write(tmp_path / "mine", split_tree(train=(0, 1), test=(2,), extra=(3,)))
+    with pytest.raises(ValueError, match=r"'extra' beside test and train; move it"):
+        from_folders(tmp_path / "mine", 8)
+
+
+def test_a_zip_may_be_larger_than_an_array_and_a_folder_may_be_called_so(
+    tmp_path, monkeypatch
+):
+    write_zip(tmp_path / "large.zip", SMALL)
+    monkeypatch.setattr(reading, "MOST_BYTES", 100)
+    assert len(from_folders(tmp_path / "large.zip", 8)) == 30
+    write(tmp_path / "tree", SMALL)
+    (tmp_path / "tree" / "x.zip").mkdir()
+    assert len(from_folders(tmp_path / "tree", 8)) == 30
 
 
 def test_a_split_alone_is_a_domain(tmp_path):
@@ -276,6 +304,12 @@ def test_identical_files_are_never_divided():
         for digest in np.unique(digests):
             assert len(set(is_test[digests == digest])) == 1
         assert 5 <= is_test.sum() <= 18
+
+
+def test_many_equal_files_do_not_end_the_draw():
+    digests = np.array([0] * 40 + [*range(1, 61)], dtype=np.uint64)
+    for cell in "abcdefgh":
+        assert drawn_split([cell] * 100, digests).sum() == 20
 
 
 # --- published sets -----------------------------------------------------------------

@@ -85,9 +85,13 @@ def test_a_lack_of_room_or_of_permission_says_what_to_do(tmp_path, monkeypatch):
     def mkdir(*_, **__):
         raise OSError(errno.EROFS, "Read-only file system")
 
+    monkeypatch.setenv("FEDLAB_CACHE", str(tmp_path / "finished"))
+    opened()
     monkeypatch.setattr(Path, "mkdir", mkdir)
+    monkeypatch.setattr(mapped, "FileLock", mkdir)
+    assert opened()[2] == [], "finished files are read where nothing can be written"
     with pytest.raises(OSError, match=r"Read-only file system; set FEDLAB_CACHE"):
-        opened()
+        opened(files="others")
 
 
 def data_of(images) -> DomainData:

@@ -156,6 +156,22 @@ def test_runs_that_hold_out_one_domain_or_none_are_reported_too():
     assert (row["split"], row["domain"], row["value"]) == ("test", "", 0.35)
 
 
+def test_a_round_without_some_clients_is_not_the_best():
+    """A node that does not reply has no score."""
+    table = history().table()
+    is_val = (table["split"] == "val") & (table["metric"] == "accuracy")
+    last = table["round"] == table["round"].max()
+    table.loc[is_val & last & (table["client"] == 3), "value"] = float("nan")
+    table.loc[is_val & last & (table["client"] == 0), "value"] = 0.99
+    assert reported(table, "best_val")["round"].tolist() == [1]
+
+
+def test_the_name_of_a_domain_may_contain_a_plus():
+    table = history(held_out="sketch+photo+grey").table()
+    table.loc[table["domain"] == "photo", "domain"] = "photo+grey"
+    assert reported(table)["domain"].tolist() == ["photo+grey"]
+
+
 def test_equal_rounds_are_settled_by_the_first():
     table = history().table()
     table.loc[table["split"] == "val", "value"] = 0.5

@@ -259,6 +259,7 @@ def test_alexnet_works_from_63_to_256_pixels(size, last):
     [
         (alexnet, (3, 62, 96), r"at least 63x63 pixels, found 62x96"),
         (densenet100, (3, 32, 3), r"at least 4x4 pixels, found 32x3"),
+        (densenet100, (1, 12, 128), r"at least 16x16 pixels, found 12x128"),
         (unet, (1, 32, 40), r"multiples of 16 pixels.*halved 4 times, found 32x40"),
         (NARROW_UNET, (1, 6, 8), r"multiples of 4 pixels.*found 6x8"),
         (swin_tiny, (3, 96, 30), r"multiples of 4 pixels.*found 96x30"),
@@ -455,6 +456,18 @@ def test_weights_are_read_from_a_file(trained, suffix, classes):
     assert model.head.out_features == classes
     if classes == 1000:
         assert torch.equal(model.head.weight, state["fc.weight"])
+
+
+@SLOW
+def test_weights_may_have_the_classes_of_the_data(tmp_path):
+    import timm
+
+    state = timm.create_model("resnet18", num_classes=6).state_dict()
+    torch.save(state, tmp_path / "mine.pth")
+    model = resnet18((3, 32, 32), 6, weights=tmp_path / "mine.pth")
+    assert torch.equal(model.head.weight, state["fc.weight"])
+    with pytest.raises(ValueError, match=r"size mismatch for fc\.weight"):
+        resnet18((3, 32, 32), 5, weights=tmp_path / "mine.pth")
 
 
 @SLOW
