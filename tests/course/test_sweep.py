@@ -170,6 +170,16 @@ def test_all_runs_of_all_cells_stand_in_one_tidy_table(chapter, tmp_path):
     assert (out / "lr-0.1_seed-0" / "notebook.ipynb").exists()
 
 
+def test_an_axis_may_mix_types(chapter, tmp_path, monkeypatch):
+    """A column of Parquet has one type."""
+    monkeypatch.setattr(sweeping, "execute", in_process)
+    text = chapter.read_text(encoding="utf-8")
+    chapter.write_text(text.replace("fail: bool", "fail"), encoding="utf-8")
+    table = sweep(chapter, {"fail": [False, "a", 3]}, out=tmp_path / "out")
+    assert table["fail"].tolist() == ["False", "a", "3"]
+    assert saved(tmp_path / "out")["fail"].tolist() == ["False", "a", "3"]
+
+
 @pytest.mark.slow
 def test_a_cell_that_is_done_is_not_run_again_until_something_changes(
     chapter, tmp_path, monkeypatch
