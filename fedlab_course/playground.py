@@ -169,10 +169,11 @@ class Playground(LiveTraining):
 
     def _setting(self) -> Setting:
         """The checked choice; of the method's settings, those that were changed."""
-        left = {"own"}  # and what has no effect, whatever was entered there
-        left |= {"concentration"} if self.controls["concentration"].disabled else set()
-        names = [f.name for f in fields(Setting) if f.name not in left]
-        asked = {name: self.asked[name] for name in names}
+        asked = {
+            f.name: self.asked[f.name]
+            for f in fields(Setting)
+            if f.name != "own" and not self.controls[f.name].disabled
+        }
         own = {}
         for name, (known, control) in self.own.items():
             if (value := known.read(control)) != known.default:

@@ -93,9 +93,10 @@ def run_of(
     training = own.training or rules.training
     if federation is None:
         federation = rules.federation(held_out, type(method).val_share)
-    select = rules.select or everyone()
-    if rules.select is None and rules.cohort is not None:
-        select = uniform(min(rules.cohort, len(federation)))
+    select = rules.select
+    if select is None:
+        cohort = rules.cohort
+        select = everyone() if cohort is None else uniform(min(cohort, len(federation)))
     how = {"workers": 1, "evaluate_every": rules.every, "device": device}
     network = own.network or rules.network
     return Run(method, federation, network, training, select, seed, **how)

@@ -153,10 +153,10 @@ def plain(federation, rounds: int = 2, weighting: str = "examples", **settings) 
 
 
 def garbled(method, client: int, spoil, hook: str = ""):
-    """The same method, but what one client says goes through ``spoil``.
+    """The same method, except that one client's upload goes through ``spoil``.
 
-    hook:  in which it says it; "": ``client_setup`` if the method has one, else
-           ``after_training``.
+    hook:  the one that returns the upload; "": ``client_setup`` if the method overrides
+           it, else ``after_training``.
     """
     kind = type(method)
     usual = "client_setup" if kind.overrides("client_setup") else "after_training"

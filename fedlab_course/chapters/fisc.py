@@ -74,10 +74,10 @@ def partitions(answer: object, points: Sequence[float]) -> str:
     positions = torch.tensor(points, dtype=torch.float64)[:, None]
     right = finch(positions, "euclidean")
     answer = _as_list(answer)
-    rows = [_as_list(row) for row in answer] if _is_list(answer) else []
-    rows = rows if rows and _is_list(rows[0]) else [answer]
+    is_nested = _is_list(answer) and len(answer) > 0 and _is_list(_as_list(answer[0]))
+    rows = answer if is_nested else [answer]
     for number, row in enumerate(rows[: len(right)]):
-        labels = _labels(row, len(points))
+        labels = _labels(_as_list(row), len(points))
         if not torch.equal(_same(labels), _same(right[number])):
             _name_partition(labels, positions, right, number)
     if len(rows) < len(right):

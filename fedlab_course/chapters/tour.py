@@ -9,7 +9,16 @@ import numpy as np
 
 from ..checking.choice import choice
 from ..checking.exercise import Wrong, call, exercise
-from ..checking.table import Case, Mistakes, Rules, compare, count_bytes, read, table
+from ..checking.table import (
+    Case,
+    Mistakes,
+    Rules,
+    compare,
+    count_bytes,
+    read,
+    table,
+    unboxed,
+)
 
 Train = Callable[[int, np.ndarray], tuple[np.ndarray, int]]
 
@@ -23,10 +32,7 @@ def shares(answer: object, sizes: Mapping[int, int], cohort: Sequence[int]) -> s
     """
     if not hasattr(answer, "items"):  # a dictionary, or a Series
         raise Wrong(f"expected {{client: share}}, found {type(answer).__name__}")
-    answer = {
-        client: share.item() if getattr(share, "ndim", None) == 0 else share
-        for client, share in answer.items()
-    }
+    answer = {client: unboxed(share) for client, share in answer.items()}
     if strangers := sorted(set(answer) - set(sizes), key=str):
         raise Wrong(f"there is no client {strangers[0]!r}; there are {sorted(sizes)}")
     if missing := sorted(set(cohort) - set(answer)):

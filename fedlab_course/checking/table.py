@@ -230,8 +230,7 @@ def read(found: object, like: object, rules: Rules, name: str = "") -> object:
         return _read_tensor(found, tuple(like.shape), rules, label)
     if isinstance(like, np.ndarray):
         return _read_array(found, like, rules)
-    if isinstance(found, (Tensor, np.ndarray)) and found.ndim == 0:
-        found = found.item()
+    found = unboxed(found)
     if isinstance(found, bool) or not isinstance(found, Real):
         what, kind = rules.what or "a number", type(found).__name__
         kind += f" of shape {tuple(found.shape)}" if hasattr(found, "shape") else ""
@@ -239,6 +238,12 @@ def read(found: object, like: object, rules: Rules, name: str = "") -> object:
     if not math.isfinite(found):
         raise Wrong(label + rules.not_finite)
     return found
+
+
+def unboxed(found: object) -> object:
+    """The number in a tensor or array without dimensions; others as they are."""
+    is_boxed = isinstance(found, (Tensor, np.ndarray)) and found.ndim == 0
+    return found.item() if is_boxed else found
 
 
 def _read_array(found: object, like: np.ndarray, rules: Rules) -> np.ndarray:

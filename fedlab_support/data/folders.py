@@ -83,7 +83,7 @@ def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
         return _split_above(data, files)
     if others := [name for name in names[0] if name.lower() not in SPLITS]:
         raise ValueError(
-            f"{path.name}: expected the same split of all images, found {others[0]!r} "
+            f"{path.name}: expected only folders of splits, found {others[0]!r} "
             f"beside {' and '.join(sorted(splits))}; move it, or rename those folders"
         )
     return _as_split(data, files)
@@ -94,9 +94,8 @@ def _split_above(data: DomainData, files: Sequence[str]) -> DomainData:
     above = ["".join(_folders(PurePosixPath(f))[-3:-2]).lower() for f in files]
     if len(set(above)) < 2 or not {*above} <= {*SPLITS}:
         return data
-    test = next(name for name in SPLITS if name in above)
-    source = f"{data.source.partition(';')[0]}; {test} for testing"
-    return replace(data, is_test=np.array(above) == test, source=source)
+    is_test, source = _for_testing(data, above)
+    return replace(data, is_test=is_test, source=source)
 
 
 def _as_split(data: DomainData, files: Sequence[str]) -> DomainData:
@@ -104,16 +103,23 @@ def _as_split(data: DomainData, files: Sequence[str]) -> DomainData:
     above = [_folders(PurePosixPath(file))[:-2] for file in files]
     domain = [parts[-1] if parts else data.name for parts in above]
     lower = [name.lower() for name in data.domain_names]
-    test = lower.index(next(name for name in SPLITS if name in lower))
+    is_test, source = _for_testing(data, [lower[d] for d in data.domain])
     return from_arrays(
         data.images,
         data.labels,
         domain=domain if len(set(domain)) > 1 else None,
-        test=data.domain == test,
+        test=is_test,
         class_names=data.class_names,
         name=data.name,
-        source=f"{data.source.partition(';')[0]}; {lower[test]} for testing",
+        source=source,
     )
+
+
+def _for_testing(data: DomainData, splits: Sequence[str]) -> tuple[np.ndarray, str]:
+    """Which images are for testing, bool (N,), by their splits, and the new source."""
+    test = next(name for name in SPLITS if name in splits)
+    source = f"{data.source.partition(';')[0]}; {test} for testing"
+    return np.array(splits) == test, source
 
 
 def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainData:

@@ -64,7 +64,7 @@ def mapped(source: Source) -> Block:
     path = cache_folder() / f"{source.name}-{mark}.npy"
     blocks = _Blocks(source, path)
     try:
-        if (digests := blocks.finished()) is None:  # which may lie where no lock can
+        if (digests := blocks.finished()) is None:  # a read-only folder takes no lock
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(path.with_suffix(".lock")):
                 digests = blocks.complete()
@@ -94,39 +94,37 @@ class _Blocks:
 
     def finished(self) -> np.ndarray | None:
         """The digests, uint64 (N,), if all blocks are there and unchanged."""
-        done, written = self._known()
-        is_there = written is not None and written == self._stamp()
-        return self._digests(done) if is_there and {*done} >= {*self.starts} else None
+        done, is_finished = self._known()
+        return self._digests(done) if is_finished else None
 
     def complete(self) -> np.ndarray:
         """Decode what is missing; returns the digests, uint64 (N,)."""
-        if (digests := self.finished()) is not None:
-            return digests
-        done, _ = self._known()
-        if not self._is_whole():
-            self._create()
-            done = {}
-        done = {start: line for start, line in done.items() if self._holds(line)}
-        missing = [start for start in self.starts if start not in done]
-        with tqdm(
-            desc=f"{self.source.name}, decoded once",
-            total=self.source.shape[0],
-            initial=sum(line["num"] for line in done.values()),
-            unit=" images",
-            delay=2,
-        ) as bar:
-            for start in missing:
-                done[start] = self._decode(start)
-                bar.update(done[start]["num"])
-        self._note({"written": self._stamp()})
+        done, is_finished = self._known()
+        if not is_finished:
+            if not self._is_whole():
+                self._create()
+                done = {}
+            done = {start: line for start, line in done.items() if self._holds(line)}
+            missing = [start for start in self.starts if start not in done]
+            with tqdm(
+                desc=f"{self.source.name}, decoded once",
+                total=self.source.shape[0],
+                initial=sum(line["num"] for line in done.values()),
+                unit=" images",
+                delay=2,
+            ) as bar:
+                for start in missing:
+                    done[start] = self._decode(start)
+                    bar.update(done[start]["num"])
+            self._note({"written": self._stamp()})
         return self._digests(done)
 
     def _digests(self, done: dict[int, dict]) -> np.ndarray:
         digests = b"".join(bytes.fromhex(done[s]["digests"]) for s in self.starts)
         return np.frombuffer(digests, "<u8")
 
-    def _known(self) -> tuple[dict[int, dict], list[int] | None]:
-        """First image → line of its block, and the file's stamp when it was whole."""
+    def _known(self) -> tuple[dict[int, dict], bool]:
+        """First image → line of its block; and whether all are there, unchanged."""
         done, written = {}, None
         with suppress(FileNotFoundError):
             for text in self.index.read_text(encoding="utf-8").splitlines():
@@ -135,7 +133,8 @@ class _Blocks:
                     written = line.get("written")
                     if "start" in line:
                         done[line["start"]] = line
-        return done, written
+        is_unchanged = written is not None and written == self._stamp()
+        return done, is_unchanged and done.keys() >= {*self.starts}
 
     def _stamp(self) -> list[int] | None:
         with suppress(FileNotFoundError):

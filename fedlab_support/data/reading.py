@@ -55,15 +55,16 @@ def regular(path: Path, is_single: bool = False) -> Path:
 
     Reading a pipe would wait for ever, reading a device would never end.
     """
-    refuse_special(path)
-    check_bytes(path.stat().st_size, path.name, is_single)
+    check_bytes(size_of(path), path.name, is_single)
     return path
 
 
-def refuse_special(path: Path) -> None:
-    """Raise ValueError for what is no regular file; OSError if there is nothing."""
-    if not stat.S_ISREG(path.stat().st_mode):
+def size_of(path: Path) -> int:
+    """The bytes of a regular file; ValueError for another, OSError if there is none."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError(f"expected a file, found a device, pipe or folder: {path}")
+    return status.st_size
 
 
 def check_bytes(size: int, what: str, is_single: bool = False) -> None:

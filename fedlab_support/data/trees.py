@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from .mapped import Block, Source, mapped
-from .reading import DAMAGE, check_bytes, open_image, refuse_special, regular
+from .reading import DAMAGE, check_bytes, open_image, regular, size_of
 
 UNREADABLE = (
     *DAMAGE,
@@ -78,7 +78,7 @@ class Tree(ExitStack):
 
     def _add_zip(self, path: Path) -> None:
         try:
-            refuse_special(path)  # of any size: members are read one by one
+            size_of(path)  # refuses devices; any size will do, members are read singly
             archive = self.enter_context(zipfile.ZipFile(path))
         except FileNotFoundError:
             raise

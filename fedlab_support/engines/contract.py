@@ -45,8 +45,8 @@ SLIPS = (NameError, TypeError, AttributeError, LookupError)
 def raise_mistakes(results: dict[int, Any], num_clients: int, at_once: bool) -> None:
     """Raise the error of the first client, with its traceback, if all failed alike.
 
-    results:      by client; those of one round. Of those without an exception, such as
-                  clients that dropped out, nothing is known.
+    results:      by client; those of one round. A failure without an exception, such
+                  as a dropout, is evidence neither for a mistake nor against one.
     num_clients:  of the run. One client of many is no evidence of a mistake, so a round
                   of one client raises only if the run has no other.
     at_once:      raise the error of the first client that failed, whatever it is.

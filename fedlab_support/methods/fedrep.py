@@ -66,8 +66,8 @@ class FedRep(FedAvg):
         private = {n for n in trained if n.startswith(self.prefixes)}
         if len(private) == len(trained):
             raise ValueError(
-                f"FedRep trains shared parts, too; {self.private} are all that this "
-                "network trains: name fewer"
+                f"FedRep needs shared parts to train, but private={self.private} "
+                "covers all that this network trains; name fewer"
             )
         return private
 

@@ -61,16 +61,14 @@ def _is_personal(run) -> bool:
 
 def requests_of(run, clients: Sequence[int], part: str) -> list[Evaluation]:
     """Ask each client to evaluate the weights that it uses on a part of its samples."""
-    is_personal, client = _is_personal(run), run.federation.client
-    if not is_personal:
-        state = run.state_of(None)
-        return [Evaluation(state, getattr(client(i), part), i, part) for i in clients]
-    return [
-        Evaluation(
-            run.state_of(i), getattr(client(i), part), i, part, run.private.get(i)
-        )
-        for i in clients
-    ]
+    is_personal, shared = _is_personal(run), run.state_of(None)
+    requests = []
+    for i in clients:
+        samples = getattr(run.federation.client(i), part)
+        state = run.state_of(i) if is_personal else shared
+        private = run.private.get(i) if is_personal else None
+        requests.append(Evaluation(state, samples, i, part, private))
+    return requests
 
 
 def _by_client(run, clients: list[int], part: str, is_personal: bool) -> list[Scores]:

@@ -128,12 +128,13 @@ class Learner:
         Raises ValueError for a name that the model's state does not have.
         """
         state = {name: value for tree in trees for name, value in tree.items()}
-        if unknown := state.keys() - self._held.keys():
+        try:
+            held = [table[key] for table, key in map(self._held.__getitem__, state)]
+        except KeyError as error:
             raise ValueError(
-                f"expected names of the model's state, found {min(unknown)!r}; "
+                f"expected names of the model's state, found {error}; "
                 "evaluation_state may return nothing else"
-            )
-        held = [table[key] for table, key in map(self._held.__getitem__, state)]
+            ) from error
         if state:
             torch._foreach_copy_(held, list(state.values()))
         for table, key, initial in self._unsaved:

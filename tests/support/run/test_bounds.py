@@ -176,7 +176,7 @@ def test_a_bound_is_a_number_above_one(most):
 
 
 def test_single_numbers_of_an_upload_are_measured_together():
-    """Most clients have fitted their images, one has not; 1e10 no loss reaches."""
+    """One client has not fitted its images yet; no loss reaches 1e10."""
     after = [0.01, 0.01, 0.01, 1.5, 1e10]
     losses = [
         {"before": torch.tensor(2.0), "after": torch.tensor(value)} for value in after
