@@ -32,9 +32,10 @@ UNREADABLE = (
 class Tree(ExitStack):
     """The files of a folder or zip, by their paths inside; nothing is extracted.
 
-    A zip directly in the folder is treated as if it were unpacked there, and links to
-    folders are followed. Hidden files and those that an operating system adds are
-    ignored. Use it in a ``with`` block, which closes the zips.
+    A zip directly in the folder is treated as if it were unpacked there, unless a
+    folder of its name is beside it; links to folders are followed. Hidden files and
+    those that an operating system adds are ignored. Use it in a ``with`` block, which
+    closes the zips.
 
     Raises ValueError for a damaged zip, or one with a path that leads out of it.
     """
@@ -46,7 +47,7 @@ class Tree(ExitStack):
         try:
             if path.is_dir():
                 for archive in sorted(path.glob("[!.]*.zip")):
-                    if not archive.is_dir():
+                    if not archive.is_dir() and not archive.with_suffix("").is_dir():
                         self._add_zip(archive)
                 for folder, inner, files in os.walk(path, followlinks=True):
                     inner[:] = [each for each in inner if not _is_above(folder, each)]

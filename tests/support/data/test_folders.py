@@ -174,6 +174,12 @@ def test_a_split_beside_other_folders_is_refused(tmp_path):
         from_folders(tmp_path / "mine", 8)
 
 
+def test_a_zip_beside_its_unpacked_folder_is_not_read_twice(tmp_path):
+    write(tmp_path / "mine", SMALL)
+    write_zip(tmp_path / "mine.zip", SMALL)
+    assert len(from_folders(tmp_path, 8)) == 30
+
+
 def test_a_zip_may_be_larger_than_an_array_and_a_folder_may_be_called_so(
     tmp_path, monkeypatch
 ):
