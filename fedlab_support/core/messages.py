@@ -134,6 +134,11 @@ def nbytes(tensors: Tensors) -> int:
     return sum([v.numel() * v.element_size() for v in tensors.values()])
 
 
+def wide(values: Tensor) -> Tensor:
+    """Convert to at least float32, which moments and running sums need."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
 def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors:
     """Average several dictionaries of tensors.
 

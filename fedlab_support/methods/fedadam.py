@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..core.checks import setting
-from ..core.messages import Message, Server
+from ..core.messages import Message, Server, wide
 from .fedavg import FedAvg
 
 SQUARES = {
@@ -48,11 +48,12 @@ class FedAdam(FedAvg):
         weights, memory = dict(after.weights), dict(server.memory)
         for name in server.parameters:
             w = server.weights[name]
-            step = after.weights[name] - w
-            m = memory.get(f"m.{name}", torch.zeros_like(w))
-            v = memory.get(f"v.{name}", torch.full_like(w, self.tau**2))
+            step = wide(after.weights[name]) - w
+            m = memory.get(f"m.{name}", torch.zeros_like(step))
+            v = memory.get(f"v.{name}", torch.full_like(step, self.tau**2))
             m = self.momentum * m + (1 - self.momentum) * step
             v = SQUARES[self.rule](v, step.square(), self.decay)
-            weights[name] = w + self.server_lr * m / (v.sqrt() + self.tau)
+            after_step = w + self.server_lr * m / (v.sqrt() + self.tau)
+            weights[name] = after_step.to(w.dtype)
             memory |= {f"m.{name}": m, f"v.{name}": v}
         return replace(after, weights=weights, memory=memory)

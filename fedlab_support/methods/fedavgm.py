@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..core.checks import setting
-from ..core.messages import Message, Server
+from ..core.messages import Message, Server, wide
 from .fedavg import FedAvg
 
 
@@ -33,8 +33,9 @@ class FedAvgM(FedAvg):
         weights, memory = dict(mean), dict(server.memory)
         for name in server.parameters:
             w, key = server.weights[name], f"velocity.{name}"
-            past = self.momentum * server.memory.get(key, torch.zeros_like(w))
-            memory[key] = past + (w - mean[name])
+            gap = wide(w) - mean[name]
+            past = self.momentum * server.memory.get(key, torch.zeros_like(gap))
+            memory[key] = past + gap
             # w - eta (past + w - mean) = lerp(w, mean, eta) - eta past: exact at eta 1
             weights[name] = torch.lerp(w, mean[name], self.server_lr)
             weights[name] -= self.server_lr * past

@@ -65,7 +65,8 @@ class FedBN(FedAvg):
 
     def upload_spec(self, model: nn.Module) -> Tensors:
         """Nothing, the parameters of the BatchNorm layers, or their whole state."""
-        own = {"batch": {}, "adapt": dict(model.named_parameters())}
+        every = model.named_parameters(remove_duplicate=False)
+        own = {"batch": {}, "adapt": dict(every)}
         state = own.get(self.unseen, model.state_dict())
         names = self.private_names(model) & state.keys()
         return {n: state[n] for n in sorted(names) if state[n].is_floating_point()}

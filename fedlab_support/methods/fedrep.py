@@ -25,7 +25,8 @@ class FedRep(FedAvg):
     ``LocalTraining(epochs=11)``. ``private=()`` gives FedAvg.
 
     Look at ``personal_accuracy``: a client that never participated predicts with an
-    untrained head. In the paper it would train one.
+    untrained head. In the paper it would train one. The paper also averages clients
+    equally: ``weighting="equal"``.
 
     Source: Collins et al., ICML 2021, Algorithm 1; section 6.
     """
@@ -46,11 +47,6 @@ class FedRep(FedAvg):
         """The parts that stay."""
         return self.private
 
-    @property
-    def prefixes(self) -> tuple[str, ...]:
-        """How the names of private tensors begin."""
-        return tuple(f"{part}." for part in self.private)
-
     def check_training(self, training: LocalTraining) -> None:
         """Raise ValueError unless there are epochs for the head and for the body."""
         if self.private and training.epochs <= self.body_epochs:
@@ -63,7 +59,7 @@ class FedRep(FedAvg):
     def private_names(self, model: nn.Module) -> set[str]:
         """The trained state of the private parts; ValueError if nothing is left."""
         trained = trained_names(model)
-        private = {n for n in trained if n.startswith(self.prefixes)}
+        private = {n for n in trained if n.split(".")[0] in self.private}
         if len(private) == len(trained):
             raise ValueError(
                 f"FedRep needs shared parts to train, but private={self.private} "
@@ -77,7 +73,7 @@ class FedRep(FedAvg):
         fixed = {
             name: w.detach()
             for name, w in model.named_parameters()
-            if self.private and name.startswith(self.prefixes) == is_body
+            if self.private and (name.split(".")[0] in self.private) == is_body
         }
         output = functional_call(model, fixed, (batch.x,))
         return context.task.loss(output, batch.y)

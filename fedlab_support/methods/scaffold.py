@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from ..core.checks import setting
@@ -56,16 +57,19 @@ class SCAFFOLD(FedAvg):
     def after_training(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The change of c_k, to the mean gradient of the client's K steps.
 
-        That is c_k - c + (w_t - w) / (K lr) for a correction of 1.
+        That is c_k - c + (w_t - w) / (K lr) for a correction of 1. Steps of length 0
+        do not show a gradient and change nothing.
         """
         start, c = context.received.weights, context.received.shared
-        c_k = context.memory
-        path = len(context.logged["loss"]) * (context.training.lr or 1.0)
+        c_k, params = context.memory, received_parameters(model, context)
+        path = len(context.logged["loss"]) * context.training.lr
+        if not path:
+            return {name: torch.zeros_like(w) for name, w in params.items()}
         changes = {
             name: (start[name] - w.detach()) / path
             - c.get(name, 0.0)
             + (1 - self.correction) * (c.get(name, 0.0) - c_k.get(name, 0.0))
-            for name, w in received_parameters(model, context).items()
+            for name, w in params.items()
         }
         c_k |= {name: c_k.get(name, 0.0) + change for name, change in changes.items()}
         return changes

@@ -129,14 +129,14 @@ def roster_of(run, record: History) -> Roster:
         # each client sends one float32
         means = [float(np.float32(s.loss.mean(dtype=np.float64))) for s in scores]
         losses = dict(zip(ids, means, strict=True))
-        weights = run.state_of(None)
-        record_loss_query(record, run.server.round + 1, weights, losses)
+        record_loss_query(record, run.server.round + 1, run.server.weights, losses)
         return losses
 
+    ids = _entries(np.arange(len(run.federation)), run.clients)
     sizes = _entries(run.federation.sizes, run.clients)
     chosen = _entries(run.times_chosen, run.clients)
     stream = partial(numpy_stream, run.seed, "select", 0)
-    return Roster(run.clients, sizes, chosen, run.reports, query_losses, stream)
+    return Roster(ids, sizes, chosen, run.reports, query_losses, stream)
 
 
 def _entries(column: np.ndarray, clients: np.ndarray) -> np.ndarray:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
+from ..core.messages import wide
+
 
 class Fused:
     """An optimiser that calls a fused kernel of torch.
@@ -145,6 +147,6 @@ class SAM:
         # w <- w + rho T² g / (||T g|| + eps), the norm over all parameters at once
         units = [1.0 if self.unit is None else self.unit(p) for p in params]
         scaled = [unit * p.grad for p, unit in zip(params, units, strict=True)]
-        norm = get_total_norm(scaled) + SMALLEST_NORM
+        norm = wide(get_total_norm(scaled)) + SMALLEST_NORM
         for p, gradient, unit in zip(params, scaled, units, strict=True):
             p.add_(unit * gradient * (self.rho / norm))

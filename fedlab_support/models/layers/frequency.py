@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.fft import irfft2, rfft2
 from torch.nn import functional as F
 
-from .mixing import wide
+from ...core.messages import wide
 
 FLOOR = 1e-5
 """Smallest squared amplitude, and smallest real part where a phase is taken."""

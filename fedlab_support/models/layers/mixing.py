@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...core.messages import wide
+
 MOMENTS = {"pono": (1,), "in": (2, 3), "ln": (1, 2, 3)}
 """Axes of mean and deviation: channels, positions, or both."""
 
@@ -68,11 +70,6 @@ def positive_moments(
     mean = h.relu().sum(over, keepdim=True) / count
     second = h.relu().square().sum(over, keepdim=True) / count
     return mean, ((second - mean.square()).clamp(min=0) + eps).sqrt()
-
-
-def wide(h: Tensor) -> Tensor:
-    """Convert to at least float32, which moments and spectra need."""
-    return h.to(torch.promote_types(h.dtype, torch.float32))
 
 
 class PairLayer(nn.Module):

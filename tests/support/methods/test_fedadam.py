@@ -1,12 +1,13 @@
 """FedAdam, FedYogi and FedAdagrad against Algorithm 2 with numbers, one at a time."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from fedlab_support import FedAdam, FedAvg
+from fedlab_support import FedAdam, FedAvg, FedAvgM
 from fedlab_support.core.messages import Message, Server
 
 SIZES = (5, 1, 3)
@@ -64,6 +65,25 @@ def test_rounds_are_those_of_the_paper(rule, weighting):
         plain = FedAvg(weighting).aggregate(Server(0, old), messages)
         assert torch.equal(server.weights["mean"], plain.weights["mean"]), "a buffer"
     assert server.memory.keys() == {"m.w", "v.w"}
+
+
+@pytest.mark.parametrize("method", [FedAdam(), FedAvgM()])
+def test_what_the_server_sums_up_is_finer_than_half_precision(method):
+    servers = {}
+    for dtype in (torch.bfloat16, torch.float32):
+        w = torch.full((3,), 0.5, dtype=dtype)
+        server = Server(0, {"w": w}, parameters=("w",))
+        for _ in range(40):
+            step = torch.tensor([2.0**-8, 2.0**-5, -0.25], dtype=dtype)
+            message = Message(0, 1, {"w": server.weights["w"] + step})
+            server = replace(method.aggregate(server, [message]), weights={"w": w})
+        servers[dtype] = server
+    rough, fine = servers.values()
+    for name, values in fine.memory.items():
+        assert rough.memory[name].dtype == torch.float32
+        torch.testing.assert_close(rough.memory[name], values, rtol=1e-6, atol=0)
+    after = method.aggregate(rough, [Message(0, 1, dict(rough.weights))])
+    assert after.weights["w"].dtype == torch.bfloat16
 
 
 def test_each_rule_has_the_paper_s_name():

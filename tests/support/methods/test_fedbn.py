@@ -288,6 +288,23 @@ def test_adapt_has_mean_scale_and_shift_with_the_statistics_of_the_batch(federat
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_adapt_knows_a_layer_by_all_its_names(federation):
+    class Twice(nn.Module):
+        def __init__(self, image_shape, num_classes):
+            super().__init__()
+            self.norm = nn.BatchNorm2d(image_shape[0])
+            self.body = nn.Sequential(self.norm, nn.Flatten())
+            self.head = nn.Linear(np.prod(image_shape), num_classes)
+
+        def forward(self, x):
+            return self.head(self.body(x))
+
+    run = fitted(FedBN(unseen="adapt"), federation, 2, model=Twice)
+    state, mean = run.state_of(None), run.server.memory["norm.weight"]
+    assert torch.equal(state["norm.weight"], mean) and (mean != 1).any()
+    assert torch.equal(state["body.0.weight"], mean)
+
+
 def test_average_has_the_mean_of_everything(federation):
     run = fitted(FedBN(unseen="average"), federation, 2, model=Batchy)
     shares = torch.tensor(federation.sizes / federation.sizes.sum())

@@ -106,15 +106,17 @@ def test_a_unit_scales_the_climb():
     assert length(steps) == pytest.approx(0.5, rel=1e-5)
 
 
-def test_where_the_gradient_is_zero_nobody_climbs():
-    model = nn.Linear(2, 1)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_where_the_gradient_is_zero_nobody_climbs(dtype):
+    model = nn.Linear(2, 1).to(dtype)
     sam = SAM(FusedSGD([{"params": list(model.parameters())}], 0.1), 0.5)
     before = copy.deepcopy(model.state_dict())
 
     def flat():
         model.zero_grad()
-        loss = 0 * model(torch.ones(3, 2)).sum()
+        loss = 0 * model(torch.ones(3, 2, dtype=dtype)).sum()
         loss.backward()
+        assert all(torch.equal(v, before[n]) for n, v in model.state_dict().items())
         return loss
 
     sam.step(flat)

@@ -140,3 +140,17 @@ def test_a_learning_rate_of_zero_changes_nothing(federation):
     training = LocalTraining(lr=0.0)
     run = runs.fitted(SCAFFOLD(), federation, 2, model=linear, training=training)
     assert not any(c.any() for c in run.server.shared.values())
+
+
+def test_a_round_without_a_step_keeps_what_is_known(federation):
+    training = LocalTraining(lr=0.3, schedule=lambda round: float(round != 2))
+    run = runs.a_run(SCAFFOLD(), federation, model=linear, training=training).step()
+    before = {i: private.memory for i, private in run.private.items()}
+    known, first = run.server.shared, run.server.weights
+    run.step()
+    assert all(torch.equal(run.server.weights[name], first[name]) for name in first)
+    for name, c in known.items():
+        assert c.any() and torch.equal(run.server.shared[name], c)
+        assert all(
+            torch.equal(run.private[i].memory[name], before[i][name]) for i in before
+        )

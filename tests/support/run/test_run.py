@@ -137,6 +137,17 @@ def test_asking_for_losses_is_counted_on_the_wire(federation):
     assert len(run.messages) == 1 and run.messages[0].client in (1, 2, 4)
 
 
+def test_a_selection_cannot_change_the_roster(federation):
+    def shuffled(roster, rng):
+        for column in (roster.ids, roster.sizes, roster.times_chosen):
+            with pytest.raises(ValueError, match="read-only"):
+                rng.shuffle(column)
+        return roster.ids[:1].tolist()
+
+    run = Run(FedAvg(), federation, small_cnn, select=shuffled, workers=1).step()
+    assert run.clients.tolist() == list(range(len(federation)))
+
+
 def test_the_roster_counts_who_took_part(federation):
     seen = []
 

@@ -1,16 +1,19 @@
 """What the wire is said to have carried: questions for the loss, and other parts."""
 
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 
 from fedlab_support import (
     FedAvg,
+    FedBN,
     Federation,
     LocalTraining,
     Run,
     power_of_choice,
+    small_cnn,
     uniform,
 )
 from fedlab_support.core.messages import nbytes
@@ -110,6 +113,14 @@ def test_who_was_asked_and_who_was_chosen_need_not_be_the_same(federation):
     assert parts(run, 1, 4) == plain
     assert parts(run, 2, 3) == parts(run, 2, 4) == plain
     assert parts(run, 2, 1) == {}
+
+
+def test_what_clients_predict_with_and_keep_is_not_sent_to_candidates(federation):
+    method, net = FedBN(unseen="average"), partial(small_cnn, norm="batch")
+    run = Run(method, federation, net, TRAINING, power_of_choice(1, 3), workers=1)
+    run.step().step()
+    sent = run.wire.query("part == 'loss_query' and direction == 'down'").bytes
+    assert set(sent) == {nbytes(run.server.weights)} and run.server.memory
 
 
 def test_who_is_asked_again_does_not_get_the_model_again(federation):
