@@ -99,12 +99,15 @@ class FedDG(FedAvg):
         return upload | {"amplitudes": self.amplitudes(x)}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """Raise ValueError for images of another shape, or amplitudes without class."""
+        """Raise ValueError for other shapes, amplitudes below 0 or without class."""
         names = ["amplitudes", "image_shape"] + ["labels"] * self.match_label
         expect_names(tensors, *names)
         if self.match_label:
             entries, classes = tensors["amplitudes"], tensors["labels"]
             expect_classes("amplitudes", classes, entries, model.num_classes)
+        if (tensors["amplitudes"] < 0).any():
+            least = tensors["amplitudes"].min()
+            raise ValueError(f"amplitudes must be ≥ 0, found {least:.3g}")
         if (shape := tensors["image_shape"].tolist()) != [*model.image_shape]:
             raise ValueError(
                 f"expected images of shape {model.image_shape}, found {shape}; load "

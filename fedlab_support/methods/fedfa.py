@@ -108,14 +108,10 @@ class FedFA(FedAvg):
         return {n: model.get_buffer(n) for n in sorted(self.private_names(model))}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """Raise ValueError unless moments are (2, C) with deviations ≥ 0."""
+        """Raise ValueError for moments with a deviation below 0."""
         for name, value in tensors.items():
-            is_pair = value.ndim == 2 and len(value) == 2
-            if name.endswith(".moments") and not (is_pair and (value[1] >= 0).all()):
-                raise ValueError(
-                    f"{name!r} must hold means and deviations ≥ 0, (2, C), found "
-                    f"{value} of shape {tuple(value.shape)}"
-                )
+            if name.endswith(".moments") and (least := value[1].min()) < 0:
+                raise ValueError(f"{name!r}: deviations must be ≥ 0, found {least:.3g}")
 
     def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """Average weights, and share V, the variance of the moments over clients."""
@@ -125,7 +121,8 @@ class FedFA(FedAvg):
         for name in (n for n in messages[0].upload if n.endswith(".moments")):
             moments = torch.stack([m.upload[name] for m in messages])
             # V = 1/m sum_k (x_k - mean)²
-            v = moments.var(over, correction=int(is_scalar), keepdim=True)[0]
+            unbiased = is_scalar and moments[:, 0].numel() > 1
+            v = moments.var(over, correction=int(unbiased), keepdim=True)[0]
             v = v.expand_as(moments[0])
             shared[name.replace(".moments", ".variances")] = v.contiguous()
             if self.stats_carry == "average":

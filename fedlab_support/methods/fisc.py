@@ -41,7 +41,8 @@ class FISC(FedAvg):
     uint8.
 
     ``without="contrast"`` replaces the contrast by the cross-entropy of the copies;
-    ``without="transfer"`` makes copies by mirroring and shifting.
+    ``without="transfer"`` makes copies by mirroring and shifting; styles are still
+    exchanged, but not used.
 
     Source: Nguyen, Johnson, Leach, arXiv:2410.22622, 2024; code of
     judydnguyen/PARDON-FedDG at e5df7dd.
@@ -122,11 +123,9 @@ class FISC(FedAvg):
         negative:   index j for each image, int64 (B,); images with -1 are ignored.
         Returns 0 if all images are ignored.
         """
-        counts = negative >= 0
         near, far = self.distances(z, copies, negative)
         short = (near - far + self.margin).clamp(min=0)
-        mean = (short * counts).sum() / counts.sum().clamp(min=1)
-        return self.contrast_weight * mean
+        return self.contrast_weight * short.sum() / max(1, len(short))
 
     @torch.no_grad()
     def triplets(
@@ -138,21 +137,20 @@ class FISC(FedAvg):
         of unit vectors, and ``active``, the share of images that are not yet nearer by
         the margin and so have a gradient; nothing if all images are ignored.
         """
-        counts = negative >= 0
-        if not counts.any():
+        near, far = self.distances(z, copies, negative)
+        if not len(near):
             return {}
-        distances = self.distances(z, copies, negative)
-        near, far = (each[counts] for each in distances)
         is_active = near - far + self.margin > 0
         found = {"near": near, "far": far, "active": is_active.float()}
         return {name: values.mean() for name, values in found.items()}
 
     @staticmethod
     def distances(z: Tensor, copies: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
-        """Of unit vectors, to the own copy and to that of the negative, (B,) each.
+        """Of unit vectors, to an image's copy and to that of its negative, (b,) each.
 
-        Arguments as for ``contrast``; the second means nothing where an index is -1.
+        Arguments as for ``contrast``; b images are not ignored.
         """
+        known = negative >= 0
         z, copies = F.normalize(z.float()), F.normalize(copies.float())
-        near = F.pairwise_distance(z, copies, eps=1e-7)
-        return near, F.pairwise_distance(z, copies[negative], eps=1e-7)
+        near = F.pairwise_distance(z[known], copies[known], eps=1e-7)
+        return near, F.pairwise_distance(z[known], copies[negative[known]], eps=1e-7)

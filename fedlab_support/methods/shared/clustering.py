@@ -40,6 +40,7 @@ def finch_by_products(products: Tensor, distance: str = "cosine") -> Tensor:
 
     Similarities of points, and of means of points, depend on nothing else.
     """
+    products = products / products.diag().max().clamp(min=1e-300)
     partitions = [_linked(products, distance)]
     while True:
         share = _cluster_shares(partitions[-1])
@@ -89,14 +90,13 @@ def _linked(products: Tensor, distance: str) -> Tensor:
 def _nearest(products: Tensor, distance: str) -> Tensor:
     """The nearest other point of each, int64 (n,); a single point is its own."""
     if distance == "cosine":
-        length = products.diag().sqrt().clamp(min=1e-12)  # a zero has cosine 0 to all
+        # a zero, whose product may be -1e-17, has cosine 0 to all
+        length = products.diag().clamp(min=0).sqrt().clamp(min=1e-12)
         likeness = products / length / length[:, None]
     else:
-        mean = products.mean(0)
-        products = products - mean - mean[:, None] + mean.mean()  # centred points
         squares = products.diag()
         # |p - q|² = |p|² - (2 pq - |q|²), and |p|² is the same for all q
-        likeness = (2 * products - squares) / squares.max().clamp(min=1e-300)
+        likeness = 2 * products - squares
     # rounded, so that ties do not depend on the machine
     likeness = likeness.round(decimals=12).fill_diagonal_(-math.inf)
     return likeness.argmax(1)

@@ -41,7 +41,7 @@ def grouped(points: Tensor, num: int, algorithm: str = "gmm") -> Tensor:
                ``num`` groups, or else the finest.
 
     All random draws have a fixed seed, so the same points always give the same groups.
-    Points are first centred and scaled to a mean variance of 1.
+    For "gmm" and "kmeans" points are centred and scaled to a mean variance of 1.
     """
     device, points = points.device, points.detach().cpu().double()
     num = min(num, len(points.unique(dim=0)))
@@ -191,10 +191,6 @@ class GroupReweighting(ReceivedLoss):
         if self.groups_clients:
             spec["representation"] = model.head.weight[0].detach()
         return spec
-
-    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """The loss is a number ≥ 0."""
-        super().check_upload({n: v for n, v in tensors.items() if n == "loss"}, model)
 
     def aggregation_weights(self, server: Server, messages: list[Message]) -> Tensor:
         """By the losses of clients and of their groups; see ``group_weights``."""

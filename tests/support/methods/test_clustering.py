@@ -158,6 +158,16 @@ def test_scale_of_rows_and_rotations_do_not_matter_for_directions():
     assert not agree(finch(scaled, "euclidean")[:1], finch(points, "euclidean")[:1])
 
 
+@pytest.mark.parametrize("scale", [1e-20, 0.1, 3, 7, 10])
+def test_a_common_scale_does_not_matter_where_means_have_no_length(scale):
+    angle = torch.arange(8).double() * torch.pi / 4
+    circle = torch.stack([angle.cos(), angle.sin(), 0 * angle], 1)
+    towards = torch.tensor([[1.0, 0, 4], [0, 1, -4], [-3, 0, 4], [0, -3, -4]])
+    points = torch.cat([circle, towards, towards + 0.01])
+    found = finch(scale * points)
+    assert (found.amax(1) + 1).tolist() == [5, 2] and agree(found, finch(points))
+
+
 def test_a_common_shift_and_scale_do_not_matter_for_distances():
     points = cloud(50).double()
     found = finch(points, "euclidean")

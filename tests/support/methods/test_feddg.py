@@ -579,6 +579,13 @@ def test_a_window_loses_no_frequency_to_rounding():
     assert len(rows) == 2 * 29 + 1
 
 
+def test_amplitudes_below_zero_leave_that_client_out(federation):
+    wrong = garbled(FedDG(), 1, lambda s: {**s, "amplitudes": -s["amplitudes"]})
+    with pytest.warns(UserWarning, match="client 1 is left out.* must be ≥ 0, found -"):
+        run = runs.fitted(wrong, federation)
+    assert [m.client for m in run.messages] == [0, 2, 3, 4]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", [lambda y: y[1:], lambda y: y + 9, lambda y: y - 9])
 def test_labels_that_are_none_leave_that_client_out(federation, wrong):

@@ -205,6 +205,9 @@ def test_variances_are_per_channel_or_one_for_all():
     expected = expected.var(1, correction=1, keepdim=True).expand(2, 3)
     torch.testing.assert_close(both, expected)
     torch.testing.assert_close(modulation(both), torch.ones(2, 3))
+    one = messages(pair([2], [1]))
+    (alone,) = FedFA(server_variance="scalar").aggregate(server, one).shared.values()
+    assert alone.tolist() == [[0], [0]]
     averaged = FedFA(stats_carry="average").aggregate(server, said).shared
     assert averaged["a.moments"].tolist() == [[1, 0, 5], [1, 2, 1]]
     assert averaged["a.variances"].tolist() == v["a.variances"].tolist()
@@ -339,7 +342,7 @@ def test_a_network_without_widths_is_refused(federation):
     ("spoil", "reason"),
     [
         (lambda said: {n: v[:, :1] for n, v in said.items()}, "of shape"),
-        (lambda said: {n: -v.abs() for n, v in said.items()}, "deviations ≥ 0"),
+        (lambda said: {n: -v.abs() for n, v in said.items()}, "deviations must be ≥ 0"),
     ],
 )
 def test_a_wrong_report_leaves_its_client_out(federation, spoil, reason):

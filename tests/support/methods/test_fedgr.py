@@ -216,7 +216,7 @@ def test_groups_are_those_of_what_was_said(federation, algorithm):
     ("hook", "wrong", "reason"),
     [
         ("after_training", {"representation": torch.zeros(D + 1)}, "of shape"),
-        ("before_training", {"loss": torch.tensor(-1.0).double()}, "finite and ≥ 0"),
+        ("before_training", {"loss": torch.tensor(-1.0).double()}, "must be ≥ 0"),
     ],
 )
 def test_a_wrong_report_leaves_its_client_out(federation, hook, wrong, reason):

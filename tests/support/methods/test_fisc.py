@@ -93,7 +93,7 @@ def test_the_contrast_is_that_of_the_loop(margin):
         negative = of_another_class(y, rng)
         negative[0] = -1
         method = FISC(margin=margin, contrast_weight=2.0)
-        pairs = torch.stack(method.distances(z, copies, negative), 1)[negative >= 0]
+        pairs = torch.stack(method.distances(z, copies, negative), 1)
         assert pairs.numpy() == pytest.approx(
             np.array(slow_distances(z, copies, negative)), abs=1e-5
         )
