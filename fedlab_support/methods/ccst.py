@@ -43,7 +43,6 @@ class CCST(FedAvg):
     strength: float | None = setting(  # of the transfer; None: 0.5, or 1 officially
         None, at_least=0, at_most=1
     )
-    own_style: bool | None = None  # whether its own may be drawn; None: officially
     num_single: int = setting(0, at_least=0)  # styles of images to send; 0: one of all
 
     stackable: ClassVar[bool] = False
@@ -89,8 +88,7 @@ class CCST(FedAvg):
         """
         styles, own = context.memory["styles"], context.memory["own"]
         is_own = (styles[:, None] == own).flatten(2).all(2).any(1).cpu()
-        keeps = self.is_official if self.own_style is None else self.own_style
-        may_come = torch.ones(len(is_own)) if keeps else (~is_own).float()
+        may_come = torch.ones(len(is_own)) if self.is_official else (~is_own).float()
         wanted = self.num_styles or (3 if self.is_official else 1)
         num = min(wanted, int(may_come.sum()))
         n = len(context.client.train)

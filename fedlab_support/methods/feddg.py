@@ -29,10 +29,10 @@ class FedDG(FedAvg):
     beta=0`` is FedAvg at twice the learning rate (SGD, no weight decay, no dropout).
 
     For large images the paper uses ``alpha=0.01``. The authors' loader replaces only
-    the mean (``alpha=0, mixing=1``) and shares an eighth of the amplitudes
-    (``bank_share=0.125``). The report's ``alpha=0.003, mixing=0.6, match_label=True``
-    also changes the mean only, at 28x28 pixels. The boundary-contrastive loss for masks
-    is not implemented: masks are trained with the task's loss alone.
+    the mean (``alpha=0, mixing=1``) and shares an eighth of the amplitudes. The
+    report's ``alpha=0.003, mixing=0.6, match_label=True`` also changes the mean only,
+    at 28x28 pixels. The boundary-contrastive loss for masks is not implemented: masks
+    are trained with the task's loss alone.
 
     Source: Liu et al., CVPR 2021; code at 0a281e4.
     """
@@ -46,7 +46,6 @@ class FedDG(FedAvg):
         100.0, above=0, at_most=math.inf
     )
     match_label: bool = False  # True: foreign images of the same class, if any
-    bank_share: float = setting(1.0, above=0, at_most=1)  # of amplitudes uploaded
 
     stackable: ClassVar[bool] = False
     needs_images: ClassVar[bool] = True
@@ -84,16 +83,9 @@ class FedDG(FedAvg):
         change[..., rows, columns] = mixed - low
         return x + fft.ifft2(change).real
 
-    def num_kept(self, n: int) -> int:
-        """How many of a client's n images it uploads amplitudes of."""
-        return max(1, round(self.bank_share * n))
-
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """The client's amplitudes, (n, C, 2b+1, 2b+1), and labels if they are used."""
-        mine = context.client.train
-        count = self.num_kept(len(mine))
-        kept = torch.randperm(len(mine), generator=context.rng)[:count].sort().values
-        x, y, *_ = mine.batch(kept.numpy())
+        x, y, *_ = context.client.train.whole()
         upload = {"labels": y} if self.match_label else {}
         upload["image_shape"] = torch.tensor(x.shape[1:])
         return upload | {"amplitudes": self.amplitudes(x)}
@@ -118,7 +110,7 @@ class FedDG(FedAvg):
         """As ``check_upload``; a client has no more amplitudes than images."""
         super().check_setup(tensors, model, most)
         num = len(tensors["amplitudes"])
-        expect_count("the number of amplitudes", num, self.num_kept(most))
+        expect_count("the number of amplitudes", num, most)
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """All amplitudes."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.checks import expect, setting
+from ..core.checks import setting
 from ..core.messages import Tensors, expect_count, expect_names
 from ..federation.federation import Federation
 from ..federation.samples import Batch
@@ -27,7 +27,7 @@ class FedMix(FedAvg):
 
     Before round 1 every client uploads mean image and mean label of groups of its data,
     and receives those of all others, G (CHW + M) numbers each. A group never consists
-    of one image, and a client with fewer images than ``smallest_group`` uploads none.
+    of one image, and a client with one image uploads none.
     ``share=0`` is FedAvg.
 
     ``naive=True`` adds the mean to the images (NaiveMix); otherwise the loss of that
@@ -41,19 +41,12 @@ class FedMix(FedAvg):
     """
 
     share: float = setting(0.05, at_least=0, at_most=1)  # of foreign means; 0: FedAvg
-    group_size: int | None = setting(None, at_least=2)  # images per mean; None: all
-    smallest_group: int = setting(  # fewest images per mean; larger groups reveal less
-        2, at_least=2, hint="the mean of one image is that image"
+    group_size: int | None = setting(  # images per mean; None: all
+        None, at_least=2, hint="the mean of one image is that image"
     )
     naive: bool = False  # True: mix images, without the expansion
 
     stackable: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        size, least = self.group_size, self.smallest_group
-        allowed = f"None or a whole number ≥ {least}: means of fewer images show them"
-        expect(self, "group_size", allowed, size is None or size >= least)
 
     def check_federation(self, federation: Federation) -> None:
         """Raise ValueError for labels without shares of classes, which it averages."""
@@ -77,9 +70,9 @@ class FedMix(FedAvg):
         """The number G of means of a client with n images.
 
         It is n / ``group_size`` rounded up, or less, so that each group has at least
-        ``smallest_group`` images.
+        two images: the mean of one is that image.
         """
-        return min(math.ceil(n / (self.group_size or n)), n // self.smallest_group)
+        return min(math.ceil(n / (self.group_size or n)), n // 2)
 
     def client_setup(self, model: nn.Module, context: ClientContext) -> Tensors:
         """Mean images, (G, C, H, W), and labels, (G, M, …), of random, even groups.

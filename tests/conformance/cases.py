@@ -94,7 +94,7 @@ FORMS = CASES | {
     "FedBN, batch": with_norm(),
     "FedBN, average": with_norm(unseen="average"),
     "FedBN, adapt": with_norm(unseen="adapt"),
-    "FedDG, share": Case(fl.FedDG(alpha=0.2, bank_share=0.5, match_label=True)),
+    "FedDG, class": Case(fl.FedDG(alpha=0.2, match_label=True)),
     "FedFA, noise": Case(fl.FedFA(stats_carry="average", noise=0.1)),
     "FedGMA, hard": Case(fl.FedGMA(mask="hard")),
     "FedMix, groups": Case(fl.FedMix(share=0.2, group_size=3)),

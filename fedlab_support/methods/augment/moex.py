@@ -31,7 +31,6 @@ class MoEx(Augmentation):
     label_share: float = setting(0.9, at_least=0, at_most=1)  # of its own label
     stage: int = setting(1, at_least=1)  # after which moments are exchanged
     moments: str = setting("pono", one_of=MOMENTS)  # "pono": channels, "in": positions
-    positive_only: bool = False  # True: biased moments of positive entries only
 
     @property
     def mixes_labels(self) -> bool:
@@ -40,7 +39,7 @@ class MoEx(Augmentation):
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """Insert a layer after the stage."""
-        layer = MomentExchange(self.moments, self.positive_only)
+        layer = MomentExchange(self.moments)
         return place(model, (self.stage,), lambda _: layer)
 
     def apply(

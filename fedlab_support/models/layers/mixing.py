@@ -62,16 +62,6 @@ def moments(h: Tensor, over: tuple[int, ...], eps: float) -> tuple[Tensor, Tenso
     return mean, (variance + eps).sqrt()
 
 
-def positive_moments(
-    h: Tensor, over: tuple[int, ...], eps: float
-) -> tuple[Tensor, Tensor]:
-    """Mean and sqrt(variance + eps), biased, of positive values; 0 without any."""
-    count = (h > 0).sum(over, keepdim=True).clamp(min=1)
-    mean = h.relu().sum(over, keepdim=True) / count
-    second = h.relu().square().sum(over, keepdim=True) / count
-    return mean, ((second - mean.square()).clamp(min=0) + eps).sqrt()
-
-
 class PairLayer(nn.Module):
     """Acts in training only, and only while an augmentation gives it ``pairs``."""
 
@@ -121,10 +111,9 @@ class MomentExchange(PairLayer):
 
     EPS = 1e-5
 
-    def __init__(self, kind: str, positive_only: bool):
+    def __init__(self, kind: str):
         super().__init__()
         self.over = MOMENTS[kind]
-        self.moments = positive_moments if positive_only else moments
 
     def forward(self, h: Tensor) -> Tensor:
         """Check the features in every mode, so that errors occur before training."""
@@ -138,6 +127,6 @@ class MomentExchange(PairLayer):
 
     def mixed(self, h: Tensor, pairs: Pairs) -> Tensor:
         """Gradients reach both partners."""
-        mu, sigma = self.moments(h, self.over, self.EPS)
+        mu, sigma = moments(h, self.over, self.EPS)
         # sigma_pi (h - mu) / sigma + mu_pi
         return pairs.partners(sigma) * (h - mu) / sigma + pairs.partners(mu)

@@ -616,7 +616,7 @@ def test_moments_of_one_value_are_refused_before_training(federation):
         a_run(federation, MoEx(), model=one_channel)
     a_run(federation, MoEx(moments="in"), model=one_channel)
     with pytest.raises(ValueError, match="needs two values"):
-        MomentExchange("in", False)(torch.zeros(2, 4, 1, 1))
+        MomentExchange("in")(torch.zeros(2, 4, 1, 1))
 
 
 @pytest.mark.parametrize("augment", ALL[:5], ids=repr)

@@ -440,32 +440,6 @@ def test_groups_of_the_bank_hold_one_client_or_one_class_each(federation):
                     assert is_among(said, piece).all() == (client == group)
 
 
-@pytest.mark.parametrize("match_label", [False, True])
-def test_a_share_of_the_bank_is_a_share_of_every_client(federation, match_label):
-    method = FedDG(alpha=WIDE, match_label=match_label, bank_share=0.4)
-    run = begun(federation, method)
-    pool = run.server.memory
-    for client in range(5):
-        said = pool["entries"][pool["owner"] == client]
-        expected = max(1, round(0.4 * federation.sizes[client]))
-        assert len(said) == expected < federation.sizes[client]
-        own = amplitudes_of(federation, method, client)
-        assert is_among(said, own).all() and len(said.unique(dim=0)) == expected
-        bank = run.private[client].memory
-        assert not is_among(own, bank["entries"]).any()
-        assert len(bank["entries"]) == len(pool["entries"]) - expected
-    if match_label:
-        labels = [
-            federation.client(k).train.labels[
-                is_among(amplitudes_of(federation, method, k), pool["entries"])
-            ]
-            for k in range(5)
-        ]
-        assert np.array_equal(np.concatenate(labels), pool["group"])
-    again = begun(federation, method, seed=1).server.memory["entries"]
-    assert not torch.equal(pool["entries"], again), "another part with another seed"
-
-
 def test_a_partner_is_of_the_same_class_if_there_is_any(federation, monkeypatch):
     method = FedDG(alpha=WIDE, mixing=1.0, match_label=True)
     seen, usual = [], FedDG.restyle

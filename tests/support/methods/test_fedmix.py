@@ -274,15 +274,15 @@ def test_by_default_a_client_says_the_mean_of_all_it_has(federation):
     assert (mean - bank["entries"].mean(0)).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(("size", "least"), [(2, 2), (3, 2), (4, 3), (7, 5), (100, 2)])
-def test_groups_are_even_and_none_is_smaller_than_allowed(size, least):
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 100])
+def test_groups_are_even_and_none_is_a_single_image(size):
     for n in (1, 2, 3, 5, 7, 9, 10, 23):
         data = tiny_data(num=n + 9, test_share=0)
         federation = Federation.build(data, [np.arange(n), np.arange(n, n + 9)])
         context = a_visit()
         context.client = federation.client(0)
-        said = FedMix(group_size=size, smallest_group=least).client_setup(None, context)
-        num = min(math.ceil(n / size), n // least)
+        said = FedMix(group_size=size).client_setup(None, context)
+        num = min(math.ceil(n / size), n // 2)
         assert said["images"].shape == (num, 1, 8, 8) and said["labels"].shape == (
             num,
             4,
@@ -290,7 +290,7 @@ def test_groups_are_even_and_none_is_smaller_than_allowed(size, least):
         if num == 0:
             continue
         sizes = np.bincount(np.arange(n) * num // n)
-        assert sizes.min() >= least and sizes.max() - sizes.min() <= 1
+        assert sizes.min() >= 2 and sizes.max() - sizes.min() <= 1
         assert sizes.max() <= size or num < math.ceil(n / size)
         total = sum(s * v for s, v in zip(sizes, said["labels"], strict=True))
         x, onehot = whole(federation, 0)
@@ -382,13 +382,6 @@ def test_without_a_share_it_is_fedavg_bit_for_bit(federation, naive):
 
 
 # ---- what cannot be had -------------------------------------------------------------
-def test_a_mean_of_one_picture_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match="mean of one image is that image"):
-        FedMix(smallest_group=1)
-    with pytest.raises(ValueError, match=r"≥ 4: means of fewer .* found 3"):
-        FedMix(group_size=3, smallest_group=4)
-
-
 def test_compiled_networks_are_refused_with_a_cure(federation):
     training = replace(TRAINING, compile=True)
     with pytest.raises(ValueError, match=r"second derivatives.*naive=True"):

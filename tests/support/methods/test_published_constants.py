@@ -63,8 +63,6 @@ def test_a_number_that_a_method_adds_has_a_source(kind):
 
 
 OURS = {
-    "FedDG": {"bank_share"},  # 1.0: all amplitudes; the code's loader has an eighth
-    "FedMix": {"smallest_group"},  # 2: the mean of one picture would be that picture
     "FPL": {"min_count"},  # 2, for privacy; the paper has 1
 }
 

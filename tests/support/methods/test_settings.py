@@ -55,7 +55,6 @@ REFUSED = {
         "mixing": [-0.01, 1.01],
         "beta": [-1e-09],
         "clip": [0.0],
-        "bank_share": [0.0, 1.1],
     },
     FedDGGA: {"step": [-0.1], "rounds": [0], "weighting": ["examples"]},
     FedFA: {"p": [-0.1, 1.5], "alpha": [1.01], "noise": [-1.0], "stages": [(0,)]},
@@ -64,7 +63,7 @@ REFUSED = {
     | {"gc_weight": [-0.1], "temperature": [0.0], "num_prompts": [0, -2]},
     FedGMA: {"tau": [-0.1, 1.1], "server_lr": [0.0]},
     FedGR: GROUPS | {"num_prompts": [-2]},
-    FedMix: {"share": [-0.01, 1.01], "smallest_group": [1], "group_size": [1]},
+    FedMix: {"share": [-0.01, 1.01], "group_size": [1]},
     FedRobust: {"matrix_rate": [-0.001], "shift_penalty": [-1.0]},
     FedSAM: {"rho": [-0.1], "offset": [-1.0]},
     FedSR: {
