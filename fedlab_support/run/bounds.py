@@ -4,8 +4,9 @@ A message is measured in parts: the length of its update (weights minus what the
 received), that of its buffers, and the largest value of each uploaded tensor. Uploaded
 single numbers are one part, since losses after training may be tiny for most clients.
 A client is left out if a part is more than ``most`` times as large as usual: the median
-of this round, or of an earlier round if that was larger. This stops values that no
-honest training gives, such as 1e10; it is no defence against small, patient poison.
+of this round, or of an earlier round if that was larger. This stops values such as
+1e10; it is no defence against small, patient poison. Where the first weights already
+fit all clients but one, it also stops that honest client: ``Run(max_update=None)``.
 """
 
 from __future__ import annotations
