@@ -63,8 +63,8 @@ class Chapter:
         wanted = [value] if isinstance(value, str) else value
         if unknown := [name for name in wanted if name not in known]:
             raise ValueError(
-                f"{self.name}: {parameter} must be out of {known}, found {unknown}; "
-                "change it in the cell of parameters, or with --set"
+                f"{self.name}: {parameter} must be among {known}, found {unknown}; "
+                "change it in the parameters cell, or with --set"
             )
 
     def save_figure(

@@ -52,9 +52,9 @@ more. To have the small one, run this line before the one with `requirements.txt
 ## Exercises
 
 Replace the dots `...` and run the cell: the check replies in words. *Restart and run
-all* always works, also before anything is solved. The answer to an exercise stands in
+all* always works, even before you solve anything. Write the answer to an exercise in
 its cell, or in cells of your own before it. Exercises that pass are ticked in
-`notebooks/exercises_passed.json`: take this file along to a newer folder.
+`notebooks/exercises_passed.json`: copy this file into a newer folder.
 
 To hand in a chapter, keep the chapter's name in the name of the file, as in
 `01_fedavg_ada.ipynb`.

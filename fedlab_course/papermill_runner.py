@@ -240,7 +240,7 @@ def _errors_among(outputs: Sequence[dict[str, Any]]) -> Iterator[str]:
     """One line for each exception and each printed traceback."""
     for output in outputs:
         if output.get("ename") == "KeyboardInterrupt":
-            yield "interrupted, as a cell is that takes longer than it may"
+            yield "interrupted, probably because the cell exceeded its time limit"
         elif output["output_type"] == "error":
             yield f"{output['ename']}: {output['evalue']}"
         elif "Traceback (most recent call last)" in output.get("text", ""):

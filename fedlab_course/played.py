@@ -178,7 +178,7 @@ def _some(parts: Parts, setting: Setting, rng: np.random.Generator) -> Parts:
     if len(parts) < setting.clients:
         raise ValueError(
             f"{setting.data} has {len(parts)} owners to train on, found "
-            f"{setting.clients} clients; ask for fewer or choose another skew"
+            f"{setting.clients} clients; ask for fewer, or change 'clients differ'"
         )
     drawn = rng.choice(len(parts), setting.clients, replace=False)
     return [parts[i] for i in np.sort(drawn)]

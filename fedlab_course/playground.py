@@ -203,8 +203,8 @@ class Playground(LiveTraining):
         kept = [entry for entry in self.entries[:-1] if entry.pin.value]
         if len(kept) + len(self.entries[-1:]) >= MOST_RUNS:
             raise ValueError(
-                f"expected at most {MOST_RUNS} runs in the list; remove one, or take "
-                "the pin off another"
+                f"expected at most {MOST_RUNS} runs in the list; remove one, or "
+                "untick 'keep' beside another"
             )
         self.entries = kept + self.entries[-1:]
 

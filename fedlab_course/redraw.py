@@ -138,10 +138,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m fedlab_course.redraw",
         description="Draw stored figures again, without training.",
     )
-    parser.add_argument("figures", type=Path, help="folder, searched in depth")
-    parser.add_argument("--into", type=Path, metavar="FOLDER", help="leave those alone")
+    parser.add_argument("figures", type=Path, help="folder, with its subfolders")
+    into = "write here, and leave the stored figures as they are"
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help=into)
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=["png"])
-    parser.add_argument("--size", choices=list(SIZES), help="other than as stored")
+    parser.add_argument("--size", choices=list(SIZES), help="default: as stored")
     chosen = parser.parse_args(arguments)
     if chosen.size and not chosen.into:
         parser.error("--size changes figures: name a folder for them with --into")

@@ -162,8 +162,8 @@ def plan(
     set_by = _as_parameters(dict.fromkeys(grid), known)
     if len(set_by) < len(grid) or set_by.keys() & {"figures_dir", "runs_dir"}:
         raise ValueError(
-            "axes must set different parameters, and none a folder, which each cell "
-            f"has for itself; found {list(grid)}"
+            "axes must set different parameters, and no folder, since each cell has "
+            f"its own; found {list(grid)}"
         )
     cells = []
     for values in product(*grid.values()):

@@ -41,7 +41,8 @@ BUSY = (
     ".jp-NotebookPanel:has(.jp-Notebook-ExecutionIndicator[data-status='busy']) "
     ".fl-busy {display: block; opacity: 0; animation: fl-busy 0s 1s forwards} "
     "@keyframes fl-busy {to {opacity: 1}}</style>"
-    "<div class='fl-busy' role='status'>Busy: the figure follows.</div>"
+    "<div class='fl-busy' role='status'>Busy: the figure is redrawn when the kernel "
+    "is free.</div>"
 )
 """A line that the page shows by itself while the kernel cannot answer."""
 SOURCE_STYLE = (

@@ -20,7 +20,7 @@ from .fedprox import after_two_rounds
 NO_DIFFERENCE, WIDEST, SMALLEST = 1.0, 10.0, 0.05
 """Limits of a prediction, in points."""
 SENTENCES = {
-    "a": "other data sets, networks and settings are in it; you ran one of each",
+    "a": "it also covers other data sets, networks and settings; you ran one of each",
     "b": "the interval does not lie above zero",
     "c": "the interval does not lie below zero",
     "d": "the interval excludes zero, so these seeds do decide",
@@ -124,7 +124,9 @@ def _is_near(end: torch.Tensor, plain: torch.Tensor) -> bool:
 
 def _entries(answer: object, names: tuple[str, ...]) -> list:
     if not isinstance(answer, Mapping) or set(answer) != set(names):
-        raise Wrong(f"expected a dictionary with the names {list(names)}")
+        kind, wanted = type(answer).__name__, list(names)
+        found = list(answer) if isinstance(answer, Mapping) else kind
+        raise Wrong(f"expected a dictionary with the names {wanted}, found {found}")
     return [answer[name] for name in names]
 
 
@@ -137,7 +139,10 @@ def _scores(runs: object, method: str, on: str) -> tuple[np.ndarray, np.ndarray]
         raise Wrong(f"{method} is a method of the package; which is your own?")
     for name in (method, "FedAvg"):
         if name not in scores:
-            raise Wrong(f"there are no runs of {name!r} on {on!r}, your prediction's")
+            raise Wrong(
+                f"there are no runs of {name!r} on {on!r}, the protocol that your "
+                "prediction names"
+            )
     pair = scores[[method, "FedAvg"]].dropna(how="all")
     if pair.isna().any(axis=None):
         raise Wrong("the two have different seeds, so they cannot be paired")

@@ -43,12 +43,12 @@ def bytes_of_asking(
         (down, "this is what goes down; something also comes back"),
         (losses + up, "this is what goes up; what came down before?"),
         (up, "these are the updates; what had to be sent before them?"),
-        (down + losses, "this is the asking; what do the chosen clients do then?"),
+        (down + losses, "this is the query; what do the chosen clients do then?"),
         (down + losses + asked * (model + 8), "does every candidate train?"),
         (down + 2 * losses + up, "a loss is a float32: how many bytes?"),
         (down + asked + up, "a loss is one number, but how many bytes is that?"),
         (right - 4 * train, "num_examples is an int64: how many bytes?"),
-        (2 * model + 12, "right for one client that is asked and chosen; and all?"),
+        (2 * model + 12, "right for one client that trains; what of the whole round?"),
         (right / asked, "this is a mean per candidate; count the whole round"),
         (right / train, "this is a mean per chosen client; count the whole round"),
     ]
@@ -119,7 +119,8 @@ def _availability_mistakes(p: float, inside: int, outside: int) -> Mistakes:
          "clients; how many clients share each part?"),
         ((p / outside, (1 - p) / inside), "each part is divided by the size of the "
          "other group"),
-        (((1 - p) / outside, p / inside), "right values, but at each other's clients"),
+        (((1 - p) / outside, p / inside), "right values, but the two groups have "
+         "exchanged them"),
         (((1 - p) / inside, p / outside), "swapped: which group does p belong to?"),
         ((p / total, (1 - p) / total), "the sum is 1 because you divide by it; but is "
          "p the weight of one client, or of the group as a whole?"),

@@ -36,7 +36,7 @@ def _one_round() -> Case:
             (SHARE @ after_one, "this is one local step; each client takes three"),
             (pooled, "these are three steps on the mean loss; where does each client "
              "end before anything is averaged?"),
-            (SHARE @ ends - START, "this is the step of the round; give the new "
+            (SHARE @ ends - START, "this is the change over the round; give the new "
              "weight"),
             (ends.sum(), "this is the sum of the two weights, not their average"),
             (ends[0], "this is what the first client sends"),
@@ -184,7 +184,7 @@ def _diagnose(shares: Tensor, size: Tensor) -> str:
             f"one with {large} – did you weight by size?"
         )
     if near(torch.ones(count)):
-        return "the clients are added up, but never divided"
+        return "the clients' weights are summed, but the sum is never divided"
     if near((size / size.sum()).flip(0)):
         return f"the client with {small} images got the share of the one with {large}"
     if count > 1 and sum(abs(share) > 1e-3 for share in shares.tolist()) == 1:

@@ -44,7 +44,8 @@ def bank_bytes(
         (4 * maps * (2 * b + 1) * (b + 1), "half a window would do; all of it is sent"),
         (4 * maps * (2 * exact + 1) ** 2, "b is a whole number: no half frequencies"),
         (4 * maps * (2 * math.ceil(exact) + 1) ** 2, "b is rounded the wrong way"),
-        (4 * maps * (2 * wide + 1) ** 2, "does it fit the longer or shorter side?"),
+        (4 * maps * (2 * wide + 1) ** 2, "is alpha a share of the longer or shorter "
+         "side?"),
         (8 * maps * window, "one real float32 per frequency: how many bytes?"),
         (maps * window, "these are numbers, not bytes"),
         (4 * num_pictures * window, "how many spectra does one image have?"),
@@ -148,7 +149,7 @@ def _place_mistakes(
     ]
     signs = "frequencies are signed: at which entries are the negative ones?"
     one_sided = [window & (u < b) & (v < b), window & (u > -b) & (v > -b)]
-    uneven = "the window does not reach as far below zero as above it"
+    uneven = "the window does not reach equally far below and above zero"
     middle = fftshift(window)
     centred = torch.where(middle, fftshift(mixed), shifted)
     one_shift = torch.where(middle, shifted.lerp(foreign, mixing), shifted)

@@ -95,7 +95,8 @@ def _distance_mistakes(p: Tensor, q: Tensor) -> Mistakes:
     both = there + back
     one_way = "one direction only: exchange p and q, and the number changes"
     return [
-        (both.sum() / 2, "a sum over channels: what does lambda then mean for 256?"),
+        (both.sum() / 2, "a sum over channels: does lambda then mean the same for 4 "
+         "as for 256?"),
         (both.mean(), "both directions are there, and each counts half"),
         (there.mean(), one_way),
         (back.mean(), one_way),
@@ -129,8 +130,8 @@ def fedfa_bytes(widths: Sequence[int], bins: int) -> tuple[float, Mistakes]:
         (layers + 2 * histogram, "a layer has two kinds of statistics: means, and …?"),
         (2 * layers + histogram, "the mean histogram comes back, too"),
         (2 * layers + 2 * 4 * bins, "there is a histogram for every channel"),
-        (4 * layers + 2 * histogram, "V goes down, the moments go up: does anything "
-         "send both?"),
+        (4 * layers + 2 * histogram, "V goes down, and the moments go up: does either "
+         "side send both?"),
         ((layers + histogram) / 2, "these are numbers, not bytes"),
     ]  # fmt: skip
 

@@ -137,11 +137,12 @@ def released_dice(pixels: int, true: int, found: int, both: int) -> Iterator[Cas
                 ((both + neither) / pixels, "this is the share of right pixels"),
                 (share * organ + (1 - share) * rest, "the two count the same, whatever "
                  "their size"),
-                (over_union / 2, "intersection over union"),
+                (over_union / 2, "this is a mean of intersections over unions; the "
+                 "released code averages two Dice values"),
                 ((organ + 1) / 2, "the background is not quite perfect; why?"),
             ],
-            otherwise="{found:g} is not the mean of the two. A table of "
-            "four helps: true or not, found or not; how many pixels are in each field?",
+            otherwise="{found:g} is not the mean of the two. Make a two-by-two table, "
+            "organ or not by found or not: how many pixels are in each cell?",
         )  # fmt: skip
 
 

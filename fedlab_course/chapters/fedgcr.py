@@ -215,7 +215,7 @@ def fedgcr_bytes(
     right = 2 * trained + down + up
     return right, [
         (2 * trained, "the trained weights are there; what else is sent?"),
-        (trained + down, "this is what goes down; what comes up?"),
+        (trained + down, "this is what goes down; what goes up?"),
         (trained + up, "this is what goes up; what came down?"),
         (trained, "what is trained, once; it crosses the wire twice a round"),
         (right - 8 * net, "GC-Net is trained, too, and must travel"),
@@ -225,8 +225,8 @@ def fedgcr_bytes(
         (right - 8 * classes, "the head has a bias for every class"),
         (right - groups * vector, "which loss needs the groups' centres?"),
         (right - vector, "what does the server find the groups by?"),
-        (right - 8, "a small number is missing: own group, a loss, a size"),
-        (right - 2 * 8, "two small numbers are missing: own group, loss, size"),
+        (right - 8, "one of three small numbers is missing: group, loss, size"),
+        (right - 2 * 8, "two of three small numbers are missing: group, loss, size"),
         (right - 3 * 8, "three small numbers of 8 bytes each are missing"),
         (right + groups * vector, "clients do not send the centres"),
         (right / 4, "these are numbers, not bytes"),

@@ -168,7 +168,7 @@ def _agreement_mistakes(styles: Tensor, means: Tensor, member: Tensor) -> Mistak
     return [
         (styles.median(0).values, f"a median of clients: {once}"),
         (styles.mean(0), f"a mean of clients: {once}"),
-        (means.mean(0), "a mean of clusters: one outlier moves it, however far away"),
+        (means.mean(0), "a mean of clusters: a far outlier moves it without limit"),
         (means.quantile(0.5, dim=0), even),
         (-(-means).median(0).values, even),
         (medians.median(0).values, "within a cluster, take the mean"),
@@ -211,8 +211,8 @@ def contrast() -> Iterator[Case]:
                  "does `copies[-1]` give in Python?"),
                 ((short * counts).mean(), "divide by those that count, not by all"),
                 ((short * counts).sum(), "a mean, not a sum: batches differ in size"),
-                (_mean(_short(z, copies, negative), counts), "the vectors had length "
-                 "1"),
+                (_mean(_short(z, copies, negative), counts), "the original gives all "
+                 "vectors length 1 before it measures distances"),
                 (_mean(_short(units[0], units[0], negative), counts), "the negatives "
                  "are copies, too, not images"),
             ],

@@ -131,7 +131,8 @@ def reported() -> Iterator[Case]:
                 (curves.max(), "the luckiest seed at its luckiest round"),
                 (last.mean(1).max(), "the rule holds; but whose seed is reported?"),
                 (last.max(1).mean(), "the better of the last two: chosen again"),
-                (curves[:, -1].mean(), "how many does the rule average?"),
+                (curves[:, -1].mean(), "this is the last evaluation alone; how many "
+                 "does the rule average?"),
                 (curves.mean(), "all evaluations; look where training ends"),
                 (curves[-2:].mean(), "the last two seeds; which axis is time?"),
             ],

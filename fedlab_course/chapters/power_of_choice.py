@@ -35,7 +35,7 @@ def power_of_choice(answer: Callable[..., Sequence[int]]) -> str:
     if max(max(draw) for draw in draws) < 5:
         raise Wrong(
             f"in {len(draws)} draws with d=5 every answer was below 5, although "
-            f"{len(SIZES)} clients exist: what do the numbers count that you return?"
+            f"{len(SIZES)} clients exist: what do the numbers you return count?"
         )
     for seed in range(5):
         _check_all_asked(_choose(answer, SIZES, len(SIZES), 4, seed), 4)
@@ -209,17 +209,17 @@ def _select(answer: Callable, asked: list[int], d: int, m: int, seed: int) -> ob
 def _check_asked(asked: list[int], drawn: list[int], d: int) -> None:
     num_clients = len(CANDIDATE_SIZES)
     if not asked:
-        raise Wrong("no client was asked: losses_of was never called")
+        raise Wrong("no client was queried: losses_of was never called")
     if len(set(asked)) < len(asked):
-        raise Wrong("a client was asked twice; each answer crosses the network")
+        raise Wrong("a client was queried twice; each reply crosses the network")
     if len(asked) == num_clients:
         raise Wrong(
-            f"all {num_clients} clients were asked, only d={d} are allowed: every "
-            "question costs a model. The question was right; look at what happens to "
-            "the answers"
+            f"all {num_clients} clients were queried, but only d={d} may be: every "
+            "query sends a model. The original queries the right clients; look at "
+            "what happens to their losses"
         )
     if len(asked) != d:
-        raise Wrong(f"{len(asked)} clients were asked instead of d={d}")
+        raise Wrong(f"{len(asked)} clients were queried instead of d={d}")
     if set(asked) != set(drawn):
         raise Wrong(
             "with the same rng the original asks other candidates; change only what "

@@ -29,7 +29,7 @@ believed = choice(
         "many samples a client has?",
         "h": "a message after the deadline: the round is over",
     },
-    praise="form can be checked, content cannot: both of them enter the average",
+    praise="form can be checked, content cannot: both messages enter the average",
 )
 
 
@@ -103,7 +103,9 @@ def cohorts(answer: Callable[..., Cohorts]) -> str:
     """Check a repaired `cohorts_from_one_stream`: stopped or not, the same draws."""
     whole = _drawn(answer, 3, 1, 12)
     if whole != _drawn(answer, 3, 1, 12):
-        raise Wrong("two identical calls draw differently: where does chance begin?")
+        raise Wrong(
+            "two identical calls draw different cohorts: what seeds your generator?"
+        )
     if len({tuple(cohort) for cohort in whole}) == 1:
         raise Wrong(
             "all rounds have the same cohort: the draw must depend on the round"
@@ -191,7 +193,8 @@ def _name_length(
     moved = (_joined(found) - _joined(received)).norm().item()
     return (
         f"the step had length {length:g}, clip is {clip:g}, and the result is "
-        f"{moved:.3g} away from the received weights, or in another direction"
+        f"{moved:.3g} away from the received weights; check the length, and if that is "
+        "right, the direction"
     )
 
 

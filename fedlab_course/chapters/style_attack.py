@@ -106,8 +106,8 @@ printed_score = predictions(
             1000.0,
             (1.0, "that is when all images get the same answer"),
             (6.9078, "this is the divergence; the score is its exponential"),
-            (10.0, "what if it is certain each time, and all thousand classes are "
-             "equally frequent?"),
+            (10.0, "what if the network is certain of each image, and all thousand "
+             "classes are equally frequent?"),
         ),
         "if_log": Case(
             exp(PRINTED),
@@ -116,7 +116,7 @@ printed_score = predictions(
                 (-1.2983, "the other way round: from a logarithm to the number"),
                 (PRINTED, "this is the printed number; undo the logarithm"),
             ],
-            "not {found:g}. Which number has the natural logarithm that is printed?",
+            "not {found:g}. The natural logarithm of which number is 0.273?",
         ),
     },
     "no score is below 1, so the printed ones are on another scale",

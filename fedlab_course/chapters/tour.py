@@ -236,7 +236,7 @@ def _check_average(found: np.ndarray, start: np.ndarray, cohort: Sequence[int]) 
         (sent[-1], "this is what the last client sent; the others are lost"),
         (n @ sent, "a sum weighted by samples, not divided"),
         (sent.sum(0), "summed, and not divided"),
-        (right - start, "this is the step of the round; return the new weights"),
+        (right - start, "this is the change over the round; return the new weights"),
         (start + right, "the broadcast was added to the average"),
         (start, "the server's weights did not move"),
     ]  # fmt: skip

@@ -103,7 +103,8 @@ class Exercise:
         except (Exception, SystemExit) as error:
             # Only the type of the error: its text may show what was expected.
             kind = type(error).__name__
-            message = f"the answer does not have the form that was asked for ({kind})"
+            message = "the answer does not have the form that the exercise asks for "
+            message += f"({kind}): compare its type, shape and names with the task"
             return Result(self.name, False, message)
 
 
@@ -166,7 +167,8 @@ def _explain(error: BaseException, answer: object, given: str) -> str:
 def _explain_timeout(late: TooLong, answer: object) -> str:
     """Name the line of the learner's code that was running at the time limit."""
     where = _place(late.stack, answer)
-    return f"stopped: no result after {SECONDS} seconds{where}\nWhat ends the loop?"
+    where += "\nIs there a loop that never ends?"
+    return f"stopped: no result after {SECONDS} seconds{where}"
 
 
 def _place(stack: Iterable[tuple[FrameType, int]], answer: object) -> str:

@@ -151,7 +151,9 @@ def predictions(
     def check(answer: Mapping[str, float]) -> str:
         """The praise; raises Wrong at the first question that fails."""
         if not isinstance(answer, Mapping) or set(answer) != set(questions):
-            raise Wrong(f"expected a dictionary with the names {sorted(questions)}")
+            kind, wanted = type(answer).__name__, sorted(questions)
+            found = list(answer) if isinstance(answer, Mapping) else kind
+            raise Wrong(f"expected a dictionary with the names {wanted}, found {found}")
         for name, case in questions.items():
             try:
                 _check_case(answer[name], case, shared, is_value=True)
@@ -255,8 +257,8 @@ def _read_array(found: object, like: np.ndarray, rules: Rules) -> np.ndarray:
         raise Wrong(f"expected {what}, found shape {value.shape}")
     if value.dtype.kind != "f" and (like % 1 > 0).any():
         raise Wrong(
-            f"these numbers are of type {value.dtype}, which holds no fractions; an "
-            "array made like another one has its type"
+            f"these numbers are of type {value.dtype}, which holds no fractions; "
+            "functions such as np.zeros_like copy the dtype of the array they get"
         )
     if np.isfinite(like).all() and not np.isfinite(value).all():
         raise Wrong(rules.not_finite)

@@ -81,7 +81,7 @@ def cost_curves(table: pd.DataFrame, title: str = "", size: Size = None) -> Pict
     expect_rows(table, keys, TIMES, "take the median first")
     panels, engines = parts_of(table, "what"), list(table["engine"].unique())
     looks = looks_for(engines, baseline=engines[0])
-    note = f"Points: {QUARTILES} Dotted: in proportion to the size."
+    note = f"Points: {QUARTILES} Dotted: proportional growth from the first point."
     figure, axes = panelled(len(panels), size, title, note, sharey=True)
     for axis, (panel, part) in zip(axes, panels.items(), strict=True):
         axis.set(xscale="log", yscale="log", xlabel=panel)

@@ -38,8 +38,8 @@ def rank_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Pic
     parts = [part for part in (table[~misses], table[misses]) if len(part)]
     parts = parts or [table]
     note = "Dot: mean over data sets; bar: 95 % bootstrap interval over data sets and "
-    note += "seeds, from three data sets on. Right: data sets that it ran on. Dotted: "
-    note += "as good as the others."
+    note += "seeds, for methods with three or more data sets. Right: number of data "
+    note += "sets that a method ran on. Dotted: half of the opponents beaten."
     figure, axes = _one_below_the_other(parts, (0.3, 0.22), size, title, note)
     for axis, part in zip(axes, parts, strict=True):
         _ranks(axis, part)
@@ -151,10 +151,8 @@ def verdicts_picture(
     parts = [part for _, part in tested.groupby("paper", sort=False)] or [tested]
     note = "Diamond: printed. Dot: ours; bar: 95 % interval over seeds. Holds and "
     note += "refuted: clear after Holm's correction, with the printed sign or against "
-    note += (
-        "it. Not this size: not clear, and the bar misses the diamond; undecided: it "
-    )
-    note += "reaches it."
+    note += "it. Not this size: not clear, and the bar misses the diamond. Undecided: "
+    note += "not clear, and the bar reaches the diamond."
     figure, axes = _one_below_the_other(parts, (0.35, 0.17 * lines), size, title, note)
     for axis, part in zip(axes, parts, strict=True):
         _claims(axis, part)

@@ -50,8 +50,8 @@ def grade(
     named = _named(files)
     if any(file.resolve().parent == out.resolve() for file in files):
         raise ValueError(
-            f"expected another folder for results than {out}, which holds files that "
-            "were handed in; choose one with --out"
+            f"expected a folder for results without submitted notebooks, found {out}; "
+            "choose another with --out"
         )
     grader = _Grader(profile_name, files)
     out.mkdir(parents=True, exist_ok=True)

@@ -115,7 +115,7 @@ _LIST = Range(
 )
 KINDS = {
     **dict.fromkeys(("int", "float", "bool"), Range()),
-    "str": Range(holds=lambda value: isinstance(value, str), allowed="a text"),
+    "str": Range(holds=lambda value: isinstance(value, str), allowed="a string"),
     "Callable": Range(holds=callable, allowed="a function"),
     "Mapping": Range(
         holds=lambda value: isinstance(value, Mapping), allowed="a mapping, as {…}"
@@ -267,7 +267,7 @@ def _refuse(name: str, allowed: str, value: object, hint: str = "") -> None:
         text = f"{type(value).__name__} {' '.join(text.split())[:60]}…"
     found = f"{name} must be {allowed}, found {text}"
     if isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", value):
-        hint = hint or "this is a text: leave out the quotes"
+        hint = hint or "this is a string: leave out the quotes"
     raise ValueError(f"{found}; {hint}" if hint else found)
 
 

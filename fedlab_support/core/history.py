@@ -51,8 +51,10 @@ class History:
     """The record of one run; appending a row takes constant time.
 
     run, method, seed:  written into every row of the tables.
-    held_out:           also written there: the domain that no client trains on, "" if
-                        there is none.
+    held_out:           also written there: the held-out domains, joined by "+"; "" if
+                        there are none.
+    measured, traffic, absences:  rows of ``table``, ``wire`` and ``events``, without
+                        the columns that are the same for the whole run.
     """
 
     run: str
@@ -88,15 +90,20 @@ class History:
                 self.traffic.append((*where, name, int(num)))
 
     def add_event(self, round: int, client: int, event: str, reason: str) -> None:
-        """Record that a client was left out of a round, or of the run, and why.
+        """Record an event of a client (or client -1), usually that it was left out.
 
-        reason:  its first 10,000 characters are kept: ``load`` reads no longer ones.
+        reason:  cut to 10,000 characters, because ``load`` cannot read longer ones.
         """
         reason = reason[:10_000].replace("\r", "")  # csv.writer does not quote it
         self.absences.append((round, client, event, reason))
 
     def table(self) -> pd.DataFrame:
-        """Measurements: run, method, seed, held_out, round, …, metric, value."""
+        """Measurements, one per row.
+
+        Columns: run, method, seed, held_out, round, split, domain, client, metric and
+        value. Splits of a ``Run``: "test", "held_out", "val", "client_test", "train",
+        "server", and "cost" (seconds).
+        """
         constants = (self.run, self.method, self.seed, self.held_out)
         return _frame([constants + row for row in self.measured], TABLE)
 
@@ -105,7 +112,12 @@ class History:
         return _frame([(self.run, *row) for row in self.traffic], WIRE)
 
     def events(self) -> pd.DataFrame:
-        """Clients left out: run, round, client, event, reason."""
+        """Events, with the columns run, round, client, event and reason.
+
+        A client was left out of a round or, in round 0, of the run; "the weights stay"
+        (client -1) means too few messages; "asked for its loss", a loss that is not
+        finite.
+        """
         return _frame([(self.run, *row) for row in self.absences], EVENTS)
 
     def empty(self) -> History:
@@ -187,7 +199,7 @@ def summarise(
     and num_seeds.
     Raises ValueError when rows that differ in kind would be averaged: several metrics
     or splits, rows of all clients or domains mixed with rows of single ones, or several
-    runs of one seed, as of settings that ``by`` does not tell apart.
+    runs of one seed, such as runs of settings that are not in ``by``.
     """
     by = columns_of(table, by)
     for name in ("metric", "split"):
@@ -212,8 +224,9 @@ def final(
 ) -> pd.DataFrame:
     """Final scores: the last ``rounds`` evaluations, then mean and sd over seeds.
 
-    Uses the rows of all domains and clients together. Returns what ``summarise``
-    returns. Raises ValueError if there are none, and for ``by`` a domain or client.
+    Uses the rows with domain "" and client -1. Returns and raises what ``summarise``
+    does. Raises ValueError also if there are no such rows, or if ``by`` contains
+    "domain" or "client".
     """
     if parts := {"domain", "client"} & {*columns_of(table, by)}:
         raise ValueError(

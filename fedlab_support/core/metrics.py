@@ -28,7 +28,7 @@ class Task(ABC):
 
     @abstractmethod
     def score(self, output: Tensor, y: Tensor) -> Tensor:
-        """The score of each sample, float (B,); 1 is best, and 0 the worst share."""
+        """The score of each sample, float (B,): at most 1, and negative only for R²."""
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """Mean loss, a scalar."""

@@ -36,7 +36,7 @@ def from_arrays(
     name: str = "own data",
     **settings,
 ) -> DomainData:
-    """A data set of one's own: images, a table, texts as features, or any numbers.
+    """Make a data set of your own images, table, text features or other numbers.
 
     inputs:         (N, …): arrays, tensors, a table or a sparse matrix. uint8 (N, C, H,
                     W) are images; others are used as they are, whole numbers as int64
@@ -96,8 +96,8 @@ def from_dataset(dataset, *, test=TEST_SHARE, **settings) -> DomainData:
 
     dataset:   ``dataset[i]`` is an input and a label, as ``from_arrays`` takes them;
                images of Pillow become uint8 (C, H, W), all of the same size. Every
-               sample is read once: a random transform belongs into ``LocalTraining``,
-               as its ``augment``.
+               sample is read once: write a random transform as an ``Augmentation`` for
+               ``LocalTraining(augment=…)``.
     test:      another such Dataset, or as in ``from_arrays``.
     settings:  of ``from_arrays``; ``domain`` and ``owner`` have an entry for each
                sample, those of ``test`` last. Class names are ``dataset.classes``, if

@@ -23,7 +23,7 @@ class DomainData:
                 published sets are ``Images``, which lie in a file: index them, such as
                 ``images[rows]`` or ``images[:]``, to read arrays. Or inputs of any
                 other kind and shape, float32 or int64 (N, …): features, series,
-                volumes, numbers of words.
+                volumes, token indices.
     labels:     int (N,), position in ``class_names``; for the task "segmentation" one
                 mask per image, uint8 (N, H, W), 0 background and 1 foreground; for the
                 task "regression" float32 (N, M), with the M targets' ``class_names``.
@@ -287,8 +287,8 @@ class DomainData:
     def fingerprint(self) -> str:
         """A short hash of all arrays, the normalisation and the task.
 
-        Of a published set, its name and version, the size, and the positions of its
-        images count in place of its pixels, which depend on the decoder.
+        For a published set, the name, the version, the size and the positions of its
+        images are hashed instead of the pixels, which depend on the decoder.
         """
         digest, images = hashlib.sha256(), self.images
         if isinstance(images, Images):

@@ -58,15 +58,18 @@ class Layout:
 
 @checked(size=COUNT)
 def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
-    """Any tree ``<domain>/<class>/<image>``, a folder or a zip, as square RGB images.
+    """Read a tree ``<domain>/<class>/<image>``, folder or zip, as square RGB images.
+
+    path:  the folder or zip; images are JPEG, PNG, BMP, WebP or TIFF files of 8 bits.
+    size:  height and width in pixels to which images are resized.
 
     A folder level ``images`` and folders above the domains are ignored. Each domain is
     one owner. A fifth of the images of each domain and class is set aside for testing,
     drawn with a fixed seed; identical files are on the same side. A tree without
     domains, ``<class>/<image>``, is one domain. Folders ``train`` and ``test`` (or
-    ``val``) are the split, above the classes (in a tree of one domain or below each
-    domain) or above the domains. Raises ValueError for a file that is not a complete
-    image, and if only some domains are split in this way.
+    ``val``) give the split instead; they may be above the domains, or directly above
+    the classes, in a single domain or in every one. Raises ValueError for a file that
+    is not a complete image, and if only some domains are split in this way.
     """
     path = Path(os.path.abspath(path))  # "." has no name
     with Tree(path) as tree:

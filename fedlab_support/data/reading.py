@@ -26,7 +26,7 @@ raise it as ``MOST_BYTES``."""
 MOST_PIXELS = 50_000_000
 """Largest image that is decoded, in pixels; raise it as ``MOST_BYTES``."""
 
-FORMATS = ("JPEG", "PNG", "BMP")
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF")
 """Image formats that are decoded, whatever the name of the file; some of Pillow's other
 formats start programs."""
 

@@ -70,11 +70,11 @@ class Federation:
     ) -> Federation:
         """Turn a partition into a federation.
 
-        parts:     one array of positions per client (see ``partition``).
-        held_out:  names of domains that must not appear in any client.
-        val, test: shares of each client's samples, in [0, 1), on which it validates and
-                   is tested itself (the splits "val" and "client_test" of the history);
-                   each client has at least one training sample.
+        parts:     one array of positions per client, as ``iid`` returns.
+        held_out:  name or names of domains that must not appear in any client.
+        val, test: shares of each client's samples, in [0, 1), that it sets aside for
+                   validation and for a test of its own (the splits "val" and
+                   "client_test" of the history); it keeps at least one for training.
         seed:      of the draw of validation and test samples.
 
         Raises ValueError for an empty client, a sample in two clients, a client with a
@@ -168,7 +168,7 @@ class Federation:
         return Client(int(id), *(Samples(self.store, p) for p in (train, val, test)))
 
     def table(self) -> pd.DataFrame:
-        """Training samples, clients × domains."""
+        """Training samples, clients × domains; the column ``all`` is their sum."""
         import pandas as pd
 
         counts = self._counts(self.data.domain, len(self.data.domain_names))
@@ -176,7 +176,10 @@ class Federation:
         return table.rename_axis("client").assign(all=self.sizes)
 
     def class_counts(self) -> np.ndarray:
-        """Training samples, clients × classes, int (K, M); ValueError for masks."""
+        """Training samples, clients × classes, int (K, M).
+
+        Raises ValueError when labels are masks or targets of a regression.
+        """
         classes = self.data.classes_for("class_counts")
         return self._counts(classes, self.data.num_classes)
 

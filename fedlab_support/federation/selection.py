@@ -24,11 +24,12 @@ class Roster:
     ids:           the clients that can be selected, int (K,).
     sizes:         their numbers of training samples, int (K,), in the same order.
     times_chosen:  the number of rounds for which each was selected, int (K,).
-    reports:       what each client uploaded when it last participated.
-    ask_loss:      sends the current model to clients and returns its loss on their
-                   training data, with their private weights where they predict with
-                   these. Queries and replies count as traffic, and these clients are
-                   not sent the same weights again.
+    reports:       by client, the last accepted upload besides the weights, if any.
+    ask_loss:      sends the current model to the given clients and returns, by client,
+                   its mean loss on their training data (with the client's private
+                   weights if it predicts with them). Queries and replies count as
+                   traffic, and these clients are not sent the same weights again in
+                   this round.
     lasting:       a new generator that is the same in every round, for draws that hold
                    for the whole run.
     """
@@ -69,8 +70,8 @@ class uniform(Settings):  # noqa: N801
 class poisson(Settings):  # noqa: N801
     """Each client by itself, with probability ``rate``: Poisson sampling.
 
-    The number of clients varies; in a round without any the weights stay. This is the
-    sampling that accountants of privacy assume.
+    The number of clients varies; in a round without clients the weights do not change.
+    This is the sampling that privacy accountants assume.
     Source: McMahan et al., ICLR 2018, Algorithm 1.
     """
 
@@ -104,8 +105,8 @@ class availability(Settings):  # noqa: N801
 
     A share ``share`` of the clients, drawn once per run, forms group 1. Each draw picks
     group 1 with probability ``probability`` and the other group otherwise; within a
-    group all clients are equally likely. A probability of |G1| / K, which is ``share``
-    if that is a whole number of clients, gives ``uniform``.
+    group all clients are equally likely. A probability of |G1| / K, which equals
+    ``share`` if ``share`` · K is a whole number, gives ``uniform``.
 
     The report's code draws a new group 1 in every round (``redraw=True``), so that no
     client is favoured in the long run, and draws with replacement; its text fixes the
@@ -170,9 +171,10 @@ class power_of_choice(Settings):  # noqa: N801
     highest, and both modes then select the highest losses. Use it with
     ``weighting="equal"``.
 
-    ``mode="proportional"`` follows the report's text: draw among the candidates without
-    replacement, with probabilities proportional to the loss. The report's code selects
-    the highest losses, as Cho et al. do, and so does our default.
+    ``mode="proportional"`` follows the text of the report *Towards Real World Federated
+    Learning*: draw among the candidates without replacement, with probabilities
+    proportional to the loss. The report's code selects the highest losses, as Cho et
+    al. do, and so does our default.
 
     Raises ValueError when there are fewer candidates than ``num_clients``.
     Source: Cho, Wang, Joshi, arXiv:2010.01243, 2020.

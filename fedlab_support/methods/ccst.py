@@ -26,8 +26,9 @@ class CCST(FedAvg):
     client's style for the whole run, and trains on its images and, with equal weight,
     on their copies in that style. In the original (``form="official"``) each image gets
     ``num_styles`` styles, where the client's own stands for the unchanged image, and
-    all copies together are the data; a step there takes copies of several images, here
-    all copies of its images and their mean loss. Without another style it is FedAvg.
+    the copies replace the images. A step of the original takes copies of several
+    images; here it takes all copies of the images of a batch, and their mean loss. If
+    there is no other style, it is FedAvg.
 
     With ``num_single``, each client uploads the styles of that many single images. With
     ``form="official"`` every image draws its own style; the official code draws one per
@@ -38,12 +39,14 @@ class CCST(FedAvg):
     """
 
     network: str = "small"  # style-transfer network: "small" or the path of a file
-    form: str = setting("fisc", one_of=("fisc", "official"))  # as described above
+    form: str = setting(  # FISC's variant of CCST, or the official code's
+        "fisc", one_of=("fisc", "official")
+    )
     num_styles: int | None = setting(None, at_least=1)  # K; None: 1, or 3 officially
     strength: float | None = setting(  # of the transfer; None: 0.5, or 1 officially
         None, at_least=0, at_most=1
     )
-    num_single: int = setting(0, at_least=0)  # styles of images to send; 0: one of all
+    num_single: int = setting(0, at_least=0)  # styles of one image each; 0: one of all
 
     stackable: ClassVar[bool] = False
     needs_images: ClassVar[bool] = True

@@ -32,10 +32,10 @@ class FedAdam(FedAvg):
     """
 
     rule: str = setting("adam", one_of=tuple(SQUARES))  # how v follows the steps
-    server_lr: float = setting(0.01, above=0)  # eta, the largest step per round or so
+    server_lr: float = setting(0.01, above=0)  # eta, roughly the largest step a round
     momentum: float = setting(0.9, at_least=0, below=1)  # beta_1, of m
     decay: float = setting(0.99, at_least=0, at_most=1)  # beta_2, of v; not in Adagrad
-    tau: float = setting(1e-3, above=0)  # steps below it count as small
+    tau: float = setting(1e-3, above=0)  # much smaller steps are not scaled up to eta
 
     @property
     def label(self) -> str:

@@ -30,11 +30,11 @@ class FedAvg(Settings):
     has to last lives in ``server.memory``, in ``context.memory`` or in the private part
     of the model.
 
-    A class that overrides ``loss`` or ``before_training`` must set ``stackable``. It
-    may be True if the loss reads only the parameters, the batch's x and y, and the
-    broadcast that all clients share, and takes means over samples with
-    ``context.task.loss`` only, and if ``before_training`` changes nothing that the loss
-    reads.
+    A class that overrides ``loss`` or ``before_training`` is stacked (trained for all
+    clients at once) only if it sets ``stackable = True`` itself. It may do so if the
+    loss reads only the parameters, the batch's x and y, and the broadcast that all
+    clients share, and takes means over samples with ``context.task.loss`` only, and if
+    ``before_training`` changes nothing that the loss reads.
 
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
@@ -72,7 +72,11 @@ class FedAvg(Settings):
         """Raise ValueError if the method cannot train with these settings."""
 
     def adapt(self, model: nn.Module) -> nn.Module:
-        """The network to train; ``model.image_shape`` is (C, H, W) of images."""
+        """Return the network to train, which may be ``model`` changed in place.
+
+        model:  as its factory built it, with the attributes ``image_shape``, (C, H, W)
+                of images or the shape of another input, and ``num_classes``.
+        """
         return model
 
     def private_names(self, model: nn.Module) -> set[str]:

@@ -36,7 +36,7 @@ class FedBN(FedAvg):
     Source: Li et al., ICLR 2021, Algorithm 1; code at med-air/FedBN 2fa38ad.
     """
 
-    unseen: str = setting(  # BatchNorm of new clients, as above
+    unseen: str = setting(  # new clients: batch statistics, means, or both (adapt)
         "batch", one_of=("batch", "average", "adapt")
     )
 

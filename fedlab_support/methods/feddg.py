@@ -29,15 +29,15 @@ class FedDG(FedAvg):
     beta=0`` is FedAvg at twice the learning rate (SGD, no weight decay, no dropout).
 
     For large images the paper uses ``alpha=0.01``. The authors' loader replaces only
-    the mean (``alpha=0, mixing=1``) and shares an eighth of the amplitudes. The
-    report's ``alpha=0.003, mixing=0.6, match_label=True`` also changes the mean only,
-    at 28x28 pixels. The boundary-contrastive loss for masks is not implemented: masks
-    are trained with the task's loss alone.
+    the mean (``alpha=0, mixing=1``) and shares an eighth of the amplitudes. In *Towards
+    Real World Federated Learning*, ``alpha=0.003, mixing=0.6, match_label=True`` also
+    changes only the mean, at 28x28 pixels. The boundary-contrastive loss for masks is
+    not implemented: masks are trained with the task's loss alone.
 
     Source: Liu et al., CVPR 2021; code at 0a281e4.
     """
 
-    alpha: float = setting(0.05, at_least=0, below=0.5)  # half width / shorter side
+    alpha: float = setting(0.05, at_least=0, below=0.5)  # half width b / shorter side
     mixing: float | None = setting(  # of the foreign amplitude; None: uniform in 0…1
         None, at_least=0, at_most=1
     )

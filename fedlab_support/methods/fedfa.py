@@ -35,7 +35,7 @@ class FedFA(FedAvg):
     """
 
     weighting: str = "equal"  # as in the paper and the released code
-    p: float = setting(0.5, at_least=0, at_most=1)  # that a layer acts; 0: FedAvg
+    p: float = setting(0.5, at_least=0, at_most=1)  # chance a layer acts; 0: FedAvg
     alpha: float = setting(0.99, at_least=0, at_most=1)  # momentum of the moments
     stages: tuple[int, ...] | None = setting(  # those with a layer; None: all
         None, holds=lambda numbers: numbers == () or are_stages(numbers), allowed=STAGES
@@ -47,7 +47,7 @@ class FedFA(FedAvg):
     stats_carry: str = setting(  # moments between rounds: kept, averaged or reset
         "persist", one_of=("persist", "average", "reset")
     )
-    noise: float = setting(0.0, at_least=0)  # deviation, added to uploaded statistics
+    noise: float = setting(0.0, at_least=0)  # deviation of noise on uploads; 0: none
 
     stackable: ClassVar[bool] = False
     predicts_personally: ClassVar[bool] = False

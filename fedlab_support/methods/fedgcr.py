@@ -32,9 +32,9 @@ class FedGCR(GroupReweighting, Prompted, FedAvg):
     GC-Net maps an image's frozen features to h, which shifts its prompts. The server
     groups clients by their mean h. Two contrastive losses pull h towards the centre of
     the client's group, and features towards those of the received model and away from
-    those of the client's model after its last visit; without such a past, or without a
-    group, they are left out. ``reweight=False`` is FedGC, ``customise=False`` is FedGR
-    with the same ``init``, and both together are VPT.
+    those of the client's model after its last visit. On a first visit both are left
+    out, and without a group the first is. ``reweight=False`` is FedGC,
+    ``customise=False`` is FedGR with the same ``init``, and both together are VPT.
 
     We follow the paper, but with cosines, as in the code; dot products overflow. The
     code computes h with the received model, so that one GC-Net serves all clients
@@ -50,11 +50,11 @@ class FedGCR(GroupReweighting, Prompted, FedAvg):
     Source: Cheng et al., AAAI 2024; code at celinezheng/fedgcr c59d480.
     """
 
-    init: str = "normal"  # or "vpt"
+    init: str = "normal"  # start of the prompts; "vpt": larger and uniform, as in VPT
     customise: bool = True  # False: the same prompts for all images, as in FedGR
-    gc_weight: float = setting(0.5, at_least=0)  # lambda1; 0 leaves it out
-    ra_weight: float = setting(0.1, at_least=0)  # lambda2; 0 leaves it out
-    temperature: float = setting(0.5, at_least=1e-3)  # tau of both
+    gc_weight: float = setting(0.5, at_least=0)  # lambda1, of h's contrast; 0: none
+    ra_weight: float = setting(0.1, at_least=0)  # lambda2, of z's contrast; 0: none
+    temperature: float = setting(0.5, at_least=1e-3)  # tau of both contrastive losses
     group_early: bool = False  # True: group by the received model's h, as in the code
 
     needs_classes: ClassVar[bool] = True  # the representation is balanced by class

@@ -31,7 +31,7 @@ class FedGMA(FedAvg):
     """
 
     tau: float = setting(0.4, at_least=0, at_most=1)  # agreement; 0 gives FedAvg
-    mask: str = setting(  # below tau: the agreement ("soft"), 0 ("hard"), or the bug
+    mask: str = setting(  # below tau: agreement ("soft") or 0 ("hard"); or a known bug
         "soft", one_of=("soft", "hard", "benchmark_bug")
     )
     server_lr: float = setting(1.0, above=0)  # step of the server; 1 gives FedAvg

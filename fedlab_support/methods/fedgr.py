@@ -23,8 +23,8 @@ class FedGR(GroupReweighting, Prompted, FedAvg):
     features, by which the server groups clients; the last upload represents a client
     that does not participate. With ``reweight=False`` or ``q=-1`` it is VPT.
 
-    We follow the paper; weights are divided by their sum, as in the code. For what else
-    the code does see ``FedGCR``.
+    We follow the paper; weights are divided by their sum, as in the code. ``FedGCR``
+    lists the other differences of the code.
 
     Source: Cheng et al., AAAI 2024, section "Group reweighting".
     """

@@ -34,8 +34,8 @@ class FedMix(FedAvg):
     mixup is expanded around the client's own images, which needs second derivatives.
     The paper has ``share`` 0.2 for FEMNIST, 0.05 for CIFAR-10, 0.1 for CIFAR-100;
     NaiveMix 0.2, 0.1, 0.1. A public reimplementation divides the expansion's last term
-    by the batch size; the paper does not. Of masks the mean is a share of each class in
-    each pixel; Dice is not quite linear in it.
+    by the batch size; the paper does not. The mean of masks is the share of each class
+    in each pixel; Dice is not quite linear in it.
 
     Source: Yoon, Shin, Hwang, Yang, ICLR 2021.
     """

@@ -31,7 +31,7 @@ class FedRep(FedAvg):
     Source: Collins et al., ICML 2021, Algorithm 1; section 6.
     """
 
-    body_epochs: int = setting(1, at_least=1)  # the last of a visit, for the body
+    body_epochs: int = setting(1, at_least=1)  # last epochs, which train the body
     private: tuple[str, ...] = setting(  # parts that stay; (): none, as in FedAvg
         ("head",),
         holds=lambda names: (

@@ -28,10 +28,10 @@ class FedSR(FedAvg):
 
     We follow the official code, which does not square the norm and learns a scale c;
     ``power=2`` and ``learn_scale=False`` follow the paper. ``form="report"`` is what
-    the report's repository trains: fixed references, logits computed from the features,
-    and mu and sigma from the halves of the rectified features. D is half of the
-    encoder's width as in the report; officially the full one, ``num_features=512`` for
-    ResNet-18.
+    the code of *Towards Real World Federated Learning* trains: fixed references, logits
+    computed from the features, and mu and sigma from the halves of the rectified
+    features. D is half of the encoder's width, as there; the official code uses the
+    full width, ``num_features=512`` for ResNet-18.
 
     Source: Nguyen, Torr, Lim, NeurIPS 2022; code at ba8d894.
     """
@@ -43,7 +43,9 @@ class FedSR(FedAvg):
     learn_scale: bool = True  # False: c = 1, the textbook divergence
     num_features: int | None = setting(None, at_least=1)  # D; None: half the encoder's
     num_samples: int = setting(20, at_least=0)  # of z per prediction; 0: its mean
-    form: str = setting("official", one_of=("official", "report"))  # of the code
+    form: str = setting(  # that of the authors' code, or of the report's code
+        "official", one_of=("official", "report")
+    )
 
     stackable: ClassVar[bool] = False
     predicts_personally: ClassVar[bool] = False

@@ -25,13 +25,13 @@ PARTS = ("nothing", "client clusters", "server clusters", "contrast", "transfer"
 class FISC(FedAvg):
     """FedAvg with a contrastive loss between images and their style-transferred copies.
 
-    Before round 1 every client clusters its images by style and uploads the mean style
-    of the clusters; the server clusters these styles and returns the median. In
-    training, the embedding of an image is pulled towards that of its copy in this
-    interpolation style and pushed away from copies of other classes; both are kept
-    small. The cross-entropy is computed on the images only. ``contrast_weight=0,
-    size_weight=0`` gives FedAvg; otherwise the copies also enter the running
-    statistics.
+    Before round 1 every client clusters the feature maps of its images and uploads the
+    mean style of the clusters; the server clusters these styles and returns the median
+    of the cluster means. In training, the embedding of an image is pulled towards that
+    of its copy in this interpolation style and pushed away from copies of other
+    classes; both are kept small. The cross-entropy is computed on the images only.
+    ``contrast_weight=0, size_weight=0`` gives FedAvg; otherwise the copies also enter
+    the running statistics.
 
     As in the released code, the server uses its finest partition (the paper:
     ``coarsest=True``) and losses are means over dimensions; as in the paper, a client's

@@ -1,4 +1,4 @@
-"""FPL: keep features close to class prototypes that the server clusters by domain."""
+"""FPL: keep features close to class prototypes that the server clusters."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class HarmoFL(FedAvg):
 
     In round 1 each client uploads a running mean of its batches' amplitudes; from then
     on all clients use the server's mean of these, which each receives once. ``alpha=0,
-    window="none"`` is FedAvg of the same weighting. FedFA+ calls it FedHarmo.
+    window="none"`` is FedAvg of the same weighting. FedFA+ calls HarmoFL *FedHarmo*.
 
     The paper replaces the whole amplitude (``window="full"``), which removes all
     contrast from the images. The authors' code replaces frequency 0, the brightness,

@@ -21,7 +21,7 @@ class QFFL(ReceivedLoss, FedAvg):
 
     With L = 1/lr, g_k = L (w - w_k) and h_k = q F_k^(q-1) ||g_k||² + L F_k^q, q-FedAvg
     steps by -Σ F_k^q g_k / Σ h_k. Equivalently, it moves from w towards the mean with
-    weights a_k ~ F_k^q by the share Σ L F_k^q / Σ h_k. Buffers become that mean.
+    weights a_k ∝ F_k^q by the share Σ L F_k^q / Σ h_k. Buffers become that mean.
     Participants count equally, as in the paper, which samples them by size;
     ``weighting="examples"`` is for rounds with all clients.
 

@@ -22,9 +22,9 @@ class SCAFFOLD(FedAvg):
 
     The server sends c with the weights, and clients upload how their c_k changed, so
     messages are twice as long in both directions. c and all c_k start at 0; c_k stays
-    on the client. Option II: c_k is the mean gradient of the client's last steps, which
-    the distance of its weights shows for plain SGD only, so other optimisers and
-    momentum are refused. The server's step size is 1.
+    on the client. Option II: c_k is the mean gradient of the client's last steps. Only
+    for plain SGD can it be computed from the change of the weights, so other optimisers
+    and momentum are refused. The server's step size is 1.
 
     Source: Karimireddy et al., ICML 2020, Algorithm 1, option II.
     """

@@ -26,10 +26,10 @@ def middle(server: Server, messages: list[Message], cut: int) -> Server:
 class TrimmedMean(FedAvg):
     """FedAvg without the largest and the smallest values of each entry.
 
-    For every entry of the weights, ``share`` of the clients are left out at either end,
-    rounded down, and the others count alike. With two poisoners among ten clients, a
-    share of 0.2 bounds what they can do; ``max_update`` of ``Run`` only stops gross
-    poison. Rare but honest values are left out as well.
+    For every entry of the weights, a fraction ``share`` of the clients' values, rounded
+    down, is dropped at either end, and the others count equally. With two malicious
+    clients among ten, a share of 0.2 bounds what they can do; ``max_update`` of ``Run``
+    only stops extreme updates. Rare but honest values are dropped as well.
 
     Source: Yin et al., ICML 2018, Definition 2 and Algorithm 1, option II.
     """

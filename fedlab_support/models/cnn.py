@@ -55,5 +55,10 @@ def report_cnn(image_shape, num_classes: int, norm: str = "none") -> CNN:
 
 @for_images
 def small_cnn(image_shape, num_classes: int, norm: str = "none") -> CNN:
-    """The report's CNN at a quarter of the channels and a sixteenth of the units."""
+    """``report_cnn`` at a quarter of the channels and a sixteenth of the units.
+
+    image_shape:  (C, H, W), H and W at least 4.
+    num_classes:  M, number of logits.
+    norm:         "none", "batch", "group" or "layer".
+    """
     return CNN(image_shape, num_classes, (8, 16), 128, norm)

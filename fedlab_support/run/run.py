@@ -71,22 +71,24 @@ class Run:
     select:          which clients participate, ``(roster, rng) -> client numbers``; all
                      by default.
     seed:            runs with equal seeds give equal numbers on one kind of CPU.
-    workers:         threads of the engine; one per core if None.
+    workers:         threads of the engine; None: one per core, or one if "stacked".
     device:          "cpu", "cuda", or another of PyTorch's with float64 (not "mps").
     evaluate_every:  rounds between evaluations; the last round of a fit is evaluated.
     name:            of the run in tables and figures; method and seed by default.
-    engine:          how clients are trained (see ``engines.open_engine``).
+    engine:          "local": one client per thread; "stacked": all clients at once;
+                     "auto": stacked where that is possible and faster; or an engine.
     min_clients:     with fewer accepted messages the server keeps its weights.
     deadline:        seconds that a client may train; slower clients are left out.
     faults:          clients that fail on purpose.
     privacy:         clipping and noise on every message.
-    max_update:      leaves out a message whose update is this many times longer than
-                     usual (see ``bounds``); None accepts any length.
+    max_update:      leaves out a message of which a part (update, buffers or an
+                     uploaded tensor) is more than this many times as large as usual
+                     (see ``bounds``); None accepts any finite size.
     on_failure:      "leave out": a client whose training fails is left out of the round
                      with a warning, unless all fail with the same mistake, which is
                      raised. "raise": the first error of a client is raised.
 
-    Raises ValueError before any training for everything that can be checked here.
+    Raises ValueError here, before any training, for whatever can be checked by then.
 
     After each round, ``messages`` (accepted uploads), ``wire``, ``history``, ``server``
     and ``model`` show the result.
@@ -185,7 +187,9 @@ class Run:
         callbacks:   called with the run after each round, and after a checkpoint was
                      restored. If one returns True, this round is the last.
 
-        For checkpoints that are refused see ``checkpoint.keeping``.
+        Returns the history of all rounds so far. Raises ValueError, before training,
+        for a checkpoint of another run or only damaged ones, and BlockingIOError when
+        another run uses the folder.
         """
         with keeping(self, checkpoint, every) as keep:
             past = min(rounds, self.rounds_restored)
@@ -322,9 +326,9 @@ class Run:
         """Write the network, to be used with torch and safetensors alone.
 
         model.safetensors has the state of ``model``: the weights that a new client
-        would use, with the layers that the method added, as ``FedSR().adapt(network)``
-        does. model.json has what an input needs (image_shape, mean and std), the
-        classes, the round, and ``describe()``.
+        would use, with the layers that ``adapt`` of the method and of the augmentation
+        added, as ``FedSR().adapt(network)`` does. model.json has what an input needs
+        (image_shape, mean and std), the classes, the round, and ``describe()``.
         ``history.save`` writes the numbers. To continue training, use a checkpoint.
         """
         save_network(self, folder)

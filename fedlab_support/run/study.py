@@ -62,12 +62,13 @@ def study(
             the same machine. The code of your own method or augmentation is compared;
             other code and weights files are not: delete their runs after a change.
     jobs:   runs at a time; with more than one, build them with `workers=1`. An
-            interrupt waits for the runs that have begun and keeps them.
+            interrupt then waits for the runs that have begun and keeps them.
     others: where else finished runs are found: folders, archives, or patterns of
             either, such as `figures/*/runs.zip`. What is found there is copied.
     Returns the tidy table with one more column per axis (`seed` is there already);
     values other than numbers, texts and booleans appear as text. Raises ValueError for
-    an axis without values or with the name of a column of the table.
+    an axis without values, with equal values, that never changes the run, or with the
+    name of a column of the table other than `seed` and `method`.
     """
     if not grid or str(folder) == "":
         raise ValueError(

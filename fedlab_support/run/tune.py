@@ -55,9 +55,10 @@ def tune(
     rounds:      of each run.
     validate_on: a held-out domain other than the last, which is the test domain (see
                  ``leave_two_domains_out``); or "val", the clients' validation samples.
-    budget:      settings to try for each method, a seeded draw out of all combinations.
-                 None tries all; then all methods must have equally many.
-    seeds:       runs per setting, whose mean score counts.
+    budget:      number of settings to try for each method, drawn with a fixed seed from
+                 all combinations. None tries all; then all methods must have equally
+                 many.
+    seeds:       one run per setting and seed; the mean score over seeds counts.
     folder:      where finished runs are kept and found, as for ``study``.
 
     A run's score is that of its last round, the mean over clients for "val". The first
@@ -106,7 +107,8 @@ def _drawn(
         raise ValueError(f"spaces needs a setting of {method}, found {space!r}")
     if taken := {"method", "seed"} & set(space):
         raise ValueError(
-            f"{taken} of {method} is no setting; seeds has its own argument"
+            f"spaces of {method} must hold its settings only, found {sorted(taken)}; "
+            "seeds are given by seeds="
         )
     for name, values in space.items():
         check_values(name, values)

@@ -41,7 +41,7 @@ def accepted_setup_uploads(
             upload = _unless_failed(result)
             expect_tensors("a setup upload", upload)
             refuse_nan(upload)
-            with unwritten("a set-up upload", [upload]):
+            with unwritten("a setup upload", [upload]):
                 most = int(job.federation.sizes[i])
                 job.method.check_setup(upload, job.model, most)
         except Exception as error:

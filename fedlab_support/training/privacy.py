@@ -23,15 +23,15 @@ class Privacy(Settings):
     """Clip the step in every message to norm ``clip`` and add Gaussian noise to it.
 
     This protects a client's whole data set in each of its messages; ``epsilon``
-    quantifies the protection. Not protected are which clients participate and when,
-    client sizes, which a selection such as ``by_size`` uses, and ``message.metrics``
-    and all that ``Run`` measures, which belong to the simulator.
+    quantifies the protection. It does not cover which clients participate and when,
+    client sizes (a selection such as ``by_size`` uses them), ``message.metrics``, or
+    what ``Run`` measures; the last two belong to the simulation.
 
     The noise is seeded by the operating system, so two runs of one seed differ.
     ``seeded=True`` draws it from the run's seed: results can be repeated, but nothing
     is protected from anyone who knows or guesses the seed. Neither generator is
     cryptographic. With a ``clip`` that no step reaches and ``noise=0``, messages change
-    by rounding in double precision only, apart from ``num_examples``.
+    only by rounding in double precision, and ``num_examples`` becomes 1.
 
     Source: McMahan et al., *Learning Differentially Private Recurrent Language Models*,
     ICLR 2018, Algorithm 1; there the server adds the noise, here each client does.
@@ -114,10 +114,11 @@ class Privacy(Settings):
 
         - *The server* reads each message. Leave the last two numbers at 1; ``rounds``
           is the number of rounds in which the client participated.
-        - *Who sees averaged models only* has to find a client among m =
+        - *An observer of the averaged models* has to find a client among m =
           ``clients_per_round`` of K = ``num_clients``: the noise of m messages adds up
-          to noise · clip · √m, and a client is in the sum with probability m / K. This
-          holds for plain averages (also FedAvgM) of m messages.
+          to noise · clip · √m, and a client is in the sum with probability m / K.
+          ``rounds`` counts all rounds of the run. This holds for plain averages (also
+          FedAvgM) of m messages.
 
         In neighbouring federations one client's step is present, or zero while its
         noise stays (*zero-out*); if it is *replaced* instead, the server's epsilon is

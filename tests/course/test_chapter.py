@@ -40,7 +40,7 @@ def test_a_figure_is_saved_with_all_parameters(chapter, tmp_path):
 def test_values_that_do_not_work_are_refused_with_those_that_do(chapter):
     chapter.expect("dataset", ["digits", "characters"])
     chapter.expect("seeds", [0, 1, 2])
-    with pytest.raises(ValueError, match=r"05_fisc: dataset must be out of \['pacs'\]"):
+    with pytest.raises(ValueError, match=r"05_fisc: dataset must be among \['pacs'\]"):
         chapter.expect("dataset", ["pacs"])
     with pytest.raises(ValueError, match=r"found \[1\]"):
         chapter.expect("seeds", [0])

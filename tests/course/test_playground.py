@@ -125,7 +125,7 @@ def test_a_methods_settings_come_from_its_declaration():
     board.controls["method"].value = "FedFA"
     assert {"p", "alpha", "fusion", "noise"} <= set(board.own)
     known, share = board.own["p"]
-    assert known.about == "that a layer acts; 0: FedAvg (in 0…1)"
+    assert known.about == "chance a layer acts; 0: FedAvg (in 0…1)"
     assert board.own["fusion"][1].options[0] == "adaptive"
     share.value = 1.0
     start(board)
@@ -159,7 +159,7 @@ def test_every_kind_of_setting_has_a_control_that_gives_its_default_back():
         count.read(control)
     assert declared(FISC)["without"].control().options[0] == "nothing"
     assert "network" not in declared(FISC), "a path has no control"
-    assert declared(FedFA)["p"].meaning.startswith("that a layer acts")
+    assert declared(FedFA)["p"].meaning.startswith("chance a layer acts")
 
 
 @dataclass(frozen=True)

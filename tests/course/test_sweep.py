@@ -118,7 +118,7 @@ def test_all_that_is_set_counts_however_it_is_written(chapter, tmp_path, monkeyp
         ({"lr": []}, "'lr' needs different values"),
         ({"lr": [0.1, 0.1]}, "'lr' needs different values"),
         ({"seed": [0, 1], "seeds": [[3], [4]]}, r"found \['seed', 'seeds'\]"),
-        ({"runs_dir": ["a", "b"]}, "none a folder"),
+        ({"runs_dir": ["a", "b"]}, "no folder"),
     ],
 )
 def test_a_grid_that_does_not_fit_is_refused_before_anything_is_written(

@@ -31,7 +31,7 @@ def test_a_built_in_set_works_or_is_refused_in_one_sentence(name, dataset):
     if dataset in WORKING[name]:
         exec(f"{chosen}\n{setup}", {})
         return
-    with pytest.raises(ValueError, match=f"{name}: dataset must be out of") as refusal:
+    with pytest.raises(ValueError, match=f"{name}: dataset must be among") as refusal:
         exec(f"{chosen}\n{setup}", {})
     assert all(repr(works) in str(refusal.value) for works in WORKING[name])
 
@@ -47,7 +47,7 @@ def test_the_leaderboard_has_a_protocol_for_a_built_in_set_or_refuses_it(dataset
     if dataset in COMPARED:
         exec(f"{chosen}\n{setup}", {})
         return
-    with pytest.raises(ValueError, match="07_leaderboard: datasets must be out of"):
+    with pytest.raises(ValueError, match="07_leaderboard: datasets must be among"):
         exec(f"{chosen}\n{setup}", {})
 
 
@@ -55,6 +55,6 @@ def test_other_cameras_of_chapter_05_are_refused_before_anything_is_trained():
     cells = nbformat.read(NOTEBOOKS / "05_fisc.ipynb", as_version=4).cells
     given, imports, setup = [c.source for c in cells if c.cell_type == "code"][:3]
     given = given.replace('"camera_sites"', '"digits"')
-    refused = "05_fisc: camera_protocol must be out of .*camera_sites"
+    refused = "05_fisc: camera_protocol must be among .*camera_sites"
     with pytest.raises(ValueError, match=refused):
         exec(f"{given}\n{imports}\n{setup}", {})

@@ -83,9 +83,9 @@ class Nodes:
         taken = set().union(*self.claims.values()) & held
         if taken:
             warnings.warn(
-                f"node {node} has clients {sorted(taken)}, as another node has, and "
-                "trains them once that one is gone, which Flower notices within a "
-                "minute; if both are to run, give each its own --node-config",
+                f"node {node} has clients {sorted(taken)}, as another node does; it "
+                "trains them once the other is gone, which Flower notices within a "
+                "minute. To run both, give each its own --node-config",
                 stacklevel=5,
             )
         self.claims[node] = held
@@ -110,7 +110,8 @@ class Nodes:
             allowed = self.owners.get(node, [])
         if not held <= set(allowed):
             raise ValueError(
-                f"expected only clients in {allowed}, found {sorted(held)}"
+                f"expected only clients in {allowed}, found {sorted(held)}; change its "
+                "--node-config"
             )
         return held
 

@@ -88,13 +88,16 @@ class LocalFlower:
         timeout: float = 600.0,
         patience: float = 120.0,
     ) -> Outcome:
-        """Run a recipe, "module:function", for ``rounds`` rounds.
+        """Run a recipe for ``rounds`` rounds; return its history and final weights.
 
+        recipe: "module:function", a function that each process can import; it takes
+            ``engine`` and the settings, and returns ``Run(…, engine=engine)``.
         settings: keyword arguments of the recipe, JSON values.
-        timeout, patience: seconds, see ``FlowerEngine``.
+        timeout: seconds to wait for the replies to a request, such as a round's.
+        patience: seconds to wait until every client has a node, later until any has.
 
-        Raises RuntimeError, with the end of the log, when there is no outcome, and
-        outside the ``with``.
+        Raises RuntimeError, with the end of the log, when the run does not finish, and
+        outside a ``with`` block.
         """
         if self.folder is None or not self.folder.exists():
             raise RuntimeError(
@@ -119,7 +122,7 @@ class LocalFlower:
             weights = load_file(output / "weights.safetensors")
             return Outcome(History.load(output), weights)
         except FileNotFoundError:
-            raise RuntimeError(self._report(name, "the run came to no end")) from None
+            raise RuntimeError(self._report(name, "the run did not finish")) from None
 
     def close(self) -> None:
         """End every process that was started here, and remove the folder."""

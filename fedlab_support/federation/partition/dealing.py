@@ -37,7 +37,14 @@ def domain_ids(data: DomainData, domains: str | Iterable[str]) -> list[int]:
 
 @checked(clients=COUNT, rng=SEED)
 def iid(data: DomainData, clients: int, rng, among=None) -> Parts:
-    """Shuffle and split into ``clients`` parts whose sizes differ by at most one."""
+    """Shuffle and split into ``clients`` parts whose sizes differ by at most one.
+
+    rng:    a NumPy generator or an integer seed, as for all partitions.
+    among:  positions of the samples to partition, int (N,), none of them for testing;
+            None: all training samples.
+
+    Returns one array of positions per client.
+    """
     among = dealt(data, among, clients)
     return np.array_split(np.random.default_rng(rng).permutation(among), clients)
 
@@ -66,7 +73,7 @@ def dirichlet(data: DomainData, clients: int, alpha: float, rng, among=None) -> 
         if min(map(len, whole)) > 0:
             return whole
     raise ValueError(
-        "expected every client to get a sample, found an empty one in 100 draws of "
+        "expected every client to get a sample, found an empty one in all 100 draws of "
         f"Dirichlet({alpha}) for {clients} clients and {len(among)} samples; raise "
         "alpha or ask for fewer clients"
     )

@@ -54,8 +54,10 @@ def client_types(
     order:        names of domains, majority first; None: all, in the data set's order.
     share:        share of the available samples to use, in (0, 1]. The authors use 0.6
                   or 0.3.
-    inside:       size of a domain's largest client over its smallest, ≥ 1; None: the
-                  ratio of the series of counts. The authors use ``imbalance`` on PACS.
+    inside:       size of a domain's largest client over its smallest, ≥ 1. The authors
+                  use ``imbalance`` on PACS. None: each client of a domain is larger
+                  than the one before by the ratio of the counts of neighbouring
+                  domains (3 if ``imbalance`` is 1).
     equal_sizes:  all clients have the same size, so that only the counts are
                   imbalanced.
 

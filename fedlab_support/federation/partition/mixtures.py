@@ -30,10 +30,10 @@ def heterogeneous(
              clients 0, 1, …, as in the authors' code, so that at ``lam`` 0 the first
              clients may hold one sample of each other domain.
 
-    Clients are sorted by their main domain, and a client's samples by domain. If a
-    domain has fewer samples than clients, a client gets an empty array, which
-    ``Federation.build`` refuses. Raises ValueError for another ``lam`` and for more
-    clients than samples.
+    Clients are sorted by their main domain, and a client's samples by domain. If
+    domains have fewer samples than there are clients, clients may get an empty array,
+    which ``Federation.build`` refuses. Raises ValueError for ``lam`` outside [0, 1] and
+    for more clients than samples.
 
     Source: Bai et al., ICLR 2024 (arXiv:2307.04942). The text of FISC reverses ``lam``;
     its appendix and code do not.

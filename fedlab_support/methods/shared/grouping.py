@@ -34,7 +34,7 @@ _QUIET = threading.Lock()
 def grouped(points: Tensor, num: int, algorithm: str = "gmm") -> Tensor:
     """Cluster points (n, D); groups are numbered by first member: int64 (n,).
 
-    num:       number of groups, ≥ 1, at most the number of distinct points. Empty
+    num:       number of groups, ≥ 1; reduced to the number of distinct points. Empty
                groups are dropped, so there may be fewer.
     algorithm: "gmm", a Gaussian mixture with diagonal covariances, or k-means if none
                can be fitted; "kmeans"; "finch", the coarsest partition with at least

@@ -60,9 +60,9 @@ def client_style(
                   than MOST_POINTS images, that many are used, evenly spaced. If the
                   maps exceed MOST_VALUES, they are iterated over several times.
     is_clustered: False treats all images as one cluster.
-    with_spread:  True: the deviation of all pixels if clusters had equally many, as in
-                  the released code; False: the mean of the clusters' deviations, as in
-                  the paper.
+    with_spread:  True: the deviation of all pixels as if each cluster had equally many,
+                  as in the released code; False: the mean of the clusters'
+                  deviations, as in the paper.
 
     Source: Nguyen et al., arXiv:2410.22622, equations 1 and 2.
     """

@@ -256,7 +256,7 @@ def test_a_misread_interval_gets_its_own_hint(changes, words):
     ("changes", "words"),
     [
         ({"runs": board(AHEAD).to_dict()}, "board.runs"),
-        ({"runs": board(AHEAD, on="digit_domains")}, "your prediction's"),
+        ({"runs": board(AHEAD, on="digit_domains")}, "prediction names"),
         ({"method": "Yours"}, "no runs of 'Yours'"),
         ({"method": "FedProx"}, "which is your own"),
         ({"runs": board(AHEAD[:2], PLAIN[:2])}, "3 seeds, found 2"),

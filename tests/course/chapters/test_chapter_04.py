@@ -32,7 +32,7 @@ def test_every_built_in_set_works_or_is_refused_in_the_first_cell(name):
     if name == "digit_domains":
         assert started(name)["chapter"].parameters["protocol"] == name
         return
-    with pytest.raises(ValueError, match=r"must be out of \['digit_domains', "):
+    with pytest.raises(ValueError, match=r"must be among \['digit_domains', "):
         started(name)
 
 

@@ -27,10 +27,10 @@ def set_up(**changed: object) -> None:
 def test_built_in_data_works_or_is_refused_with_what_works(dataset):
     if dataset in WORLDS:
         set_up(dataset=dataset, other_world=WORLDS[dataset])
-        with pytest.raises(ValueError, match=r"other_world must be out of \['"):
+        with pytest.raises(ValueError, match=r"other_world must be among \['"):
             set_up(dataset=dataset, other_world=dataset)
     else:
-        with pytest.raises(ValueError, match=r"out of \['picture_styles', 'digit_d"):
+        with pytest.raises(ValueError, match=r"among \['picture_styles', 'digit_d"):
             set_up(dataset=dataset)
 
 

@@ -459,7 +459,7 @@ WRONG["fedavg_update"] = [
         ("one round", 1.625, "one local step"),
         ("one round", 1.0604, "on the mean loss"),
         ("one round", 0.16825, "share of the smaller"),
-        ("one round", -0.79125, "step of the round"),
+        ("one round", -0.79125, "change over the round"),
         ("one round", 1.377, "sum of the two"),
         ("one round", 1.729, "first client"),
         ("one round", -0.352, "second client"),

@@ -127,7 +127,7 @@ WRONG["one_round"] = [
     (changed(lambda w, n, start: w[-1]), "last client"),
     (changed(lambda w, n, start: n @ w), "not divided"),
     (changed(lambda w, n, start: w.sum(0)), "summed, and not divided"),
-    (changed(lambda w, n, start: n @ w / sum(n) - start), "the step"),
+    (changed(lambda w, n, start: n @ w / sum(n) - start), "the change"),
     (changed(lambda w, n, start: n @ w / sum(n) + start), "was added"),
     (changed(lambda w, n, start: start), "did not move"),
     (changed(lambda w, n, start: np.median(w, axis=0)), "not the average"),

@@ -85,7 +85,7 @@ WRONG["availability"] += [
         (right_inside, lambda p, i, o: 1 - p, "client outside the group has"),
         (lambda p, i, o: p / (i + o), lambda p, i, o: (1 - p) / (i + o), "spread"),
         (lambda p, i, o: p / o, lambda p, i, o: (1 - p) / i, "of the other group"),
-        (right_outside, right_inside, "each other's clients"),
+        (right_outside, right_inside, "the two groups have"),
         (
             lambda p, i, o: (1 - p) / i,
             lambda p, i, o: p / o,
@@ -203,7 +203,7 @@ def wrong_choices():
         return chosen
 
     return [
-        (positions, "what do the numbers count"),
+        (positions, "what do the numbers you return count"),
         (lowest, "lowest losses"),
         (uniform, "4 samples"),
         (rare_first, "small clients"),
@@ -290,13 +290,13 @@ def wrong_clients():
     return [
         (select_by_position, "on paper"),
         (lowest, "lowest losses"),
-        (everyone, "all 10 clients were asked"),
-        (asks_twice, "asked twice"),
-        (more_candidates, "7 clients were asked instead of d=6"),
+        (everyone, "all 10 clients were queried"),
+        (asks_twice, "queried twice"),
+        (more_candidates, "7 clients were queried instead of d=6"),
         (uniform, "other candidates"),
         (every_candidate, "m=3 should train"),
         (one_client, "found 1"),
-        (never_asks, "no client was asked"),
+        (never_asks, "no client was queried"),
         (first_candidates, "is not: is each"),
         (sorted_candidates, "are unknown"),
         (returns_losses, "whole numbers"),

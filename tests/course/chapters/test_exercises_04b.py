@@ -100,7 +100,7 @@ WRONG["released_dice"] = [
     (lambda *counts: 100 * released_dice(*counts), "per cent"),
     (lambda n, t, f, b: (n - t - f + 2 * b) / n, "right pixels"),
     (lambda n, t, f, b: 0.5 + b / (t + f), "not quite perfect"),
-    (lambda n, t, f, b: b / n, "four helps"),
+    (lambda n, t, f, b: b / n, "two-by-two table"),
 ]
 WRONG["released_dice"] += [
     (answer(*SLICE.values()), words) for answer, words in WRONG["released_dice"]

@@ -107,7 +107,7 @@ WRONG["printed_score"] = [
         ({"if_log": math.log(0.273)}, "other way round"),
         ({"if_log": 0.273}, "undo"),
         ({"most": 5}, "two extremes"),
-        ({"if_log": 5}, "Which number"),
+        ({"if_log": 5}, "of which number"),
         ({"most": "many"}, "found str"),
         ({"other": 3}, "the names"),
     ]

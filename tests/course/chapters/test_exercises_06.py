@@ -199,7 +199,7 @@ def test_the_bytes_are_those_of_the_specification():
 RIGHT["fedgcr_bytes"] = [fedgcr_bytes, BYTES]
 WRONG["fedgcr_bytes"] = [
     (2 * THETA, "what else"),
-    (THETA + 4 * 768 * 5 + 8, "what comes up"),
+    (THETA + 4 * 768 * 5 + 8, "what goes up"),
     (THETA + 3088, "what came down"),
     (THETA, "twice a round"),
     (BYTES - 8 * (8 * 768**2 + 5 * 768), "GC-Net is trained"),

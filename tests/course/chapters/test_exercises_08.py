@@ -190,7 +190,7 @@ def with_repeats(seed, first, last, num_clients, m):
 WRONG["cohorts"] = [
     (cohorts_from_one_stream, "round 1 again"),
     (stepping, "other clients than without the stop"),
-    (by_chance, "where does chance begin"),
+    (by_chance, "what seeds your generator"),
     (drawn_by(lambda seed, round: seed), "all rounds have the same"),
     (drawn_by(lambda seed, round: round), "where is the seed used"),
     (drawn_by(lambda seed, round: seed + round), "one run in another order"),

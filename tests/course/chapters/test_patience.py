@@ -59,7 +59,7 @@ def test_work_returns_and_raises_what_it_would_without_a_limit():
 
 def test_a_loop_is_stopped_and_its_line_named(soon):
     result = check("weighted_average", loops)
-    refuse(result, "no result after 0.2 seconds", "of loops", "What ends the loop?")
+    refuse(result, "no result after 0.2 seconds", "of loops", "a loop that never ends")
     assert any(f"line {number} of" in result.message for number in (3, 4))
     assert no_thread_is_left()
 

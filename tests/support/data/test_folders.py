@@ -9,6 +9,7 @@ from PIL import Image
 from fedlab_support import from_dataset
 from fedlab_support.data import available, from_folders, layouts, load, reading
 from fedlab_support.data.arrays import drawn_split
+from fedlab_support.data.folders import SUFFIXES
 from fedlab_support.data.trees import Tree, decode
 from tests.official import a_picture, a_tree, write, write_domainnet, write_zip
 
@@ -172,6 +173,16 @@ def test_a_split_beside_other_folders_is_refused(tmp_path):
     write(tmp_path / "mine", split_tree(train=(0, 1), test=(2,), extra=(3,)))
     with pytest.raises(ValueError, match=r"'extra' beside test and train; move it"):
         from_folders(tmp_path / "mine", 8)
+
+
+def test_every_kind_of_image_that_is_looked_for_can_be_read(tmp_path):
+    kinds = {"jpg": "JPEG", "tif": "TIFF", "webp": "WEBP", "bmp": "BMP", "png": "PNG"}
+    write(tmp_path, {f"mine/dog/1.{e}": a_picture(0, k) for e, k in kinds.items()})
+    data = from_folders(tmp_path / "mine", 9)
+    assert len(data) == len(kinds) and len(SUFFIXES) == len(kinds) + 2
+    expected = np.asarray(Image.open(io.BytesIO(a_picture(0)))).transpose(2, 0, 1)
+    for found in data.images[:]:
+        assert np.abs(found.astype(int) - expected).mean() < 20
 
 
 def test_a_zip_beside_its_unpacked_folder_is_not_read_twice(tmp_path):

@@ -104,7 +104,7 @@ def test_processes_live_as_long_as_the_block_also_those_that_left_home(stand_ins
 
 def test_a_run_without_an_outcome_says_what_its_log_says(stand_ins):
     with LocalFlower(nodes=1) as flower:
-        with pytest.raises(RuntimeError, match=r"came to no end\n.*run0\nasked for"):
+        with pytest.raises(RuntimeError, match=r"did not finish\n.*run0\nasked for"):
             flower.run("a:b")
         with pytest.raises(RuntimeError, match=r"refused the command\n.*log of run1"):
             flower.run("refused:b")

@@ -416,7 +416,10 @@ def test_raw_data_and_modules_of_torch_are_refused_with_the_cure(given, words):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: fl.LocalTraining(lr="0.1"), "found '0.1'; this is a text: leave out"),
+        (
+            lambda: fl.LocalTraining(lr="0.1"),
+            "found '0.1'; this is a string: leave out",
+        ),
         (lambda: fl.LocalTraining(optimiser="agd"), "found 'agd'; a method brings"),
         (lambda: fl.Federation.build(DATA, [[0, 1], 7]), r"found array\(7\) as one;"),
         (lambda: fl.Federation.build(DATA, np.arange(9)), r"one per client, found .*0"),
