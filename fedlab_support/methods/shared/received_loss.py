@@ -31,9 +31,10 @@ class ReceivedLoss:
         return {"loss": value.new_zeros((), dtype=torch.float64)}
 
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """Raise ValueError for a loss below 0, by which no weights are given."""
-        if "loss" in tensors and tensors["loss"] < 0:
-            raise ValueError(f"'loss' must be ≥ 0, found {tensors['loss']:.3g}")
+        """Raise ValueError for a loss, or another single number, below 0."""
+        for name, value in tensors.items():
+            if value.ndim == 0 and value < 0:
+                raise ValueError(f"{name!r} must be ≥ 0, found {value:.3g}")
 
 
 def numbers(messages: list[Message], name: str) -> Tensor:
