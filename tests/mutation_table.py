@@ -88,7 +88,7 @@ EDITS = (
     ("FPL", "counts >= self.min_count", "counts > self.min_count", "fpl"),
     ("QFFL.aggregate", "self.q * a / losses", "a / losses", "qffl"),
     ("QFFL", "square / (lr or 1.0)", "square", "qffl"),
-    ("ReceivedLoss", "value < 0", "value < -1", "received_loss"),
+    ("expect_nonnegative", "values < 0", "values < -1", "received_loss"),
     ("TERM", "self.tilt * (losses - far)", "-self.tilt * (losses - far)", "term"),
     ("TERM", "shares.log() +", "", "term"),
     ("Prompted.adapt", "model.add_prompts(self.num_prompts, self.deep, self.init, self.kind)", "model", "vpt"),

@@ -12,7 +12,7 @@ from fedlab_support import FedAvg
 from fedlab_support.methods import catalogue, changed_hooks
 
 from ..checking.exercise import NotAttempted, Wrong, exercise
-from ..checking.table import Mistakes, Rules, compare, read
+from ..checking.table import Mistakes, Rules, compare, expect_names, read
 from ..leaderboard.paired import LEAST, paired
 from ..protocols import COMPARED
 from .fedprox import after_two_rounds
@@ -123,10 +123,7 @@ def _is_near(end: torch.Tensor, plain: torch.Tensor) -> bool:
 
 
 def _entries(answer: object, names: tuple[str, ...]) -> list:
-    if not isinstance(answer, Mapping) or set(answer) != set(names):
-        kind, wanted = type(answer).__name__, list(names)
-        found = list(answer) if isinstance(answer, Mapping) else kind
-        raise Wrong(f"expected a dictionary with the names {wanted}, found {found}")
+    expect_names(answer, names)
     return [answer[name] for name in names]
 
 

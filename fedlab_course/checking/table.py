@@ -150,10 +150,7 @@ def predictions(
 
     def check(answer: Mapping[str, float]) -> str:
         """The praise; raises Wrong at the first question that fails."""
-        if not isinstance(answer, Mapping) or set(answer) != set(questions):
-            kind, wanted = type(answer).__name__, sorted(questions)
-            found = list(answer) if isinstance(answer, Mapping) else kind
-            raise Wrong(f"expected a dictionary with the names {wanted}, found {found}")
+        expect_names(answer, sorted(questions))
         for name, case in questions.items():
             try:
                 _check_case(answer[name], case, shared, is_value=True)
@@ -218,6 +215,15 @@ def call_on_copies(
     return found, list(handed.values())
 
 
+def expect_names(answer: object, names: Sequence[str], kind: type = Mapping) -> None:
+    """Raise Wrong unless the answer is a dictionary, of this kind, with these names."""
+    if not isinstance(answer, kind) or set(answer) != set(names):
+        found = list(answer) if isinstance(answer, Mapping) else type(answer).__name__
+        raise Wrong(
+            f"expected a dictionary with the names {list(names)}, found {found}"
+        )
+
+
 def read(found: object, like: object, rules: Rules, name: str = "") -> object:
     """Return an answer in the form of `like`, or raise Wrong.
 
@@ -225,8 +231,7 @@ def read(found: object, like: object, rules: Rules, name: str = "") -> object:
     """
     label = f"{name!r}: " if name else ""
     if isinstance(like, dict):
-        if not isinstance(found, dict) or set(found) != set(like):
-            raise Wrong(f"expected a dictionary with the names {sorted(like)}")
+        expect_names(found, sorted(like), dict)
         return {n: read(found[n], entry, rules, n) for n, entry in like.items()}
     if isinstance(like, Tensor):
         return _read_tensor(found, tuple(like.shape), rules, label)

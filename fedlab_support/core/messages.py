@@ -237,6 +237,12 @@ def expect_count(what: str, count: object, most: int, least: int = 1) -> None:
         raise ValueError(f"{what} must be an integer in {least}…{most}, found {count}")
 
 
+def expect_nonnegative(what: str, values: Tensor) -> None:
+    """Raise ValueError for a value below 0."""
+    if (values < 0).any():
+        raise ValueError(f"{what} must be ≥ 0, found {values.min():.3g}")
+
+
 def expect_alike(what: str, tensors: Tensors, expected: Tensors) -> None:
     """Raise ValueError unless names, shapes, types and devices match ``expected``."""
     if expected.keys() != tensors.keys():

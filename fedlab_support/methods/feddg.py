@@ -11,7 +11,13 @@ from torch import Tensor, fft, nn
 from torch.func import functional_call
 
 from ..core.checks import setting
-from ..core.messages import Tensors, expect_classes, expect_count, expect_names
+from ..core.messages import (
+    Tensors,
+    expect_classes,
+    expect_count,
+    expect_names,
+    expect_nonnegative,
+)
 from ..federation.samples import Batch
 from ..training.context import ClientContext
 from .fedavg import FedAvg
@@ -97,9 +103,7 @@ class FedDG(FedAvg):
         if self.match_label:
             entries, classes = tensors["amplitudes"], tensors["labels"]
             expect_classes("amplitudes", classes, entries, model.num_classes)
-        if (tensors["amplitudes"] < 0).any():
-            least = tensors["amplitudes"].min()
-            raise ValueError(f"amplitudes must be ≥ 0, found {least:.3g}")
+        expect_nonnegative("amplitudes", tensors["amplitudes"])
         if (shape := tensors["image_shape"].tolist()) != [*model.image_shape]:
             raise ValueError(
                 f"expected images of shape {model.image_shape}, found {shape}; load "

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.checks import setting
-from ..core.messages import Message, Server, Tensors
+from ..core.messages import Message, Server, Tensors, expect_nonnegative
 from ..models.layers.augmentation import FUSIONS, FeatureAugmentation, modulation
 from ..models.stages import STAGES, are_stages, insert, stage_numbers
 from ..training.context import ClientContext
@@ -110,8 +110,8 @@ class FedFA(FedAvg):
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """Raise ValueError for moments with a deviation below 0."""
         for name, value in tensors.items():
-            if name.endswith(".moments") and (least := value[1].min()) < 0:
-                raise ValueError(f"{name!r}: deviations must be ≥ 0, found {least:.3g}")
+            if name.endswith(".moments"):
+                expect_nonnegative(f"{name!r}: deviations", value[1])
 
     def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """Average weights, and share V, the variance of the moments over clients."""

@@ -148,9 +148,9 @@ class FISC(FedAvg):
     def distances(z: Tensor, copies: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
         """Of unit vectors, to an image's copy and to that of its negative, (b,) each.
 
-        Arguments as for ``contrast``; b images are not ignored.
+        Arguments as for ``contrast``; b is the number of images that are not ignored.
         """
-        known = negative >= 0
+        known = (negative >= 0).nonzero()[:, 0]  # with a mask a GPU waits
         z, copies = F.normalize(z.float()), F.normalize(copies.float())
         near = F.pairwise_distance(z[known], copies[known], eps=1e-7)
         return near, F.pairwise_distance(z[known], copies[negative[known]], eps=1e-7)

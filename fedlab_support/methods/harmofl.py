@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from ..core.checks import setting
-from ..core.messages import Message, Server, Tensors, expect_alike, weighted_mean
+from ..core.messages import (
+    Message,
+    Server,
+    Tensors,
+    expect_alike,
+    expect_nonnegative,
+    weighted_mean,
+)
 from ..federation.samples import Batch
 from ..models.layers.amplitude import AmplitudeNorm
 from ..models.stages import insert_entry
@@ -96,8 +103,7 @@ class HarmoFL(FedAvg):
         if tensors:
             own = model.get_buffer(f"{LAYER}.amplitude")
             expect_alike("an upload", tensors, {"amplitude": own})
-            if (least := tensors["amplitude"].min()) < 0:
-                raise ValueError(f"amplitudes must be ≥ 0, found {least:.3g}")
+            expect_nonnegative("amplitudes", tensors["amplitude"])
 
     def aggregate(self, server: Server, messages: list[Message]) -> Server:
         """Average weights and, once, amplitudes; record which clients have it."""

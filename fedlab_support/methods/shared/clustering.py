@@ -96,7 +96,7 @@ def _nearest(products: Tensor, distance: str) -> Tensor:
     else:
         squares = products.diag()
         # |p - q|² = |p|² - (2 pq - |q|²), and |p|² is the same for all q
-        likeness = 2 * products - squares
+        likeness = (2 * products - squares) / squares.max().clamp(min=1e-300)
     # rounded, so that ties do not depend on the machine
     likeness = likeness.round(decimals=12).fill_diagonal_(-math.inf)
     return likeness.argmax(1)

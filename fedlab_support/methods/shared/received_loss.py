@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ...core.messages import Message, Tensors
+from ...core.messages import Message, Tensors, expect_nonnegative
 from ...training.context import ClientContext
 
 
@@ -33,8 +33,8 @@ class ReceivedLoss:
     def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
         """Raise ValueError for a loss, or another single number, below 0."""
         for name, value in tensors.items():
-            if value.ndim == 0 and value < 0:
-                raise ValueError(f"{name!r} must be ≥ 0, found {value:.3g}")
+            if value.ndim == 0:
+                expect_nonnegative(repr(name), value)
 
 
 def numbers(messages: list[Message], name: str) -> Tensor:
