@@ -37,11 +37,16 @@ def _data(name: str, size: int | None) -> DomainData:
 # ---- FISC on PACS: Table 1, and what acts -------------------------------------------
 @lru_cache(maxsize=2)  # each holds a gigabyte of images
 def mixtures(
-    test: str, seed: int, name: str = "pacs", size: int | None = 96, clients: int = 100
+    test: str,
+    seed: int,
+    name: str = "pacs",
+    size: int | None = 96,
+    clients: int = 100,
+    val: float = 0.0,
 ) -> Federation:
     """Mixtures of two domains; one domain validates and one tests."""
     deal = partial(heterogeneous, clients=clients, lam=0.1, rng=seed)
-    return leave_two_domains_out(_data(name, size), deal)[test]
+    return leave_two_domains_out(_data(name, size), deal, val, seed)[test]
 
 
 def _embedded(rules: Protocol) -> Protocol:
@@ -64,25 +69,33 @@ EMBEDDED = {
     f"{name}, embedding": Setting(name, {}, _embedded) for name in ("FISC", "FedAvg")
 }
 
+BASELINES = ("FPL", "FedSR", "FedDG-GA")
+CONTRASTS = (
+    ("FISC", "FedAvg"),
+    ("FISC, size_weight 0", "FedAvg"),
+    ("FISC, size_weight 0.02", "FedAvg"),
+    ("FISC", "FISC, size_weight 0"),
+    ("CCST", "FedAvg"),
+    ("FISC", "CCST"),
+)
+
 FISC_ON_PACS = Study(
     "05_fisc/fair",
     replace(protocol("pacs"), rounds=50, every=10),
     mixtures,
-    arms=MAIN | EMBEDDED,
+    arms=MAIN | EMBEDDED | {name: Setting(name) for name in BASELINES},
     tests=("sketch", "art_painting", "photo", "cartoon"),
     rates=(3e-4, 1e-4, 1e-3),
     num_tuning=3,
-    tuned=("FedAvg", "FISC", "CCST"),
+    tuned=("FedAvg", "FISC", "CCST", *BASELINES),
     against=(
-        ("FISC", "FedAvg"),
-        ("FISC, size_weight 0", "FedAvg"),
-        ("FISC, size_weight 0.02", "FedAvg"),
-        ("FISC", "FISC, size_weight 0"),
-        ("CCST", "FedAvg"),
-        ("FISC", "CCST"),
+        *CONTRASTS,
         ("FISC, embedding", "FedAvg, embedding"),
+        *((name, "FedAvg") for name in BASELINES),
+        *(("FISC", name) for name in BASELINES),
     ),
     logged=("task_loss", "contrast", "size", "near", "far", "active"),
+    apart={"FedDG-GA": partial(mixtures, val=0.2)},  # it needs validation samples
 )
 
 ABLATIONS = {
@@ -320,9 +333,9 @@ FISC_ON_THE_LAPTOP = replace(
     rates=(6e-3, 2e-3, 6e-4, 2e-2),
     seeds=tuple(range(20)),
     num_tuning=5,
-    tuned=(*FISC_ON_PACS.tuned, "FISC, size_weight 0"),
+    tuned=("FedAvg", "FISC", "CCST", "FISC, size_weight 0"),
     arms=MAIN,
-    against=FISC_ON_PACS.against[:-1],
+    against=CONTRASTS,
 )
 
 STUDIES = {
