@@ -134,7 +134,7 @@ def trade_off_picture(
     """Draw the average against the worst: a path per setting, a point per value.
 
     ends:   columns axis, name (of the value), average, worst, num_seeds; values in
-            order. Rings mark the Pareto front: no other value is better at both.
+            order.
     worst:  what the vertical axis shows.
     """
     note = seeds_note(
@@ -147,10 +147,6 @@ def trade_off_picture(
         part = parts[name]
         axis.plot(part["average"], part["worst"], label=name, linewidth=0.8, **look)
         _name_path(axis, part, places, look["color"])
-    more = places[None] - places[:, None]  # what a column's value has more than a row's
-    is_beaten = ((more >= 0).all(2) & (more > 0).any(2)).any(1)
-    ring = {"s": 110, "facecolors": "none", "edgecolors": COLOURS["quiet"]}
-    axis.scatter(*places[~is_beaten].T, label="no other is better at both", **ring)
     axis.set(xlabel="All test images: accuracy (%)", ylabel=worst)
     axis.legend(loc="best")
     return figure

@@ -1,17 +1,14 @@
-"""The average against the worst: rings mark the Pareto front."""
-
-import pandas as pd
+"""The average against the worst domain, a path per setting."""
 
 from fedlab_course import explored
 from fedlab_course.figures import trade_off_picture
 
 
-def test_rings_mark_the_values_that_no_other_beats_at_both():
-    ends = pd.DataFrame({"axis": ["q", "q", "t", "t"], "name": ["0", "1", "0", "1"]})
-    places = {"average": [50.0, 40.0, 30.0, 40.0], "worst": [20.0, 30.0, 25.0, 29.0]}
-    figure = trade_off_picture(ends.assign(**places, num_seeds=2), "worst")
-    (rings,) = figure.axes[0].collections
-    assert rings.get_offsets().tolist() == [[50.0, 20.0], [40.0, 30.0]]
+def test_a_path_has_a_point_per_value():
+    exploration, folder = explored.fedgcr(), explored.place("06_fedgcr")
+    ends = explored.trade_offs(exploration, folder, ["delta"])
+    (path,) = trade_off_picture(ends, "worst").axes[0].get_lines()
+    assert path.get_xydata().tolist() == ends[["average", "worst"]].to_numpy().tolist()
 
 
 def test_the_worst_domain_is_served_no_better_than_all_images():
