@@ -47,6 +47,10 @@ def test_every_table_and_figure_of_the_papers_has_one_line():
     assert all(item.startswith("Text, section ") for _, item in others)
 
 
+def test_its_table_has_as_many_fields_in_every_row():
+    assert not [row["item"] for row in ROWS if None in {*row, *row.values()}]
+
+
 @each_row
 def test_its_commands_name_parameters_and_comparisons_that_exist(row):
     for chapter, params in plans(row):
