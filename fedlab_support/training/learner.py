@@ -57,7 +57,7 @@ def refuse_unfit(
               depend on a trained parameter.
     """
     data = federation.data
-    if not trained_names(model):
+    if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError(
             "the model has nothing to train: expected a parameter with requires_grad"
         )

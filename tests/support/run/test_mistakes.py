@@ -299,6 +299,16 @@ def test_methods_on_features_refuse_a_network_without_encode(kind):
         Run(kind(), unequal(channels=3, val=0.2), Plain)
 
 
+@pytest.mark.parametrize("method", [FedAvg(), fl.FedProx()], ids=str)
+def test_running_statistics_alone_are_nothing_to_train(method):
+    def network(shape, num_classes):
+        norm = nn.BatchNorm2d(shape[0], affine=False)
+        return nn.Sequential(norm, nn.AdaptiveAvgPool2d((1, num_classes)), nn.Flatten())
+
+    with pytest.raises(ValueError, match="nothing to train"):
+        Run(method, unequal(), network)
+
+
 # ---- hooks --------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("name", "hook"),
