@@ -65,7 +65,11 @@ def read(
     with Tree(paths[0]) as tree:
         cases = _cases(tree)
         slices = [_slices(tree, case, size) for case in cases]
-    _check_shapes(paths[0].name, {images.shape[2:] for images, _ in slices})
+    if len(shapes := {images.shape[2:] for images, _ in slices}) > 1:
+        raise ValueError(
+            f"{paths[0].name}: expected volumes of one shape, found {sorted(shapes)}; "
+            "resize them with load(…, size=96)"
+        )
     sizes = [len(images) for images, _ in slices]
     patient = np.repeat(np.arange(len(cases)), sizes)
     domain = np.repeat([list(SITES).index(site) for site, _, _ in cases], sizes)
@@ -98,13 +102,7 @@ def parts(
                       on both sides.
     one_in:           6 trains on a sixth of three fifths of a domain, but at least 32
                       slices, as mini-ProstateMRI does; 1 trains on all other slices.
-
-    Raises ValueError for another value.
     """
-    if by not in ("patients", "slices") or one_in < 1:
-        raise ValueError(
-            f"expected by='patients' or 'slices' and one_in ≥ 1, found {by!r}, {one_in}"
-        )
     is_train, is_test = np.zeros((2, len(domain)), dtype=bool)
     for number in np.unique(domain):
         rng = np.random.default_rng([SEED, number])
@@ -231,14 +229,6 @@ def _check_volume(name: str, volume: np.ndarray, sides: tuple[float, ...]) -> No
             f"{name}: expected square slices of square pixels, found {shape[2]}x"
             f"{shape[1]} pixels of {sides[0]:g}x{sides[1]:g} mm; resample the volume "
             "and its mask, since resizing would distort them"
-        )
-
-
-def _check_shapes(what: str, shapes: set[tuple[int, int]]) -> None:
-    if len(shapes) > 1:
-        raise ValueError(
-            f"{what}: expected volumes of one shape, found {sorted(shapes)}; resize "
-            "them with load(…, size=96)"
         )
 
 

@@ -98,8 +98,6 @@ def test_parts_by_patients_set_about_a_fifth_aside():
     assert (shares > 0.12).all() and (shares <= 0.2).all()
     lone, lone_test = parts(np.zeros(5, int), np.zeros(5, int))
     assert lone.all() and not lone_test.any()
-    with pytest.raises(ValueError, match="by='patients' or 'slices'"):
-        parts(PUBLISHED, PATIENT, "cases")
 
 
 def test_mini_prostate_leaves_slices_out(tmp_path):
