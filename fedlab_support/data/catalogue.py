@@ -47,12 +47,9 @@ class Stored:
         Folders are searched in the order of ``reading.search_path``; the first folder
         that has a file is used.
         """
-        places = search_path(root)
-        if self.joint:
-            hits = (_first(places, (file,)) for file in self.files)
-            return tuple(hit for hit in hits if hit)
-        hit = _first(places, self.files)
-        return (hit,) if hit else ()
+        wanted = [(file,) for file in self.files] if self.joint else [self.files]
+        hits = (_first(search_path(root), files) for files in wanted)
+        return tuple(hit for hit in hits if hit)
 
 
 def _first(places: tuple[Path, ...], files: tuple[str, ...]) -> Path | None:

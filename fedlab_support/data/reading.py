@@ -106,7 +106,7 @@ def refuse_deep(image: Image.Image) -> None:
         )
 
 
-def search_path(root: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
+def search_path(root: str | os.PathLike[str] | None) -> tuple[Path, ...]:
     """Folders that are searched for data: ``root``, ``$FEDLAB_DATA``, ``./data``."""
     wanted = (root, os.environ.get("FEDLAB_DATA"), "data")
     return tuple(Path(folder) for folder in wanted if folder)
