@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..core.cancellation import stop_check
-from ..core.messages import Broadcast, Tensors, copies, nbytes, unwritten
+from ..core.messages import Broadcast, Tensors, nbytes, unwritten
 from ..core.metrics import Scores
 from ..core.rng import Stream, layer_noise, numpy_stream
 from ..federation.federation import Federation
@@ -126,9 +126,7 @@ class LocalEngine:
             context = self._context(learner, broadcast, client_id, PrivateState())
             upload = copied_result(self.job.method, "client_setup", learner, context)
             weights = learner.copies(self.job.initial_private)
-            kept = PrivateState(weights, copies(context.memory, "context.memory"))
-            kept.refuse_nan()
-            return upload, kept
+            return upload, PrivateState.after_visit(weights, context.memory)
 
         with unwritten("what clients receive", [broadcast.weights]):
             return self._each(client_setup, client_ids)

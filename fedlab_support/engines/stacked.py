@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..core.cancellation import stop_check
-from ..core.messages import Broadcast, Message, Tensors, copies, unwritten
+from ..core.messages import Broadcast, Message, Tensors, unwritten
 from ..core.rng import Stream, numpy_stream
 from ..federation.samples import positions
 from ..training.context import ClientContext, PrivateState
@@ -62,11 +62,10 @@ class StackedEngine(LocalEngine):
         self.model = training_copy(job.model)
         hooks = ("before_training", "after_training")
         self.has_hooks = any(map(job.method.overrides, hooks))
-        self.trained = [n for n, p in job.model.named_parameters() if p.requires_grad]
+        trained = {n: p for n, p in job.model.named_parameters() if p.requires_grad}
+        self.trained = list(trained)
         limit = STACK_BYTES["cpu" if is_on_cpu(job.federation) else "gpu"]
-        client_bytes = sum(
-            job.model.get_parameter(name).nbytes for name in self.trained
-        )
+        client_bytes = sum(parameter.nbytes for parameter in trained.values())
         self.stack_size = max(1, limit // client_bytes)
 
     def train(
@@ -108,10 +107,9 @@ class StackedEngine(LocalEngine):
             memory, upload = private[i].memory, {}
             if self.has_hooks:
                 context, upload = after[i]
-                memory = copies(context.memory, "context.memory")
+                memory = context.memory
                 metrics = metrics | context.logged_means()
-            kept = PrivateState(state, memory)
-            kept.refuse_nan()
+            kept = PrivateState.after_visit(state, memory)
             size = int(job.federation.sizes[i])
             message = Message(i, size, weights, upload, metrics)
             return job.protect(message, broadcast), kept

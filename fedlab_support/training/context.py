@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..core.messages import Broadcast, Tensors, refuse_nan
+from ..core.messages import Broadcast, Tensors, copies, refuse_nan
 from ..core.metrics import Task
 from ..core.rng import Stream
 from ..federation.federation import Client
@@ -28,10 +28,17 @@ class PrivateState:
     weights: Tensors = field(default_factory=dict)
     memory: Tensors = field(default_factory=dict)
 
-    def refuse_nan(self) -> None:
-        """Raise ValueError, naming the tensor, for a NaN or infinite value."""
-        refuse_nan(self.weights)
-        refuse_nan(self.memory)
+    @classmethod
+    def after_visit(cls, weights: Tensors, memory: Tensors) -> PrivateState:
+        """These weights, and copies of the memory of the visit's context.
+
+        Raises ValueError, naming the tensor, for a NaN or infinite value, and TypeError
+        for a memory that holds anything but named tensors.
+        """
+        state = cls(weights, copies(memory, "context.memory"))
+        refuse_nan(state.weights)
+        refuse_nan(state.memory)
+        return state
 
 
 @dataclass(eq=False)

@@ -148,9 +148,7 @@ def train_client(
     upload = copied_result(method, "before_training", learner, context)
     train_locally(method, learner, context, seed)
     upload |= copied_result(method, "after_training", learner, context)
-    memory = copies(context.memory, "context.memory")
-    kept = PrivateState(learner.copies(private_names), memory)
-    kept.refuse_nan()
+    kept = PrivateState.after_visit(learner.copies(private_names), context.memory)
     message = Message(
         client=context.client.id,
         num_examples=len(context.client.train),
