@@ -77,7 +77,9 @@ def _by_client(run, clients: list[int], part: str, is_personal: bool) -> list[Sc
         return run.engine.evaluate(requests_of(run, clients, part), run.server.round)
     rows = [getattr(run.federation.client(i), part).rows for i in clients]
     whole = run.scores(Samples(run.federation.store, np.concatenate(rows)))
-    return _split(whole, [len(row) for row in rows])
+    cuts = np.cumsum([len(row) for row in rows])[:-1]
+    parts = zip(np.split(whole.loss, cuts), np.split(whole.score, cuts), strict=True)
+    return [Scores(loss, score) for loss, score in parts]
 
 
 def by_only_client(run) -> dict[int, Scores]:
@@ -110,9 +112,3 @@ def _personal_rows(run, metric: str) -> Iterator[Row]:
     if sum(map(len, every)) == len(run.federation.test) > 0:
         value = np.concatenate(every).mean(dtype=np.float64)
         yield "test", metric, value, "", -1
-
-
-def _split(scores: Scores, sizes: Sequence[int]) -> list[Scores]:
-    cuts = np.cumsum(sizes)[:-1]
-    parts = zip(np.split(scores.loss, cuts), np.split(scores.score, cuts), strict=True)
-    return [Scores(loss, score) for loss, score in parts]

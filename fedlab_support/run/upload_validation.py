@@ -95,7 +95,7 @@ def accepted_messages(
             record_excluded(record, broadcast.round, i, refused[i], warn=not drawn)
         else:
             for name, value in accepted[i].metrics.items():
-                record.add(broadcast.round, "train", name, float(value), client=i)
+                record.add(broadcast.round, "train", name, value, client=i)
     messages = [message for i, message in accepted.items() if i not in refused]
     return messages, usual
 
