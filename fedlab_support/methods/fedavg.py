@@ -17,8 +17,6 @@ from ..training.context import ClientContext
 from ..training.optimisers import Fused
 from ..training.settings import LocalTraining, build_optimiser
 
-WEIGHTINGS = ("examples", "equal")
-
 
 @dataclass(frozen=True)
 class FedAvg(Settings):
@@ -39,7 +37,9 @@ class FedAvg(Settings):
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
 
-    weighting: str = setting("examples", one_of=WEIGHTINGS)  # "equal": all count alike
+    weighting: str = setting(  # "equal": all clients count alike
+        "examples", one_of=("examples", "equal")
+    )
 
     stackable: ClassVar[bool] = True  # whether the stacked engine can train it
     needs_classes: ClassVar[bool] = False  # needs one class per sample, not masks

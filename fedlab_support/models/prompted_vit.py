@@ -19,9 +19,6 @@ DEIT_TINY = "deit_tiny_patch16_224.fp16.safetensors"
 VIT_B16 = "vit_base_patch16_224.augreg2_in21k_ft_in1k"
 TINY = {"patch_size": 4, "embed_dim": 96, "depth": 4, "num_heads": 4, "mlp_ratio": 2.0}
 """The architecture of the transformer that this project trained itself."""
-_TINY_CLASSES = {"pretrained_cfg_overlay": {"num_classes": 52}}
-
-INITS = ("vpt", "normal")
 
 
 def spread_of(patch: int, width: int) -> float:
@@ -202,7 +199,8 @@ def tiny_vit(
     can also make other ``weights``; None gives an untrained network. Otherwise as
     ``deit_tiny``.
     """
-    settings = TINY | _TINY_CLASSES | {"weights": weights}
+    overlay = {"num_classes": 52}  # letters that the weights tell apart
+    settings = TINY | {"pretrained_cfg_overlay": overlay, "weights": weights}
     model = _frozen("vit_tiny_patch16_224", image_shape, num_classes, "half", settings)
     return model.add_prompts(prompts, init=init)
 

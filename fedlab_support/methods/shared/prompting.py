@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ...core.checks import setting
 from ...federation.samples import Batch
-from ...models.prompted_vit import INITS, PromptedViT, Prompts
+from ...models.prompted_vit import PromptedViT, Prompts
 from ...training.context import ClientContext
 from ...training.optimisers import Fused
 from ...training.settings import LocalTraining, build_optimiser
@@ -21,7 +21,9 @@ class Prompted:
 
     num_prompts: int = setting(4, at_least=0)  # n; 0 trains the head alone
     deep: bool = False  # True: new prompts for each layer
-    init: str = setting("vpt", one_of=INITS)  # uniform as in VPT; FedGCR has "normal"
+    init: str = setting(  # uniform as in VPT; FedGCR has "normal"
+        "vpt", one_of=("vpt", "normal")
+    )
     prompt_lr: float | None = setting(  # in all rounds; None: that of the training
         None, above=0
     )
