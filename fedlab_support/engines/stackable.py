@@ -53,12 +53,13 @@ def _obstacle(job: Job) -> str:
     kind = type(job.method)
     if not kind.stackable:
         return f"{kind.__name__} declares that its loss is not stackable"
-    *hooks, declared = (
-        next(n for n, parent in enumerate(kind.__mro__) if name in vars(parent))
-        for name in ("loss", "before_training", "stackable")
-    )
-    for hook, place in zip(("loss", "before_training"), hooks, strict=True):
-        if place < declared:
+
+    def depth(name: str) -> int:
+        """The position of the first class that defines ``name``; 0: the method's."""
+        return next(n for n, base in enumerate(kind.__mro__) if name in vars(base))
+
+    for hook in ("loss", "before_training"):
+        if depth(hook) < depth("stackable"):
             return f"{kind.__name__} overrides {hook} without declaring it stackable"
     for hook in ("optimiser", "client_broadcast"):
         if kind.overrides(hook):
