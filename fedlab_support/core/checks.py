@@ -142,7 +142,7 @@ def ranges(kind: type) -> dict[str, tuple[str, Range]]:
         name = each.name
         known = [d[name].metadata.get("range") for d in declared if name in d]
         limits = next((limits for limits in known if limits is not None), None)
-        words = each.type if isinstance(each.type, str) else _name(each.type)
+        words = each.type.__name__ if isinstance(each.type, type) else str(each.type)
         bare = _split(words)[0]
         if limits is None and bare in ("bool", "str"):
             limits = KINDS[bare]
@@ -275,7 +275,3 @@ def _split(kind: str) -> tuple[str, bool]:
     """A type without its "| None", and whether it had one."""
     parts = [part.strip() for part in kind.split("|")]
     return " | ".join(p for p in parts if p != "None"), "None" in parts
-
-
-def _name(kind: object) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind)

@@ -60,13 +60,13 @@ def tf32(job: Job) -> Iterator[None]:
         yield
         return
     parts = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    wanted = "tf32" if job.training.precision == "tf32" else "ieee"
     with _Precision.lock:
         if _Precision.count == 0:
             _Precision.before = tuple(part.fp32_precision for part in parts)
         _Precision.count += 1
         for part in parts:
-            is_tf32 = job.training.precision == "tf32"
-            part.fp32_precision = "tf32" if is_tf32 else "ieee"
+            part.fp32_precision = wanted
     try:
         yield
     finally:

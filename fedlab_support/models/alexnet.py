@@ -17,7 +17,9 @@ POOLED = (True, True, False, False, True)
 def block(channels: tuple[int, int], shape, norm: str, pool: bool) -> nn.Sequential:
     """Convolution from ``channels[0]`` to ``channels[1]``, norm, ReLU, max pooling."""
     layers = [nn.Conv2d(*channels, *shape), norm2d(norm, channels[1]), nn.ReLU()]
-    return nn.Sequential(*layers, *[nn.MaxPool2d(3, stride=2)][: int(pool)])
+    if pool:
+        layers.append(nn.MaxPool2d(3, stride=2))
+    return nn.Sequential(*layers)
 
 
 class AlexNet(Staged):
