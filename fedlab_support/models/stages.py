@@ -126,6 +126,16 @@ def stage_numbers(model: nn.Module, wanted: Iterable[int] | None) -> tuple[int, 
     return numbers
 
 
+def widths_of(model: nn.Module) -> tuple[int, ...]:
+    """The channels of each stage; ValueError for a network that does not list them."""
+    if not hasattr(model, "widths"):
+        raise ValueError(
+            "expected a network with widths, the channels of each stage, found "
+            f"{type(model).__name__}; see models.stages.Staged"
+        )
+    return model.widths
+
+
 def insert(
     model: nn.Module, number: int, name: str, layer: nn.Module, first: bool = False
 ) -> None:

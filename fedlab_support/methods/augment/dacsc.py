@@ -9,7 +9,7 @@ from torch import nn
 
 from ...core.checks import setting
 from ...models.layers.frequency import CCNorm, SCNorm
-from ...models.stages import STAGES, are_stages, stage_numbers
+from ...models.stages import STAGES, are_stages, stage_numbers, widths_of
 from ...training.learner import batch_norms
 from ...training.settings import Augmentation
 from .common import place
@@ -40,7 +40,8 @@ class DACSC(Augmentation):
         if self.adjust_content:
             blocks = getattr(model, "blocks", ())  # a U-Net's stages are its poolings
             _replace_batch_norms([*model.stages[1:3], *blocks[1:3]])
-        return place(model, stages, lambda n: SCNorm(model.widths[n - 1]))
+        widths = widths_of(model)
+        return place(model, stages, lambda n: SCNorm(widths[n - 1]))
 
 
 def _replace_batch_norms(stages: Sequence[nn.Module]) -> None:
@@ -49,7 +50,7 @@ def _replace_batch_norms(stages: Sequence[nn.Module]) -> None:
         (stage, name, norm)
         for stage in stages
         for name, norm in batch_norms(stage).items()
-        if type(norm) is nn.BatchNorm2d and norm.affine
+        if type(norm) is nn.BatchNorm2d and norm.affine and norm.track_running_stats
     ]
     if not found:
         raise ValueError(

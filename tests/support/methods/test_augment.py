@@ -387,6 +387,16 @@ def test_a_unet_has_both_norms_in_its_encoder():
     assert model(features((3, 2, 16, 16))).isfinite().all()
 
 
+def test_networks_without_running_statistics_or_widths_are_refused():
+    model = LinearNet((2, 8, 8), 4)
+    model.stages[1].append(nn.BatchNorm2d(5, track_running_stats=False))
+    with pytest.raises(ValueError, match="norm='batch'"):
+        DACSC(stages=(1,), adjust_content=True).adapt(model)
+    del model.widths
+    with pytest.raises(ValueError, match="network with widths"):
+        DACSC(stages=(1,)).adapt(model)
+
+
 # ---- any method ---------------------------------------------------------------------
 @pytest.mark.slow
 @when_neutral
