@@ -195,7 +195,9 @@ class Federation:
         """A short hash of the data and its partition."""
         digest = hashlib.sha256(self.data.fingerprint().encode())
         parts = [self.rows, self.starts, self.num_val, self.held_out.rows]
-        for part in parts + [self.num_test] * bool(len(self.with_test)):
+        if len(self.with_test):  # others keep the hash of before there were any
+            parts.append(self.num_test)
+        for part in parts:
             digest.update(np.ascontiguousarray(part, dtype=np.int64))
         return digest.hexdigest()[:16]
 

@@ -47,13 +47,13 @@ def grouped(points: Tensor, num: int, algorithm: str = "gmm") -> Tensor:
     num = min(num, len(points.unique(dim=0)))
     if num == 1:
         return torch.zeros(len(points), dtype=torch.int64, device=device)
-    centred = points - points.mean(0)
-    scaled = (centred / centred.square().mean().sqrt()).numpy()
     if algorithm == "finch":
         partitions = finch(points).numpy()
         found = [p for p in partitions if p.max() + 1 >= num] or partitions[:1]
         labels = found[-1]
     else:
+        centred = points - points.mean(0)
+        scaled = (centred / centred.square().mean().sqrt()).numpy()
         labels = (_mixture if algorithm == "gmm" else _means)(scaled, num)
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return torch.from_numpy(first.argsort().argsort()[inverse]).to(device)
