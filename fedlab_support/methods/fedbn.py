@@ -65,9 +65,11 @@ class FedBN(FedAvg):
 
     def upload_spec(self, model: nn.Module) -> Tensors:
         """Nothing, the parameters of the BatchNorm layers, or their whole state."""
-        every = model.named_parameters(remove_duplicate=False)
-        own = {"batch": {}, "adapt": dict(every)}
-        state = own.get(self.unseen, model.state_dict())
+        if self.unseen == "batch":
+            return {}
+        state = model.state_dict()
+        if self.unseen == "adapt":
+            state = dict(model.named_parameters(remove_duplicate=False))
         names = self.private_names(model) & state.keys()
         return {n: state[n] for n in sorted(names) if state[n].is_floating_point()}
 
