@@ -29,15 +29,15 @@ def marked(folder: str) -> list[psutil.Process]:
     return found
 
 
-def end(folder: str, seconds: float = 5) -> None:
-    """Terminate the marked processes; kill those left after ``seconds``."""
+def end(folder: str) -> None:
+    """Terminate the marked processes; kill those left after five seconds."""
     for how in ("terminate", "kill"):
         for process in marked(folder):
             try:
                 getattr(process, how)()
             except psutil.Error:
                 continue
-        until = time.monotonic() + seconds
+        until = time.monotonic() + 5
         while marked(folder) and time.monotonic() < until:
             time.sleep(0.1)
 
