@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -76,7 +77,7 @@ def mapped(source: Source) -> Block:
 
 
 def _room(source: Source, folder: Path, found: str) -> str:
-    needed = np.prod(source.shape, dtype=np.int64) / 1e9
+    needed = math.prod(source.shape) / 1e9
     return (
         f"{source.name}: expected {needed:.1f} GB for its decoded images in {folder}, "
         f"found {found}; set FEDLAB_CACHE to another folder, or load a smaller size="
@@ -89,7 +90,7 @@ class _Blocks:
     def __init__(self, source: Source, path: Path):
         self.source, self.path, self.index = source, path, path.with_suffix(".jsonl")
         num, *image = source.shape
-        self.step = max(1, BLOCK_BYTES // int(np.prod(image)))
+        self.step = max(1, BLOCK_BYTES // math.prod(image))
         self.starts = range(0, num, self.step)
 
     def finished(self) -> np.ndarray | None:
@@ -148,14 +149,12 @@ class _Blocks:
 
     def _create(self) -> None:
         self.index.unlink(missing_ok=True)
-        needed = np.prod(self.source.shape, dtype=np.int64)
         free = shutil.disk_usage(self.path.parent).free
-        if needed > free:
+        if math.prod(self.source.shape) > free:
             raise OSError(
                 _room(self.source, self.path.parent, f"{free / 1e9:.1f} GB free")
             )
-        form = {"mode": "w+", "dtype": np.uint8, "shape": self.source.shape}
-        np.lib.format.open_memmap(self.path, **form)
+        np.lib.format.open_memmap(self.path, "w+", np.uint8, self.source.shape)
 
     def _holds(self, line: dict) -> bool:
         stored = np.load(self.path, mmap_mode="r")
