@@ -39,8 +39,7 @@ def measure(run) -> Iterator[Row]:
             names = federation.data.domain_names
             for name, what, value in per_group(scores, metric, samples.domain, names):
                 yield split, what, value, name, -1
-    is_personal = _is_personal(run)
-    metric = PERSONAL + metric if is_personal else metric
+    metric = PERSONAL + metric if _is_personal(run) else metric
     if engine.holds_clients:
         yield from _personal_rows(run, metric)
     for split, part, owners in (
@@ -48,7 +47,7 @@ def measure(run) -> Iterator[Row]:
         ("client_test", "test", federation.with_test),
     ):
         clients = np.intersect1d(owners, run.clients).tolist()
-        found = _by_client(run, clients, part, is_personal) if clients else []
+        found = _by_client(run, clients, part) if clients else []
         for client, scores in zip(clients, found, strict=True):
             for what, value in scores.means(metric):
                 yield split, what, value, "", client
@@ -71,9 +70,9 @@ def requests_of(run, clients: Sequence[int], part: str) -> list[Evaluation]:
     return requests
 
 
-def _by_client(run, clients: list[int], part: str, is_personal: bool) -> list[Scores]:
+def _by_client(run, clients: list[int], part: str) -> list[Scores]:
     """Scores of each client on a part of its own samples."""
-    if is_personal or not run.engine.holds_clients:
+    if _is_personal(run) or not run.engine.holds_clients:
         return run.engine.evaluate(requests_of(run, clients, part), run.server.round)
     rows = [getattr(run.federation.client(i), part).rows for i in clients]
     whole = run.scores(Samples(run.federation.store, np.concatenate(rows)))
