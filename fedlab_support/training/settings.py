@@ -129,15 +129,15 @@ def build_optimiser(
     linear_decay = training.linear_weight_decay
     if linear_decay is None:
         linear_decay = training.weight_decay
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    groups: dict[tuple, list[nn.Parameter]] = {}  # a GPU's kernels take one type each
     for name, parameter in named_params:
         num_dims = parameter.ndim - getattr(parameter, "is_stack", False)
         decay = linear_decay if num_dims == 2 else training.weight_decay
         rate = (rates or {}).get(name, training.lr)
-        groups.setdefault((decay, rate), []).append(parameter)
+        groups.setdefault((decay, rate, parameter.dtype), []).append(parameter)
     settings = [
         {"params": params, "weight_decay": decay, "lr": rate}
-        for (decay, rate), params in groups.items()
+        for (decay, rate, _), params in groups.items()
     ]
     if training.optimiser == "sgd":
         return FusedSGD(settings, training.lr, training.momentum)

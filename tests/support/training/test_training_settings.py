@@ -112,6 +112,14 @@ def test_one_decay_holds_for_all_unless_said_otherwise(optimiser):
     assert decays(none)["head.weight"] == 0.0
 
 
+def test_parameters_of_another_type_have_a_group_of_their_own():
+    model = network()
+    model.head.double()
+    optimiser = build_optimiser(model.named_parameters(), LocalTraining())
+    kinds = [{p.dtype for p in group["params"]} for group in optimiser.param_groups]
+    assert kinds == [{torch.float32}, {torch.float64}]
+
+
 def test_the_optimiser_has_the_asked_kind_rate_and_momentum():
     named = list(network().named_parameters())
     sgd = build_optimiser(named, LocalTraining(lr=0.3, momentum=0.7))
