@@ -109,12 +109,19 @@ class Turns:
         return "Turns()"
 
 
-def a_visit(federation=None, client: int = 0, memory=None, round: int = 1, **told):
+def a_visit(
+    federation=None,
+    client: int = 0,
+    memory=None,
+    round: int = 1,
+    training=TRAINING,
+    **told,
+):
     """A visit outside of a run, with a stream of its own."""
     return ClientContext(
         None if federation is None else federation.client(client),
         Broadcast(round, {}, told),
-        TRAINING,
+        training,
         task("classification"),
         a_stream(),
         memory={} if memory is None else memory,

@@ -22,21 +22,19 @@ from fedlab_support import (
     Run,
     small_cnn,
 )
-from fedlab_support.core.messages import Broadcast
-from fedlab_support.core.metrics import task
 from fedlab_support.core.rng import current_layer_noise, numpy_stream
 from fedlab_support.engines.flower.records import identity
 from fedlab_support.federation.partition import by_owner
 from fedlab_support.federation.samples import Batch
-from fedlab_support.methods import FedBN
+from fedlab_support.methods import FISC, FPL, FedBN, FedGCR, FedGR
 from fedlab_support.methods.augment import DACSC, ManifoldMixup, MixStyle, Mixup, MoEx
 from fedlab_support.methods.augment.common import mixed_labels
 from fedlab_support.models.layers.frequency import CCNorm
 from fedlab_support.models.layers.mixing import FeatureMixing, MomentExchange, Pairs
 from fedlab_support.models.stages import insert
 from fedlab_support.models.unet import small_unet
-from fedlab_support.training.context import ClientContext
 from fedlab_support.training.settings import Augmentation
+from tests import runs
 from tests.support.methods.test_contract import same
 from tests.support.methods.test_methods import linear
 from tests.support.methods.test_reference import FLOAT32, case, vectors
@@ -53,6 +51,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 TRAINING = LocalTraining(lr=0.05, epochs=2, batch_size=7)
 normed_cnn = partial(small_cnn, norm="batch")
+a_visit = partial(runs.a_visit, client=3)
 
 ALL = (
     Mixup(),
@@ -97,16 +96,6 @@ def distance(a: Run, b: Run) -> float:
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-def a_visit(federation, augment=None, client: int = 3) -> ClientContext:
-    return ClientContext(
-        federation.client(client),
-        Broadcast(1, {}),
-        replace(TRAINING, augment=augment),
-        task("classification"),
-        a_stream(),
-    )
 
 
 def a_batch(federation, num: int = 6, client: int = 3) -> Batch:
@@ -449,7 +438,11 @@ def test_any_method_trains_with_any_augmentation(federation, method):
 
 
 @pytest.mark.parametrize("augment", LABEL_MIXERS, ids=repr)
-@pytest.mark.parametrize("method", [FedSR(), FedDG(match_label=True)], ids=repr)
+@pytest.mark.parametrize(
+    "method",
+    [FedSR(), FedDG(match_label=True), FISC(), FPL(), FedGR(), FedGCR()],
+    ids=lambda method: method.label,
+)
 def test_a_method_that_needs_classes_is_refused_by_name(federation, method, augment):
     found = rf"^{type(method).__name__}\(.*, and {type(augment).__name__}\(.* mixes"
     with pytest.raises(ValueError, match=found):

@@ -160,14 +160,6 @@ def test_alignment_brings_histograms_together(federation):
     assert apart[1] < 0.6 * apart[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("bins", [2, 3, 40])
-def test_any_number_of_bins_trains(federation, bins):
-    run = fitted(federation, FedFAPlus(bins=bins))
-    assert run.server.shared["histogram"].shape == (4, bins)
-    assert len(run.messages) == 5
-
-
 def test_a_new_client_aligns_with_the_range_of_its_batches(federation):
     chosen = iter([[0, 1], [1, 2]])
     run = a_run(federation, FedFAPlus(), select=lambda *_: next(chosen))

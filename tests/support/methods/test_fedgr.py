@@ -243,8 +243,3 @@ def test_few_clients_are_enough(federation, method):
     parts = [one_class[:4], one_class[4:]]
     run = run_of(method, Federation.build(data, parts), 3)
     assert len(run.messages) == 2 and run.history.events().empty
-
-
-# ---- what cannot be had -------------------------------------------------------------
-def test_it_says_that_mixed_labels_do_not_fit():
-    assert FedGR.needs_classes and FedGCR.needs_classes

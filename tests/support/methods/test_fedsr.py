@@ -11,15 +11,13 @@ from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
 
 from fedlab_support import FedAvg, Federation, FedSR, LocalTraining, Run, small_cnn
-from fedlab_support.core.messages import Broadcast
-from fedlab_support.core.metrics import task
 from fedlab_support.core.rng import layer_noise
 from fedlab_support.engines.local import LocalEngine
 from fedlab_support.federation.partition import by_owner
 from fedlab_support.federation.samples import Batch
 from fedlab_support.models import GaussianHead, small_unet
-from fedlab_support.training.context import ClientContext
 from fedlab_support.training.loop import take_step
+from tests.runs import a_visit
 from tests.support.methods.test_reference import FLOAT32, case, vectors
 from tests.tiny import a_stream, tiny_data
 
@@ -84,11 +82,6 @@ def posterior(num: int = 7, seed: int = 1):
     mu = 2 * torch.randn(num, D, generator=stream, dtype=torch.float64)
     sigma = 0.1 + torch.rand(num, D, generator=stream, dtype=torch.float64)
     return mu, sigma, torch.tensor([0, 2, 3, 3, 2, 3, 3])[:num]
-
-
-def a_visit(training: LocalTraining) -> ClientContext:
-    told = Broadcast(1, {})
-    return ClientContext(None, told, training, task("classification"), a_stream())
 
 
 # ---- the limit: FedAvg with a linear head -------------------------------------------
@@ -225,7 +218,7 @@ def test_underflow_of_the_deviation_leaves_loss_and_gradients_finite(stretch):
         model.head.stretch.fill_(stretch)
     x, y = torch.randn(3, 1, 8, 8), torch.tensor([0, 2, 2])
     method = FedSR(num_features=D, cmi_weight=1.0, l2r_weight=1.0)
-    loss = method.loss(model, Batch(x, y, torch.arange(3), 0), a_visit(TRAINING))
+    loss = method.loss(model, Batch(x, y, torch.arange(3), 0), a_visit())
     loss.backward()
     assert loss.isfinite() and loss > 10, "the divergence is large there"
     for name, parameter in model.named_parameters():
@@ -278,7 +271,8 @@ def one_official_step(monkeypatch, name: str):
     assert given["wd_net_cls"] == given["wd_r_and_C"]
     settings = [given[what].item() for what in ("lr", "momentum", "wd_net_cls")]
     lr, momentum, decay = settings
-    context = a_visit(LocalTraining(lr=lr, momentum=momentum, weight_decay=decay))
+    training = LocalTraining(lr=lr, momentum=momentum, weight_decay=decay)
+    context = a_visit(training=training)
     optimiser = method.optimiser(list(model.named_parameters()), context.training)
     batch = Batch(given["x"], given["y"], torch.arange(5), 0)
     with monkeypatch.context() as patch:
@@ -338,7 +332,7 @@ def test_the_norm_alone_is_that_of_the_official_deterministic_variant():
         momentum=given["momentum"].item(),
         weight_decay=given["wd"].item(),
     )
-    context = a_visit(training)
+    context = a_visit(training=training)
     optimiser = method.optimiser(list(model.named_parameters()), training)
     batch = Batch(given["x"], given["y"], torch.arange(5), 0)
     take_step(method, model, optimiser, batch, context, a_stream())
@@ -362,7 +356,7 @@ def test_the_power_of_two_squares_each_norm(monkeypatch):
 
     assert replace(FedSR(), power=2) != FedSR()
     squared = FedSR(l2r_weight=0.5, cmi_weight=0.0, power=2, num_features=4)
-    model, context = squared.adapt(Bare(6, 3)), a_visit(TRAINING)
+    model, context = squared.adapt(Bare(6, 3)), a_visit()
     model.load_state_dict({n: given[f"before__{o}"] for n, o in NAMES.items()})
     with monkeypatch.context() as patch:
         given_noise(patch, given["eps"][None])
@@ -511,7 +505,7 @@ def test_the_form_of_the_report_has_no_private_state(federation):
 
 def test_the_form_of_the_report_penalises_halves_of_the_features():
     method = FedSR(form="report", l2r_weight=0.5, cmi_weight=0.25)
-    model, context = method.adapt(Flat((1, 8, 8), M)), a_visit(TRAINING)
+    model, context = method.adapt(Flat((1, 8, 8), M)), a_visit()
     x, y = torch.randn(6, 1, 8, 8), torch.tensor([0, 1, 1, 2, 3, 3])
     loss = method.loss(model, Batch(x, y, torch.arange(6), 0), context)
     features = model.encode(x)

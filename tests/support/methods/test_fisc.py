@@ -360,9 +360,6 @@ def test_with_an_augmentation_copies_follow_the_pictures(federation):
     )
     assert same_to_the_bit(one, two)
     assert not one.engine.caches._held
-    mixed = replace(TRAINING, augment=augment.Mixup())
-    with pytest.raises(ValueError, match="one class per image"):
-        runs.a_run(FISC(), federation, training=mixed)
 
 
 def with_entry(styles, value: float):

@@ -12,18 +12,16 @@ from torch.nn import functional as F
 
 from fedlab_support import FedAvg, Federation, LocalTraining, Run, small_cnn
 from fedlab_support.core.messages import Broadcast, Message, Server
-from fedlab_support.core.metrics import task
 from fedlab_support.federation.partition import by_owner, iid
 from fedlab_support.federation.samples import Batch
 from fedlab_support.methods import FPL
 from fedlab_support.methods.shared.clustering import finch
 from fedlab_support.models import small_unet
-from fedlab_support.training.context import ClientContext
 from tests import runs
 from tests.probe import AwkwardNet
-from tests.runs import TRAINING, distance, garbled
+from tests.runs import TRAINING, a_visit, distance, garbled
 from tests.support.methods.test_contract import same
-from tests.tiny import a_stream, tiny_data, tiny_masks
+from tests.tiny import tiny_data, tiny_masks
 
 D = 128  # features of the small network
 TEMPERATURES = (0.02, 0.5)
@@ -39,18 +37,6 @@ def fitted(federation, method=None, rounds=3, **settings) -> Run:
     run = a_run(federation, method, **settings)
     run.fit(rounds, progress=False)
     return run
-
-
-def a_visit(
-    federation=None, client: int = 2, shared=None, training=TRAINING
-) -> ClientContext:
-    return ClientContext(
-        None if federation is None else federation.client(client),
-        Broadcast(2, {}, shared or {}),
-        training,
-        task("classification"),
-        a_stream(),
-    )
 
 
 # ---- the two terms ------------------------------------------------------------------
@@ -193,7 +179,7 @@ def test_the_loss_is_the_sum_and_prototypes_are_constants(federation):
         "prototypes": torch.randn(5, D, generator=stream).abs().requires_grad_(),
         "classes": torch.tensor([0, 0, 1, 2, 3]),
     }
-    context = a_visit(federation, shared=told)
+    context = a_visit(federation, client=2, **told)
     batch = context.client.train.batch(np.arange(9))
     method = FPL(contrast_weight=0.3, consistency_weight=2.0)
     loss = method.loss(model, batch, context)
@@ -519,8 +505,3 @@ def test_masks_give_prototypes_of_ground_and_organ_in_a_run():
     assert (logged["value"] > 0).all() and len(logged) == 5
     plain = fitted(federation, FedAvg(), rounds=2, model=small_unet)
     assert distance(plain, one) > 1e-4
-
-
-# ---- what cannot be had -------------------------------------------------------------
-def test_it_says_that_mixed_labels_do_not_fit():
-    assert FPL.needs_classes and not FPL.stackable
