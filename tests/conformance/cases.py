@@ -32,6 +32,13 @@ class Case:
     training: fl.LocalTraining = SGD
 
 
+def brief(case: Case) -> Case:
+    """With one epoch, unless the method needs two."""
+    if isinstance(case.method, fl.FedRep):
+        return case
+    return replace(case, training=replace(case.training, epochs=1))
+
+
 PROMPTS = {"model": narrow_vit, "training": ADAMW}
 
 CASES = {

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedlab_support import Faults, FedAvg, Federation, FedRep, Run
+from fedlab_support import Faults, FedAvg, Federation, Run
 from fedlab_support.core.checks import ranges
 from fedlab_support.engines.contract import Job
 from fedlab_support.methods import catalogue
-from tests.conformance.cases import CASES, Case
+from tests.conformance.cases import CASES, Case, brief
 from tests.paths import ROOT
 from tests.poison import Poisoner
 from tests.probe import LookTwice
@@ -48,13 +48,6 @@ def fitted(case: Case, federation, rounds: int = 2, **settings) -> Run:
     run = Run(method, federation, case.model, case.training, **settings)
     run.fit(rounds, progress=False)
     return run
-
-
-def brief(case: Case) -> Case:
-    """With one epoch, unless the method needs two."""
-    if isinstance(case.method, FedRep):
-        return case
-    return replace(case, training=replace(case.training, epochs=1))
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +82,7 @@ def test_every_number_flag_and_text_has_a_declared_range(case, pytestconfig):
 
 @pytest.mark.slow
 def test_neither_workers_nor_the_order_of_visits_matter(form, federation, monkeypatch):
+    form = brief(form)
     alone = fitted(form, federation)
     monkeypatch.setattr(Job, "large_first", lambda job, ids: sorted(ids))
     assert same_to_the_bit(alone, fitted(form, federation, workers=3))
@@ -97,7 +91,7 @@ def test_neither_workers_nor_the_order_of_visits_matter(form, federation, monkey
 @pytest.mark.slow
 def test_a_cache_that_vanishes_changes_nothing(case, federation):
     """What stays in it from round to round does not depend on the received weights."""
-    usual, forgetful = (fitted(case, federation, rounds=1) for _ in range(2))
+    usual, forgetful = (fitted(brief(case), federation, rounds=1) for _ in range(2))
     forgetful.engine.caches.limit = -1
     for run in (usual, forgetful):
         run.fit(2, progress=False)
@@ -194,7 +188,7 @@ def test_a_second_look_at_a_batch_changes_nothing(form, federation):
 
     def looking(optimiser):
         kind = type("Looks", (type(form.method),), {"optimiser": optimiser})
-        return fitted(form, federation, method=kind(**vars(form.method)))
+        return fitted(brief(form), federation, method=kind(**vars(form.method)))
 
     assert same_to_the_bit(looking(once), looking(twice))
 

@@ -93,42 +93,25 @@ def test_every_part_of_the_wire_has_its_own_name_and_exact_bytes(federation):
 
 
 @pytest.mark.slow
-def test_a_run_stopped_and_continued_equals_one_that_was_not(federation):
-    once, twice = started(federation), started(federation)
-    once.fit(4, progress=False)
-    twice.fit(1, progress=False)
-    twice.fit(3, progress=False)
-    assert same(once, twice)
-
-
-@pytest.mark.slow
-def test_an_interrupted_round_leaves_no_trace(federation, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "hook", "done"),
+    [(Probe, "aggregate", 1), (LocalEngine, "evaluate", 2)],
+    ids=["a round", "an evaluation"],
+)
+def test_what_is_interrupted_leaves_no_trace_and_is_made_up_for(
+    federation, monkeypatch, kind, hook, done
+):
     usual, stopped = started(federation).fit_run(3), started(federation).fit_run(1)
 
-    def interrupt(self, server, messages):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Probe, "aggregate", interrupt)
+        patch.setattr(kind, hook, interrupt)
         with pytest.raises(KeyboardInterrupt):
             stopped.step()
-    assert stopped.server.round == 1
-    assert same(usual, stopped.fit_run(2))
-
-
-@pytest.mark.slow
-def test_an_interrupted_evaluation_is_made_up_for(federation, monkeypatch):
-    usual, stopped = started(federation).fit_run(3), started(federation).fit_run(1)
-
-    def interrupt(self, requests, round):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalEngine, "evaluate", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            stopped.step()
-    assert stopped.server.round == 2
-    assert same(usual, stopped.fit_run(1))
+    assert stopped.server.round == done
+    assert same(usual, stopped.fit_run(3 - done))
 
 
 @pytest.mark.slow

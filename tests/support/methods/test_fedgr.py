@@ -234,12 +234,12 @@ def test_a_wrong_report_leaves_its_client_out(federation, hook, wrong, reason):
 def test_few_clients_are_enough(federation, method):
     data = federation.data
     alone = Federation.build(data, iid(data, 1, rng=0))
-    run = run_of(method, alone, 3)
+    run = run_of(method, alone, 2)
     assert run.server.memory["groups"].tolist() == [0] and len(run.messages) == 1
-    pair = run_of(method, with_a_single_picture(), 3)
+    pair = run_of(method, with_a_single_picture(), 2)
     assert [m.client for m in pair.messages] == [0, 1]
     assert all(v.isfinite().all() for v in pair.server.weights.values())
     one_class = np.flatnonzero((data.labels == 1) & ~data.is_test)
     parts = [one_class[:4], one_class[4:]]
-    run = run_of(method, Federation.build(data, parts), 3)
+    run = run_of(method, Federation.build(data, parts), 2)
     assert len(run.messages) == 2 and run.history.events().empty

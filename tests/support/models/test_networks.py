@@ -420,12 +420,6 @@ def test_every_drop_path_of_swin_is_ours():
     assert max(rates) == pytest.approx(0.5)
 
 
-def test_the_stores_pictures_are_what_these_tests_show():
-    x = Store(tiny_data(channels=3)).inputs(torch.tensor([0, 1]))
-    assert x.dtype == torch.float32
-    assert x.is_contiguous(memory_format=torch.channels_last)
-
-
 # ---- pretrained weights -------------------------------------------------------------
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
