@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 
 from fedlab_support import FedAvg, Federation, LocalTraining, Run
@@ -157,6 +158,15 @@ def plain(federation, rounds: int = 2, weighting: str = "examples", **settings) 
     run = fitted(FedAvg(weighting), federation, rounds, **settings)
     assert distance(run, a_run(FedAvg(), federation, **settings)) > 0.01, "no move"
     return run
+
+
+def expect_left_out(run: Run, client: int, reason: str) -> None:
+    """Make a round: of five clients this one is left out, for this reason."""
+    with pytest.warns(UserWarning, match=f"client {client} is left out"):
+        run.step()
+    assert [m.client for m in run.messages] == [k for k in range(5) if k != client]
+    (row,) = run.history.events().to_dict("records")
+    assert row["client"] == client and reason in row["reason"]
 
 
 def garbled(method, client: int, spoil, hook: str = ""):

@@ -23,6 +23,7 @@ from tests.runs import (
     plain,
 )
 from tests.support.methods.test_reference import FLOAT64, case, vectors
+from tests.support.training.test_optimisers import network
 from tests.tiny import a_stream
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -30,11 +31,6 @@ SCALINGS = ["none", "asam", "all"]
 
 
 # ---- the climb ----------------------------------------------------------------------
-def network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 5))
-
-
 class Watched:
     """The gradients of a network, and where its weights stood at every call."""
 

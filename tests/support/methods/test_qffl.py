@@ -11,7 +11,17 @@ from fedlab_support import FedAvg, Federation, small_cnn
 from fedlab_support.core.messages import Message, Server
 from fedlab_support.methods import QFFL
 from tests.paths import REFERENCE
-from tests.runs import TRAINING, Steady, a_run, distance, fitted, plain, saying
+from tests.runs import (
+    TRAINING,
+    Steady,
+    a_run,
+    distance,
+    expect_left_out,
+    fitted,
+    garbled,
+    plain,
+    saying,
+)
 from tests.tiny import tiny_data
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -263,17 +273,8 @@ def test_a_larger_power_narrows_the_spread_of_the_losses(federation):
 
 @pytest.mark.parametrize("walk", [-1.0, float("nan"), [1.0, 1.0]])
 def test_a_walk_that_cannot_be_is_left_out(federation, walk):
-    @dataclass(frozen=True)
-    class Lies(QFFL):
-        def after_training(self, model, context):
-            said = super().after_training(model, context)
-            is_liar = context.client.id == 3
-            return {"walk": torch.tensor(walk).double()} if is_liar else said
-
-    with pytest.warns(UserWarning, match="client 3 is left out"):
-        run = fitted(Lies(), federation, 1)
-    assert [m.client for m in run.messages] == [0, 1, 2, 4]
-    assert isinstance(run.messages[0], Message)
+    lies = garbled(QFFL(), 3, lambda _: {"walk": torch.tensor(walk).double()})
+    expect_left_out(a_run(lies, federation), 3, "'walk'")
 
 
 def test_a_client_with_nearly_all_images_takes_part():

@@ -40,6 +40,7 @@ from fedlab_support.models.pretrained import UNITS, Units
 from fedlab_support.models.stages import NORMS, Staged, insert
 from tests.paths import shared
 from tests.support.methods.test_contract import same
+from tests.support.models.test_models import num_parameters
 from tests.tiny import tiny_data
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -104,10 +105,6 @@ def handed_on(model: Staged, x: torch.Tensor) -> list[torch.Tensor]:
     for hook in hooks:
         hook.remove()
     return found
-
-
-def num_parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def batch_norms(model: nn.Module) -> list[nn.Module]:
