@@ -2,7 +2,8 @@
 
 The tables stand beside the exercises' other tests, in the modules of their chapters:
 RIGHT holds the answers of each exercise, WRONG pairs of an answer and words of its
-hint, HIDDEN what no hint says, and GIVEN the numbers that the chapter hands over.
+hint, STUBS what is not attempted, HIDDEN what no hint says, and GIVEN the numbers that
+the chapter hands over.
 """
 
 from collections.abc import Iterator
@@ -11,14 +12,14 @@ import pytest
 
 from fedlab_course.exercises import check
 from tests.course.chapters import (
+    answers_00,
+    answers_03,
     answers_04,
+    answers_04b,
     answers_05,
     test_capstone,
     test_exercises,
-    test_exercises_00,
     test_exercises_02,
-    test_exercises_03,
-    test_exercises_04b,
     test_exercises_05b,
     test_exercises_06,
     test_exercises_07,
@@ -27,8 +28,8 @@ from tests.course.chapters import (
 from tests.course.chapters.test_exercises import refuse
 
 CHAPTERS = (
-    *(test_exercises, test_exercises_00, test_exercises_02, test_exercises_03),
-    *(answers_04, test_exercises_04b, answers_05, test_exercises_05b),
+    *(test_exercises, answers_00, test_exercises_02, answers_03),
+    *(answers_04, answers_04b, answers_05, test_exercises_05b),
     *(test_exercises_06, test_exercises_07, test_exercises_08, test_capstone),
 )
 SLOW = {"power_of_choice"}  # of hundreds of draws each
@@ -41,6 +42,13 @@ def given(chapter, name: str) -> dict:
 def right_answers() -> Iterator:
     for chapter in CHAPTERS:
         for name, answers in chapter.RIGHT.items():
+            for answer in answers:
+                yield pytest.param(name, answer, given(chapter, name), id=name)
+
+
+def stubs() -> Iterator:
+    for chapter in CHAPTERS:
+        for name, answers in getattr(chapter, "STUBS", {}).items():
             for answer in answers:
                 yield pytest.param(name, answer, given(chapter, name), id=name)
 
@@ -63,6 +71,14 @@ def test_a_right_answer_passes(name, answer, given):
     assert "✔" in repr(result)
 
 
+@pytest.mark.parametrize(("name", "stub", "given"), [*stubs()])
+def test_a_stub_is_not_attempted(name, stub, given):
+    result = check(name, stub, **given)
+    assert result.passed is None
+    assert "not attempted" in repr(result)
+    assert "not attempted" in result._repr_html_()
+
+
 @pytest.mark.parametrize(
     ("name", "answer", "words", "given", "hidden"), [*wrong_answers()]
 )
@@ -70,3 +86,18 @@ def test_a_wrong_answer_gets_its_own_hint(name, answer, words, given, hidden):
     result = check(name, answer, **given)
     refuse(result, *words)
     assert not [solution for solution in hidden if solution in result.message]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("chapter", "name"),
+    [
+        (test_exercises_02, "power_of_choice"),
+        (test_exercises_02, "wrong_clients"),
+        (answers_03, "low_frequencies"),
+        (answers_03, "meta_step"),
+    ],
+)
+def test_different_mistakes_get_different_messages(chapter, name):
+    messages = {check(name, answer).message for answer, _ in chapter.WRONG[name]}
+    assert len(messages) >= len({words for _, words in chapter.WRONG[name]})

@@ -108,9 +108,7 @@ WRONG["availability"] += [
 ]
 
 
-def test_a_stub_with_its_frame_is_not_attempted():
-    half_done = check("availability", lambda in_group, p: np.where(in_group, ..., ...))
-    assert half_done.passed is None
+STUBS = {"availability": [lambda in_group, p: np.where(in_group, ..., ...)]}
 
 
 def draw_by_size(sizes, d, rng):
@@ -305,10 +303,3 @@ def wrong_clients():
 
 
 WRONG["wrong_clients"] = wrong_clients()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["power_of_choice", "wrong_clients"])
-def test_different_mistakes_get_different_messages(name):
-    messages = {check(name, answer).message for answer, _ in WRONG[name]}
-    assert len(messages) >= len({words for _, words in WRONG[name]})

@@ -154,6 +154,4 @@ WRONG["frechet"] = [
 ]
 
 
-def test_a_stub_with_its_keys_is_not_attempted():
-    stub = dict.fromkeys(SCORE, ...)
-    assert check("printed_score", stub).passed is None
+STUBS = {"printed_score": [dict.fromkeys(SCORE, ...)]}

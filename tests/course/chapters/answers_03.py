@@ -1,13 +1,12 @@
-"""Exercises of chapter 03: the divergence, FedSR, low frequencies, the virtual step."""
+"""Answers to chapter 03: the divergence, FedSR, low frequencies, the virtual step."""
 
 from dataclasses import dataclass
 
-import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 from torch.fft import fft2, fftshift, ifft2, ifftshift
 
-from fedlab_course.exercises import check, report_meta_step
+from fedlab_course.exercises import report_meta_step
 from fedlab_support.methods.fedavg import FedAvg
 from fedlab_support.methods.feddg import FedDG
 from fedlab_support.methods.fedsr import FedSR
@@ -396,12 +395,6 @@ def wrong_meta_steps():
 WRONG["meta_step"] = wrong_meta_steps()
 
 
-@pytest.mark.parametrize("name", ["low_frequencies", "meta_step"])
-def test_different_mistakes_get_different_messages(name):
-    messages = {check(name, answer).message for answer, _ in WRONG[name]}
-    assert len(messages) >= len({words for _, words in WRONG[name]})
-
-
 @dataclass(frozen=True)
 class MyFedSR(FedAvg):
     weighting: str = "equal"
@@ -486,5 +479,4 @@ WRONG["fedsr"] = [
 ]
 
 
-def test_a_class_without_a_loss_is_not_attempted():
-    assert check("fedsr", fedsr_with(lambda *_: ...)).passed is None
+STUBS = {"fedsr": [fedsr_with(lambda *_: ...)]}
