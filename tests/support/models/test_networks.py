@@ -66,11 +66,12 @@ HEAVY = {
 }
 NETWORKS = QUICK | HEAVY
 ONLY = {"swin": "layer", "mobilenet": "batch"}
+AGAIN = {"resnet50": "group", "densenet, 65": "group"}  # other norms: of their kin
 CASES = [(name, norm) for name in QUICK for norm in NORMS] + [
     pytest.param(name, norm, marks=SLOW)
     for name in HEAVY
     for norm in NORMS
-    if norm == ONLY.get(name.partition(",")[0], norm)
+    if norm == ONLY.get(name.partition(",")[0], AGAIN.get(name, norm))
 ]
 ONCE = [*QUICK, *(pytest.param(name, marks=SLOW) for name in HEAVY)]
 M = 5
