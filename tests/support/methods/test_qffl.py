@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedlab_support import FedAvg, Federation, small_cnn
-from fedlab_support.core.messages import Message, Server
+from fedlab_support.core.messages import Server
 from fedlab_support.methods import QFFL
 from tests.paths import REFERENCE
 from tests.runs import (
