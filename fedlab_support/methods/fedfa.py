@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..core.checks import setting
 from ..core.messages import Message, Server, Tensors, expect_nonnegative
 from ..models.layers.augmentation import FUSIONS, FeatureAugmentation, modulation
-from ..models.stages import STAGES, are_stages, insert, stage_numbers
+from ..models.stages import STAGES, are_stages, insert, stage_numbers, widths_of
 from ..training.context import ClientContext
 from .fedavg import FedAvg
 
@@ -54,15 +54,9 @@ class FedFA(FedAvg):
 
     def adapt(self, model: nn.Module) -> nn.Module:
         """Insert a layer after each of the chosen stages."""
-        numbers = stage_numbers(model, self.stages)
-        if not hasattr(model, "widths"):
-            raise ValueError(
-                "expected a network with widths, the channels of each stage, found "
-                f"{type(model).__name__}; see models.stages.Staged"
-            )
+        numbers, widths = stage_numbers(model, self.stages), widths_of(model)
         for n in numbers:
-            channels = model.widths[n - 1]
-            layer = FeatureAugmentation(channels, self.p, self.alpha, self.fusion)
+            layer = FeatureAugmentation(widths[n - 1], self.p, self.alpha, self.fusion)
             insert(model, n, "ffa", layer)
         return model
 
