@@ -31,27 +31,27 @@ def drift(local: list[dict[str, Tensor]], start: dict[str, Tensor]) -> dict[str,
     }
 
 
-def alignment(u: Tensor, v: Tensor, power: float = 2) -> float:
-    """Mean distance to the ``power`` between paired unit vectors (N, D).
+def alignment(u: Tensor, v: Tensor) -> float:
+    """Mean squared distance between paired unit vectors (N, D).
 
     Raises ValueError when a row does not have length 1.
     Source: Wang and Isola, ICML 2020.
     """
     _refuse_unnormalised(u, v)
-    # mean_i ||u_i - v_i||^a
-    return (u - v).norm(dim=1).pow(power).mean().item()
+    # mean_i ||u_i - v_i||²
+    return (u - v).norm(dim=1).pow(2).mean().item()
 
 
-def uniformity(u: Tensor, t: float = 2) -> float:
+def uniformity(u: Tensor) -> float:
     """Uniformity of unit vectors (N, D) on the sphere; 0: all are equal.
 
     All pairs are compared. Raises ValueError when a row does not have length 1.
     Source: Wang and Isola, ICML 2020, over unordered pairs as in their code.
     """
     _refuse_unnormalised(u)
-    # log mean_{i<j} exp(-t ||u_i - u_j||²)
+    # log mean_{i<j} exp(-2 ||u_i - u_j||²)
     squared = torch.pdist(u).square()
-    return (torch.logsumexp(-t * squared, 0) - np.log(len(squared))).item()
+    return (torch.logsumexp(-2 * squared, 0) - np.log(len(squared))).item()
 
 
 def _refuse_unnormalised(*rows: Tensor) -> None:

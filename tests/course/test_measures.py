@@ -181,37 +181,33 @@ def test_alignment_and_uniformity_are_those_of_the_authors_code():
     x, y = (torch.from_numpy(arrays[name]) for name in "xy")
     found = {
         "align_a2": alignment(x, y),
-        "align_a1": alignment(x, y, power=1),
         "uniform_t2_x": uniformity(x),
         "uniform_t2_y": uniformity(y),
-        "uniform_t3_x": uniformity(x, t=3),
     }
     for name, value in found.items():
         assert value == pytest.approx(float(arrays[name]), rel=1e-5), name
 
 
-@pytest.mark.parametrize("power", [1, 2, 3.5])
-def test_alignment_is_the_mean_distance_of_pairs(power):
+def test_alignment_is_the_mean_squared_distance_of_pairs():
     u, v = on_the_sphere(seed=0), on_the_sphere(seed=1)
     slow = [
-        sum((a - b) ** 2 for a, b in zip(p, q, strict=True)) ** (power / 2)
+        sum((a - b) ** 2 for a, b in zip(p, q, strict=True))
         for p, q in zip(u.tolist(), v.tolist(), strict=True)
     ]
-    assert alignment(u, v, power) == pytest.approx(np.mean(slow), rel=1e-12)
-    assert alignment(u, v, power) == alignment(v, u, power), "symmetric"
-    assert alignment(u, u, power) == 0
-    assert alignment(u, -u, power) == pytest.approx(2**power)
+    assert alignment(u, v) == pytest.approx(np.mean(slow), rel=1e-12)
+    assert alignment(u, v) == alignment(v, u), "symmetric"
+    assert alignment(u, u) == 0
+    assert alignment(u, -u) == pytest.approx(4)
 
 
-@pytest.mark.parametrize("t", [0.5, 2, 3])
-def test_uniformity_is_over_distinct_unordered_pairs(t):
+def test_uniformity_is_over_distinct_unordered_pairs():
     u = on_the_sphere().tolist()
     slow = [
-        math.exp(-t * sum((a - b) ** 2 for a, b in zip(u[i], u[j], strict=True)))
+        math.exp(-2 * sum((a - b) ** 2 for a, b in zip(u[i], u[j], strict=True)))
         for i in range(12)
         for j in range(i)
     ]
-    found = uniformity(on_the_sphere(), t)
+    found = uniformity(on_the_sphere())
     assert found == pytest.approx(math.log(np.mean(slow)), rel=1e-12)
 
 
