@@ -10,6 +10,7 @@ from scipy.special import gammaincinv
 
 from fedlab_support.core.checks import Range, checked
 
+CLIENTS, SEED = 4, 3
 CENTRES = np.array([[1.0, 0.0], [-0.6, 0.9], [-0.5, -0.9]])
 CURVATURES = np.array(
     [
@@ -37,15 +38,15 @@ class QuadraticClients:
     optima: np.ndarray
 
     @staticmethod
-    @checked(alpha=Range(above=0), clients=Range(at_least=1), seed=Range(at_least=0))
-    def dirichlet(alpha: float, clients: int = 4, seed: int = 3) -> QuadraticClients:
-        """Deal three classes of equal size to clients with Dirichlet(alpha) shares.
+    @checked(alpha=Range(above=0))
+    def dirichlet(alpha: float) -> QuadraticClients:
+        """Deal three classes of equal size to CLIENTS by Dirichlet(alpha).
 
         An example of class m has the loss (w - CENTRES[m])ᵀ CURVATURES[m] (w -
         CENTRES[m]) / 2, so that the mean over all examples is the same for every alpha.
         """
         # Quantiles of fixed draws, so that shares change gradually with alpha.
-        draws = np.random.default_rng(seed).random((clients, len(CENTRES)))
+        draws = np.random.default_rng(SEED).random((CLIENTS, len(CENTRES)))
         counts = gammaincinv(alpha, draws) + 1e-12
         counts /= counts.sum(0) * len(CENTRES)
         mixtures = counts / counts.sum(1, keepdims=True)
