@@ -13,7 +13,6 @@ from ..plots.federation import in_colour
 from ..plots.panels import parts_of
 from ..plots.style import DOUBLE, Picture, new_picture
 
-MOST_IMAGES = 6
 GAP = 1.12  # from one image to the next, in widths of an image
 
 
@@ -25,11 +24,11 @@ def attention_picture(
 
     table:  columns image (a name), network, prompts (share of the attention), patch
             (numbered row by row) and attention (share). A row of pictures per network.
-    images: (N, C, H, W) uint8, one for each name in order of appearance, at most six.
+    images: (N, C, H, W) uint8, one for each name in order of appearance.
     All patches share one scale, from 0. Raises ValueError for other columns or numbers.
     """
-    names = list(parts_of(table, "image", MOST_IMAGES))
-    networks = parts_of(table, "network", 3)
+    names = list(parts_of(table, "image"))
+    networks = parts_of(table, "network")
     scale = ScalarMappable(Normalize(0, 100 * table["attention"].max()), "viridis")
     cell = DOUBLE[0] / (len(names) + 1.3)
     figure = new_picture((DOUBLE[0], 0.7 + (cell + 0.1) * (1 + len(networks))), title)

@@ -21,8 +21,6 @@ from ..plots.style import (
     new_picture,
 )
 
-MOST_PANELS = 3  # side by side
-
 
 @drawing
 def scatter_panels(
@@ -39,13 +37,13 @@ def scatter_panels(
 ) -> Picture:
     """Draw points, one colour and marker per value of `by`.
 
-    panels: column with one axis per value, at most three; every axis has its own range.
+    panels: column with one axis per value; every axis has its own range.
     text:   column with a few characters to draw in place of a point's marker.
     cloud:  more points with the same columns x and y, drawn in grey below the others.
     size:   "single" (panels below each other), "double", "slide" or inches.
     Raises ValueError for other columns, or more than six values of `by`.
     """
-    shown = parts_of(table, panels, MOST_PANELS)
+    shown = parts_of(table, panels)
     looks = looks_for(table[by].unique(), are_points=True)
     figure, axes = panelled(len(shown), size, title)
     for axis, (panel, part) in zip(axes, shown.items(), strict=True):

@@ -24,7 +24,6 @@ from ..plots.style import (
     new_picture,
 )
 
-MOST_PANELS = 3  # side by side
 SHAPES = (*MARKERS, "p", "h", "8")
 """Markers with room for a letter, one per cluster."""
 
@@ -60,16 +59,15 @@ def weights_picture(
     """Draw the aggregation weight of each client (rows, by type) in every round.
 
     table:  columns client, type, round, weight (share in 0…1) and `panels`; one run
-            per panel, at most three panels. A client has no row for a round in which
-            it did not participate.
+            per panel. A client has no row for a round in which it did not participate.
     All panels share one scale, from 0.
-    Raises ValueError for repeated rows, other columns, or too many panels.
+    Raises ValueError for repeated rows or other columns.
     """
     import seaborn  # slow to import, and it brings pyplot
 
     keys, cure = [panels, "client", "round"], "draw one run in each panel"
     expect_rows(table, keys, ["type", "weight"], cure)
-    shown = parts_of(table, panels, MOST_PANELS)
+    shown = parts_of(table, panels)
     clients = _in_rows(table)
     rounds = range(table["round"].min(), table["round"].max() + 1)
     norm = Normalize(0, 100 * table["weight"].max())
@@ -128,10 +126,10 @@ def clusters_picture(
 
     table:  columns type, cluster, `x` and `y`, a row per client; at most six types
             and eight clusters.
-    panels: column with one axis per value, at most three; every axis has its own range.
-    Raises ValueError for other columns or too many panels, types or clusters.
+    panels: column with one axis per value; every axis has its own range.
+    Raises ValueError for other columns or too many types or clusters.
     """
-    shown = parts_of(table, panels, MOST_PANELS)
+    shown = parts_of(table, panels)
     types, clusters = list(table["type"].unique()), sorted(table["cluster"].unique())
     if len(clusters) > len(SHAPES):
         raise ValueError(

@@ -13,8 +13,6 @@ from ..plots.drawing import drawing
 from ..plots.panels import panelled, parts_of
 from ..plots.style import COLOURS, Picture, Size, expect_rows, label_of, looks_for
 
-MOST_PANELS = 4
-
 
 @drawing
 def leak_curves(
@@ -26,14 +24,14 @@ def leak_curves(
     """Draw mean ± s.d. over a setting: one line per name, one axis per measure.
 
     table:   columns `x` (numbers, drawn at equal distances), name, measure (with its
-             unit; at most four), mean, sd, num_seeds and chance: the value that
-             guessing reaches at this step, NaN if unknown.
+             unit), mean, sd, num_seeds and chance: the value that guessing reaches at
+             this step, NaN if unknown.
     size:    "single", "double", "slide" or inches.
-    Raises ValueError for repeated rows, more panels, or more than five lines.
+    Raises ValueError for repeated rows or more than five lines.
     """
     values = ["mean", "sd", "num_seeds", "chance"]
     expect_rows(table, [x, "name", "measure"], values)
-    shown, steps = parts_of(table, "measure", MOST_PANELS), sorted(table[x].unique())
+    shown, steps = parts_of(table, "measure"), sorted(table[x].unique())
     looks = looks_for(table["name"].unique())
     note = seeds_note(table, "Points: mean, bars: ± s.d.") + " Dotted: guessing."
     look = {"head": 0.8, "row": 1.9, "sharex": True}

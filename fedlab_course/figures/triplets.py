@@ -13,7 +13,6 @@ from ..plots.federation import in_colour
 from ..plots.panels import parts_of
 from ..plots.style import COLOURS, DOUBLE, SMALL, Picture, new_picture
 
-MOST_PANELS = 3
 USUAL = 1.5  # range of both axes; distances of unit vectors are at most 2
 LETTERS = {"A": (5, 3), "B": (5, -9), "C": (-11, 3)}
 """Of the chosen triplets: a letter, and where it stands beside its dot, in points."""
@@ -31,13 +30,12 @@ def triplet_microscope(
     """Draw the distances of triplets as points, and the images of the chosen ones.
 
     table:   columns network, triplet, near, far (distances of unit vectors); one panel
-             per network, at most three.
+             per network.
     images:  (n, 3, C, H, W) uint8: an image, its copy, and the copy of the negative,
              for each of the chosen triplets, at most three.
     margin:  triplets below far = near + margin are active.
-    Raises ValueError for too many panels.
     """
-    shown = parts_of(table, "network", MOST_PANELS)
+    shown = parts_of(table, "network")
     figure = new_picture(DOUBLE, title)
     figure.set_layout_engine("compressed")  # the panels are square
     widths = [1] * len(shown) + [1.4]

@@ -12,13 +12,11 @@ from .style import DOUBLE, SMALL, Picture, Size, inches, label_of, new_picture
 NARROWEST = 2.1  # inches of a panel
 
 
-def parts_of(
-    table: pd.DataFrame, column: str | None, most: int | None = None
-) -> dict[object, pd.DataFrame]:
+def parts_of(table: pd.DataFrame, column: str | None) -> dict[object, pd.DataFrame]:
     """The rows of each value of a column, in order of appearance.
 
     column: None: the whole table, under the name "".
-    Raises ValueError for an empty table, and for more than ``most`` values.
+    Raises ValueError for an empty table.
     """
     if column is None:
         return {"": table}
@@ -26,8 +24,6 @@ def parts_of(
     parts = dict(tuple(groups))
     if not parts:
         raise ValueError("expected rows to draw, found an empty table")
-    if most is not None and len(parts) > most:
-        raise ValueError(f"expected at most {most} panels, found {len(parts)}")
     return parts
 
 

@@ -135,12 +135,10 @@ def test_every_weight_stands_in_the_row_of_its_client_and_the_column_of_its_roun
     assert "Weight (%)" in [text.get_text() for text in texts(figure)]
 
 
-def test_several_runs_in_a_panel_and_too_many_panels_are_refused():
+def test_several_runs_in_a_panel_are_refused():
     table = over_rounds()
     with pytest.raises(ValueError, match="draw one run in each panel"):
         figures.weights_picture(pd.concat([table, table]))
-    with pytest.raises(ValueError, match="at most 3 panels, found 5"):
-        figures.weights_picture(over_rounds(METHODS))
     with pytest.raises(ValueError, match="weight"):
         figures.weights_picture(table.drop(columns="weight"))
 
@@ -177,7 +175,5 @@ def test_more_than_can_be_told_apart_is_refused():
         figures.clusters_picture(many)
     with pytest.raises(ValueError, match="at most six groups"):
         figures.clusters_picture(table.assign(type=np.arange(22)))
-    with pytest.raises(ValueError, match="at most 3 panels"):
-        figures.clusters_picture(table.assign(panel=np.arange(22)), panels="panel")
     with pytest.raises(ValueError, match="cluster"):
         figures.clusters_picture(table.drop(columns="cluster"))

@@ -39,8 +39,3 @@ def test_a_margin_moves_the_line():
     for margin, active in ((0.0, 0), (0.3, 50), (0.5, 100)):
         figure = figures.triplet_microscope(triplets("net"), sheet(1), [0], margin)
         assert f"net\n{active} % active" in {t.get_text() for t in texts(figure)}
-
-
-def test_more_than_three_panels_are_refused():
-    with pytest.raises(ValueError, match="at most 3 panels"):
-        figures.triplet_microscope(triplets(*"abcd"), sheet(1), [0], 0.3)

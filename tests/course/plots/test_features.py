@@ -111,8 +111,6 @@ def test_what_has_one_seed_is_said():
 
 
 def test_what_cannot_be_shown_is_refused():
-    with pytest.raises(ValueError, match="at most 3 panels, found 4"):
-        drawn(tuple("abcd"))
     twice = pd.concat([outcomes(), outcomes()])
     with pytest.raises(ValueError, match="one row per"):
         figures.accuracy_by_setting(twice)
