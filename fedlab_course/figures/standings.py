@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pandas as pd
@@ -73,21 +73,18 @@ def _ranks(axis: Axes, table: pd.DataFrame) -> None:
     data = table.assign(**{n: 100 * table[n] for n in ("beats", "low", "high")})
     axis.axvline(50, color=COLOURS["quiet"], linestyle=":", linewidth=1, zorder=0)
     for place, row in enumerate(data.to_dict("records")):
-        _draw_interval(
-            axis, place, row["method"], [row["low"], row["high"]], row["beats"]
-        )
+        _draw_interval(axis, place, row, "beats", colour_of(row["method"]))
         write_beside(axis, place, f"{row['beats']:.0f}   on {row['num_protocols']}")
     name_rows(axis, data["method"].astype(str))
     axis.set_xlim(-2, 102)
 
 
 def _draw_interval(
-    axis: Axes, place: int, method: str, ends: list[float], value: float
+    axis: Axes, place: int, row: Mapping | pd.Series, value: str, colour: str
 ) -> None:
-    """A method's value as a dot on the bar of its interval."""
-    colour = colour_of(method)
-    axis.plot(ends, [place, place], color=colour)
-    axis.plot(value, place, "o", color=colour)
+    """A value as a dot on the bar of its interval: columns ``value``, low and high."""
+    axis.plot([row["low"], row["high"]], [place, place], color=colour)
+    axis.plot(row[value], place, "o", color=colour)
 
 
 @drawing
@@ -113,10 +110,10 @@ def tuning_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> P
     axis = figure.subplots()
     axis.axvline(0, color=COLOURS["baseline"], linewidth=0.8, zorder=1)
     for place, method in enumerate(order):
-        row = after.loc[method]
-        _draw_interval(axis, place, method, [row["low"], row["high"]], row["mean"])
+        colour = colour_of(method)
+        _draw_interval(axis, place, after.loc[method], "mean", colour)
         if method in before.index:
-            look = {"color": colour_of(method), "mfc": "white", "zorder": 3}
+            look = {"color": colour, "mfc": "white", "zorder": 3}
             axis.plot(before.loc[method, "mean"], place, "o", **look)
     name_rows(axis, order)
     axis.set_xlabel("Points ahead")
@@ -165,9 +162,7 @@ def _claims(axis: Axes, table: pd.DataFrame) -> None:
     axis.axvline(0, color=COLOURS["baseline"], linewidth=0.8, zorder=1)
     for place, row in enumerate(table.to_dict("records")):
         words = row["verdict"] if row["verdict"] in VERDICTS else UNDECIDED
-        look = {"color": COLOURS[VERDICTS[words]]}
-        axis.plot([row["low"], row["high"]], [place, place], **look)
-        axis.plot(row["mean"], place, "o", **look)
+        _draw_interval(axis, place, row, "mean", COLOURS[VERDICTS[words]])
         look = {"color": COLOURS["baseline"], "mfc": "white", "zorder": 3}
         axis.plot(row["printed"], place, "D", **look)
         write_beside(axis, place, words)
