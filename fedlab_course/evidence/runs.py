@@ -67,7 +67,8 @@ def outcome(study: Study, cell: dict, folder: Path, trains=True) -> Outcome | No
     """
     run, rounds, runs = study.run(**cell), study.rules.rounds, folder / "runs"
     name = identity(run, rounds, runs)[1].name
-    bits, held_out = _kept_answers(name, folder), run.federation.held_out
+    home = folder / ANSWERS / f"{Path(name).stem}.bits"
+    bits, held_out = _kept_answers(home), run.federation.held_out
     asked = held_out if len(held_out) else run.federation.test
     if not trains and (not bits or archive.find(name, runs) is None):
         return None
@@ -79,32 +80,26 @@ def outcome(study: Study, cell: dict, folder: Path, trains=True) -> Outcome | No
         for domain, own in by_only_client(run).items() if asked is not held_out else ():
             correct[asked.domain == domain] = own.score > 0.5
         bits = np.packbits(correct).tobytes()
-        _keep_answers(bits, folder / ANSWERS / f"{Path(name).stem}.bits")
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(home) as part:
+            part.write_bytes(bits)
     correct = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(asked))
     names = np.array(run.federation.data.domain_names)[asked.domain]
     return Outcome(run.federation, history, correct.astype(bool), asked.rows, names)
 
 
-def _kept_answers(name: str, folder: Path) -> bytes:
-    """The answers of a run, a bit each; nothing if they are not there."""
-    file, packed = folder / ANSWERS / f"{Path(name).stem}.bits", _packed(folder)
-    if file.exists():
-        return file.read_bytes()
-    if packed.exists():
+def _kept_answers(home: Path) -> bytes:
+    """The answers of a run, a bit each; nothing if they are not there.
+
+    home: their file, which may be packed into an archive beside its folder.
+    """
+    if home.exists():
+        return home.read_bytes()
+    if (packed := home.parent.with_suffix(".zip")).exists():
         with ZipFile(packed) as answers:
-            if file.name in answers.NameToInfo:
-                return answers.read(file.name)
+            if home.name in answers.NameToInfo:
+                return answers.read(home.name)
     return b""
-
-
-def _keep_answers(bits: bytes, home: Path) -> None:
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(home) as part:
-        part.write_bytes(bits)
-
-
-def _packed(folder: Path) -> Path:
-    return folder / f"{ANSWERS}.zip"
 
 
 def pack(folder: Path) -> None:
@@ -115,7 +110,7 @@ def pack(folder: Path) -> None:
     loose = sorted((folder / ANSWERS).glob("*.bits"))
     if not loose or any((folder / "runs").glob("*.zip")):
         archive.pack(folder / "runs")
-    packed, found = _packed(folder), {}
+    packed, found = folder / f"{ANSWERS}.zip", {}
     if packed.exists():
         with ZipFile(packed) as file:
             found = {name: file.read(name) for name in file.namelist()}
