@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedlab_support.run.tune import validation_score
 
+from ..client_types import types_of
 from ..leaderboard.paired import Paired, holm, over_images, paired, verdict
 from ..measures import cluster_accuracy
 from .runs import Outcome, outcome, reported
@@ -94,8 +95,7 @@ def _mechanism(study: Study, found: Outcome, table: pd.DataFrame) -> dict[str, f
 def _purity(groups: pd.DataFrame, found: Outcome) -> float:
     """The cluster accuracy of the first round in the table."""
     now = groups[groups["round"] == groups["round"].min()]
-    held = [found.federation.client(i).train.domain for i in now["client"]]
-    types = np.array([np.bincount(domain).argmax() for domain in held])
+    types = types_of(found.federation)[now["client"]]
     return cluster_accuracy(now["value"].to_numpy(), types)
 
 
