@@ -94,10 +94,8 @@ class Progress:
     def _curve(self, measure: str) -> pd.DataFrame:
         rows = self.table
         if measure in (self.metric, "loss", HELD_OUT):
-            rows = rows[
-                rows["split"] == ("held_out" if measure == HELD_OUT else "test")
-            ]
-            rows = rows[rows["client"] == ALL_CLIENTS]
+            split = "held_out" if measure == HELD_OUT else "test"
+            rows = rows[(rows["split"] == split) & (rows["client"] == ALL_CLIENTS)]
             measure = self.metric if measure == HELD_OUT else measure
         else:
             rows = rows[rows["split"] == "train"]

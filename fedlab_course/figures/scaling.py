@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from ..plots.curves import label_ends, seeds_note
 from ..plots.drawing import drawing
@@ -100,7 +100,7 @@ def cost_curves(table: pd.DataFrame, title: str = "", size: Size = None) -> Pict
 
 def _plain_numbers(axis: Axis) -> None:
     """Write 0.02 and 0.1 at a logarithmic axis, and not powers of ten."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
 
 

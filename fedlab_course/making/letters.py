@@ -62,10 +62,8 @@ def _in_black_and_white(ink: np.ndarray, rng: np.random.Generator) -> np.ndarray
 
 
 def _in_many_looks(ink: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    ground, is_inverting = (
-        _ground(len(ink), rng),
-        rng.random((len(ink), 1, 1, 1)) < 0.25,
-    )
+    ground = _ground(len(ink), rng)
+    is_inverting = rng.random((len(ink), 1, 1, 1)) < 0.25
     painted = ground + ink * (_ink_colour(ground, rng) - ground)
     return _seen(np.where(is_inverting, np.abs(ground - ink), painted), rng)
 

@@ -205,10 +205,8 @@ def train(data: DomainData, rounds: tuple[int, int] = ROUNDS) -> Tensors:
     pair = trained(data, Autoencoding(), rounds[0], partial(Pair))
     few = torch.from_numpy(data.images[:: max(1, len(data) // 256)]) / 255
     state = normalised(pair, few).state_dict()
-    state = trained(
-        data, Decoding(), rounds[1], partial(Pair, state=state)
-    ).state_dict()
-    keys = OWN.keys(OWN.build())
+    pair = trained(data, Decoding(), rounds[1], partial(Pair, state=state))
+    state, keys = pair.state_dict(), OWN.keys(OWN.build())
     return {key: state[name].half().contiguous() for name, key in keys.items()}
 
 

@@ -172,12 +172,11 @@ def _figure(rng: np.random.Generator) -> Object:
     broad, size = rng.uniform(0.19, 0.26), rng.uniform(0.13, 0.17)
     stride, top = rng.uniform(0.05, 0.35), -0.62
     parts = []
-    for sign, material in ((1, "third"), (-1, "third")):
+    for sign in (1, -1):
         hip, foot = sign * 0.5 * broad, sign * (0.5 * broad + stride)
         knee = (hip + 0.6 * sign * stride, 0.45)
-        parts.append(
-            Part(material, limb([(hip, 0.0), knee, (foot, 0.93)], [0.21, 0.17, 0.13]))
-        )
+        leg = limb([(hip, 0.0), knee, (foot, 0.93)], [0.21, 0.17, 0.13])
+        parts.append(Part("third", leg))
         parts.append(Part("dark", oval(foot - 0.04, 0.96, 0.11, 0.055)))
     torso = smooth(
         [

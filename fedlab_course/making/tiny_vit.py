@@ -67,9 +67,8 @@ class Pretraining(FedAvg):
 
     def loss(self, model: nn.Module, batch: Batch, context: ClientContext) -> Tensor:
         """Cross-entropy."""
-        return super().loss(
-            model, batch._replace(x=varied(batch.x, context.rng)), context
-        )
+        moved = batch._replace(x=varied(batch.x, context.rng))
+        return super().loss(model, moved, context)
 
 
 def varied(x: Tensor, rng: torch.Generator) -> Tensor:

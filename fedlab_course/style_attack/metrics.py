@@ -72,9 +72,8 @@ def retrieval_rate(found: Tensor, true: Tensor) -> float:
     """
     found, true = found.double().flatten(1), true.double().flatten(1)
     nearest = torch.cdist(found, true).argmin(1)
-    return (
-        (nearest == torch.arange(len(true), device=true.device)).double().mean().item()
-    )
+    own = torch.arange(len(true), device=true.device)
+    return (nearest == own).double().mean().item()
 
 
 def guess(known: Tensor, labels: np.ndarray, asked: Tensor) -> np.ndarray:
