@@ -38,18 +38,13 @@ def accuracy_by_type(
     size:  "single", "double", "slide" or inches.
     Raises ValueError as `accuracy_by_domain` does.
     """
-    counts = _counts(table)
-    names = {t: f"{t}\n{n} client{'s' * (n > 1)}" for t, n in counts.items()}
+    counts = table[["type", "num_clients"]].drop_duplicates()
+    counts = counts.sort_values("num_clients", ascending=False, kind="stable")
+    pairs = zip(counts["type"], counts["num_clients"], strict=True)
+    names = {t: f"{t}\n{n} client{'s' * (n > 1)}" for t, n in pairs}
     named = table.assign(type=table["type"].map(names))
     order = list(names.values())
     return accuracy_by_domain(named, "type", title=title, order=order, size=size)
-
-
-def _counts(table: pd.DataFrame) -> dict[object, int]:
-    """Clients of each type, the largest type first."""
-    pairs = table[["type", "num_clients"]].drop_duplicates()
-    pairs = pairs.sort_values("num_clients", ascending=False, kind="stable")
-    return dict(zip(pairs["type"], pairs["num_clients"], strict=True))
 
 
 @drawing

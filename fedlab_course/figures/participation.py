@@ -50,16 +50,16 @@ def participation_picture(
 ) -> Picture:
     """Draw the clients' shares of rounds: one panel per value of `by`.
 
-    table: from `measures.participation`: columns `by`, client, share (of the rounds)
-           and seed, if there are several. Within each seed clients are sorted from most
-           to least chosen; then the n-th clients of all seeds are averaged.
+    table: from `measures.participation`: columns `by`, seed, client and share (of the
+           rounds). Within each seed clients are sorted from most to least chosen; then
+           the n-th clients of all seeds are averaged.
     group: column with the group of each client, such as "often" and "rarely" available.
            Groups are drawn side by side, each sorted and in its own colour.
     size:  "single" (panels below each other), "double", "slide" or inches.
     Raises ValueError for repeated clients, seeds with unlike numbers of clients, more
     than six panels or three groups.
     """
-    columns_of(table, [by, "client", "share", *([group] if group else [])])
+    columns_of(table, [by, "seed", "client", "share", *([group] if group else [])])
     places = pd.DataFrame(_places(table, by, group))
     return draw_participation(places, by, group, title, size)
 
@@ -107,8 +107,6 @@ def draw_participation(
 
 def _places(table: pd.DataFrame, by: str, group: str | None) -> Iterator[dict]:
     """Yield the n-th client of each panel, group by group: its mean share in %."""
-    if "seed" not in table:
-        table = table.assign(seed=0)
     cure = "filter the table, or choose a column for `by` that separates the runs"
     expect_rows(table, [by, "seed", "client"], cure=cure)
     for panel, clients in table.groupby(by, sort=False):
