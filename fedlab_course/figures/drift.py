@@ -29,7 +29,6 @@ def drift_picture(
     *,
     axes: tuple[str, str] = ("First direction", "Second direction"),
     title: str = "",
-    size: Size = None,
 ) -> Picture:
     """Draw the paths of local weights, projected to a plane.
 
@@ -37,7 +36,6 @@ def drift_picture(
     start:   (2,) the broadcast weights. average: (2,) the aggregated weights.
     together: (2,) the weights after the same steps on the pooled data.
     axes:    names of the two directions of the plane.
-    size:    "single", "double", "slide" or inches.
     """
     lines = {f"client {k}": path for k, path in enumerate(paths)}
     lines |= zip(MARKS, ([start], [average], [together]), strict=True)
@@ -47,7 +45,7 @@ def drift_picture(
         for step, point in enumerate(line)
     ]
     table = pd.DataFrame(rows, columns=["what", "step", "first", "second"])
-    return draw_drift(table, axes, title, size)
+    return draw_drift(table, axes, title)
 
 
 @drawing
@@ -60,6 +58,7 @@ def draw_drift(
     """Draw the paths of `drift_picture`.
 
     table: columns what (a client's name or one of MARKS), step, first, second.
+    size:  "single", "double", "slide" or inches.
     """
     lines = {
         name: line[["first", "second"]].to_numpy()

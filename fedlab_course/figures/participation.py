@@ -42,11 +42,7 @@ GROUPS = (  # styles of up to three groups of clients
 
 
 def participation_picture(
-    table: pd.DataFrame,
-    by: str = "name",
-    group: str | None = None,
-    title: str = "",
-    size: Size = None,
+    table: pd.DataFrame, by: str = "name", group: str | None = None, title: str = ""
 ) -> Picture:
     """Draw the clients' shares of rounds: one panel per value of `by`.
 
@@ -55,13 +51,12 @@ def participation_picture(
            the n-th clients of all seeds are averaged.
     group: column with the group of each client, such as "often" and "rarely" available.
            Groups are drawn side by side, each sorted and in its own colour.
-    size:  "single" (panels below each other), "double", "slide" or inches.
     Raises ValueError for repeated clients, seeds with unlike numbers of clients, more
     than six panels or three groups.
     """
     columns_of(table, [by, "seed", "client", "share", *([group] if group else [])])
     places = pd.DataFrame(_places(table, by, group))
-    return draw_participation(places, by, group, title, size)
+    return draw_participation(places, by, group, title)
 
 
 @drawing
@@ -75,6 +70,7 @@ def draw_participation(
     """Draw clients that `participation_picture` has sorted and averaged.
 
     places: columns `by`, `group`, place, percent_of_rounds, never_chosen, num_seeds.
+    size:   "single" (panels below each other), "double", "slide" or inches.
     """
     panels = list(places[by].unique())
     groups = list(places[group].unique()) if group else [None]

@@ -45,19 +45,16 @@ def rounds_picture(
     table: pd.DataFrame,
     moments: Sequence[int],
     title: str = "",
-    size: Size = None,
 ) -> Picture:
     """Draw FedAvg at moments of its rounds, and the mean loss up to the last.
 
     table:    of `clients.fedavg`.
     moments:  PHASES to a round: 0 is the first broadcast, 1 half of the local steps, 2
               all of them, 3 their average, which is the next broadcast, and so on.
-    size:     "single", "double", "slide" or inches.
     """
     optima = pd.DataFrame(clients.optima, columns=["first", "second"])
-    return draw_rounds(
-        table, optima, clients.curvature.tolist(), list(moments), title, size
-    )
+    curvature = clients.curvature.tolist()
+    return draw_rounds(table, optima, curvature, list(moments), title)
 
 
 @drawing
@@ -73,6 +70,7 @@ def draw_rounds(
 
     table:      columns what, round, step, first, second, loss.
     optima:     columns first, second, a row per client. curvature: of the mean loss.
+    size:       "single", "double", "slide" or inches.
     """
     count, width = len(moments) + 1, inches(size)[0]
     columns = min(count, int(width / NARROWEST))

@@ -13,6 +13,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from fedlab_course import figures, plots
+from fedlab_course.figures.participation import draw_participation
 from fedlab_course.figures.scaling import TIMES
 from fedlab_course.measures import rehearse_falling
 from fedlab_course.plots.curves import spread
@@ -206,8 +207,9 @@ PICTURES = {
     "participation": lambda: figures.participation_picture(
         shares(["uniform", "by size, but with quite a long name", *"cdef"]), title="Six"
     ),
-    "participation, small": lambda: figures.participation_picture(
-        shares(["uniform"]), size=plots.SINGLE, title="One"
+    "participation, small": lambda: draw_participation(
+        figures.participation_picture(shares(["uniform"])).data,
+        *("name", None, "One", plots.SINGLE),
     ),
     "participation in groups": lambda: figures.participation_picture(
         two_groups(), group="there", title="Groups"
