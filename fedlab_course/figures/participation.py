@@ -30,7 +30,6 @@ from ..plots.style import (
     scale_of,
 )
 
-MOST_PANELS = 6
 PERCENT = "percent_of_rounds"
 SIGNS = "●■▲◆▼"  # as MARKERS, for texts
 BARE = {"linewidth": 0, "edgecolor": "white"}  # hatches take the edge's colour
@@ -51,8 +50,8 @@ def participation_picture(
            the n-th clients of all seeds are averaged.
     group: column with the group of each client, such as "often" and "rarely" available.
            Groups are drawn side by side, each sorted and in its own colour.
-    Raises ValueError for repeated clients, seeds with unlike numbers of clients, more
-    than six panels or three groups.
+    Raises ValueError for repeated clients, seeds with unlike numbers of clients, or
+    more than three groups.
     """
     columns_of(table, [by, "seed", "client", "share", *([group] if group else [])])
     places = pd.DataFrame(_places(table, by, group))
@@ -74,10 +73,9 @@ def draw_participation(
     """
     panels = list(places[by].unique())
     groups = list(places[group].unique()) if group else [None]
-    if len(panels) > MOST_PANELS or len(groups) > len(GROUPS):
+    if len(groups) > len(GROUPS):
         raise ValueError(
-            f"expected at most {MOST_PANELS} panels and {len(GROUPS)} groups, found "
-            f"{len(panels)} and {len(groups)}; leave some out"
+            f"expected at most {len(GROUPS)} groups, found {len(groups)}: {groups}"
         )
     note = seeds_note(places, "Mean after sorting within each seed")
     look = {"row": 1.65, "sharex": True, "sharey": True}

@@ -529,8 +529,8 @@ def test_participation_refuses_what_it_cannot_show():
         figures.participation_picture(pd.concat([table, table]))
     with pytest.raises(ValueError, match=r"every seed of 'uniform', found \[5, 4, 5\]"):
         figures.participation_picture(table.drop(index=10))
-    with pytest.raises(ValueError, match="at most 6 panels and 3 groups, found 7"):
-        figures.participation_picture(shares(list("abcdefg"), num_clients=5))
+    with pytest.raises(ValueError, match="at most 3 groups, found 5"):
+        figures.participation_picture(table, group="client")
 
 
 def test_clients_stand_from_worst_to_best():
