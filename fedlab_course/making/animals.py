@@ -46,35 +46,28 @@ def dog(rng: np.random.Generator) -> Object:
     snout = (x - rng.uniform(1.3, 2.0) * size, y + rng.uniform(0.2, 0.6) * size)
     wag = rng.uniform(-0.1, 0.3)
     tail = [(long, -0.05), (long + 0.3, 0.0), (long + wag, -0.45)]
-    body = smooth(
-        [
-            *((-long, -fat), (0, -0.8 * fat), (long, -0.9 * fat), (long + 0.1, 0.1)),
-            *((long - 0.15, fat), (0.1, 0.6 * fat), (-long + 0.1, 1.2 * fat)),
-            (-long - 0.1, 0.0),
-        ]
-    )
+    body = smooth([
+        (-long, -fat), (0, -0.8 * fat), (long, -0.9 * fat), (long + 0.1, 0.1),
+        (long - 0.15, fat), (0.1, 0.6 * fat), (-long + 0.1, 1.2 * fat),
+        (-long - 0.1, 0.0),
+    ])  # fmt: skip
     parts = [Part("shade", limb(tail, [0.11, 0.09, 0.04])), *far, Part("main", body)]
     parts += [*near, Part("main", limb([(-long + 0.1, 0.0), (x, y)], [0.36, 0.26]))]
     parts += [Part("main", oval(x, y, size, 0.85 * size))]
-    parts += [
-        Part("second", limb([(x - 0.5 * size, y + 0.25 * size), snout], [0.2, 0.1]))
-    ]
-    parts += [Part("dark", oval(snout[0] - 0.02, snout[1] - 0.02, 0.05, 0.045))]
+    muzzle = limb([(x - 0.5 * size, y + 0.25 * size), snout], [0.2, 0.1])
+    nose = oval(snout[0] - 0.02, snout[1] - 0.02, 0.05, 0.045)
+    parts += [Part("second", muzzle), Part("dark", nose)]
     if rng.random() < 0.6:
-        ear = limb(
-            [(x + 0.3 * size, y - 0.6 * size), (x + 0.9 * size, y + 0.9 * size)],
-            [0.1, 0.17],
-        )
+        hanging = [(x + 0.3 * size, y - 0.6 * size), (x + 0.9 * size, y + 0.9 * size)]
+        ear = limb(hanging, [0.1, 0.17])
     else:
         ear = corners(
             (x - 0.1 * size, y - 0.7 * size),
             (x + 0.9 * size, y - 0.4 * size),
             (x + 0.6 * size, y - 1.8 * size),
         )
-    parts += [
-        Part("shade", ear),
-        Part("dark", oval(x - 0.35 * size, y - 0.2 * size, 0.035, 0.04)),
-    ]
+    eye = oval(x - 0.35 * size, y - 0.2 * size, 0.035, 0.04)
+    parts += [Part("shade", ear), Part("dark", eye)]
     if rng.random() < 0.5:
         neck = [(x + 0.25 * size, y + 1.05 * size), (x + 1.3 * size, y + 0.35 * size)]
         parts.append(Part("third", limb(neck, [0.07, 0.07])))
@@ -88,20 +81,11 @@ def elephant(rng: np.random.Generator) -> Object:
     x, y, size = -wide - 0.05, rng.uniform(-0.35, -0.12), rng.uniform(0.27, 0.34)
     root = (x - 0.5 * size, y + 0.25 * size)
     if rng.random() < 0.7:
-        reach = rng.uniform(-0.45, -0.15)
-        trunk = [
-            root,
-            (root[0] - 0.3, y + 0.35),
-            (root[0] + 0.1, 0.6),
-            (x + reach, 0.85),
-        ]
+        end = (x + rng.uniform(-0.45, -0.15), 0.85)
+        trunk = [root, (root[0] - 0.3, y + 0.35), (root[0] + 0.1, 0.6), end]
     else:
-        trunk = [
-            root,
-            (root[0] - 0.35, y + 0.5),
-            (root[0] - 0.6, y),
-            (x - 0.6, y - 0.5),
-        ]
+        end = (x - 0.6, y - 0.5)
+        trunk = [root, (root[0] - 0.35, y + 0.5), (root[0] - 0.6, y), end]
     tusk = [
         (root[0], y + 0.6 * size),
         (root[0] - 0.1, y + size + 0.05),
@@ -136,46 +120,31 @@ def giraffe(rng: np.random.Generator) -> Object:
     top = (-wide - lean, -tall * np.cos(0.6 * lean))
     foot = (-wide + 0.12, 0.05)
     neck = limb([foot, (foot[0] - 0.15 * lean, -0.4 * tall), top], [0.34, 0.19, 0.13])
-    mane = limb(
-        [
-            (foot[0] + 0.15, -0.1),
-            (foot[0] + 0.1 - 0.15 * lean, -0.4 * tall),
-            (top[0] + 0.09, top[1]),
-        ],
-        [0.05, 0.07, 0.05],
-    )
+    bend = (foot[0] + 0.1 - 0.15 * lean, -0.4 * tall)
+    mane = [(foot[0] + 0.15, -0.1), bend, (top[0] + 0.09, top[1])]
     droop = rng.uniform(0.2, 0.7)
     nose = (top[0] - 0.3 * np.cos(droop), top[1] + 0.3 * np.sin(droop))
-    body = smooth(
-        [
-            (-wide - 0.05, -0.12),
-            (0, -0.14),
-            (wide, 0.0),
-            (wide + 0.06, 0.16),
-            (0, 0.26),
-            (-wide, 0.24),
-        ]
-    )
+    body = smooth([
+        (-wide - 0.05, -0.12), (0, -0.14), (wide, 0.0),
+        (wide + 0.06, 0.16), (0, 0.26), (-wide, 0.24),
+    ])  # fmt: skip
     spots = [Part("mark", spot) for spot in _spots(rng, foot, top, wide)]
     horns = [
-        Part(
-            "second",
-            limb(
-                [(top[0] + d, top[1]), (top[0] + d + 0.04, top[1] - 0.17)], [0.03, 0.05]
-            ),
-        )
+        [(top[0] + d, top[1]), (top[0] + d + 0.04, top[1] - 0.17)]
         for d in (-0.05, 0.05)
     ]
+    ear = [(top[0] + 0.05, top[1]), (top[0] + 0.2, top[1] - 0.05)]
     tail = [(wide + 0.02, 0.05), (wide + 0.16, 0.2), (wide + 0.1, 0.5)]
     return [
-        *(Part("second", limb(tail, [0.03, 0.03, 0.06])), *far, Part("second", mane)),
-        *(Part("main", body), *near, Part("main", neck), *spots, *horns),
-        Part(
-            "shade",
-            limb(
-                [(top[0] + 0.05, top[1]), (top[0] + 0.2, top[1] - 0.05)], [0.05, 0.03]
-            ),
-        ),
+        Part("second", limb(tail, [0.03, 0.03, 0.06])),
+        *far,
+        Part("second", limb(mane, [0.05, 0.07, 0.05])),
+        Part("main", body),
+        *near,
+        Part("main", neck),
+        *spots,
+        *(Part("second", limb(horn, [0.03, 0.05])) for horn in horns),
+        Part("shade", limb(ear, [0.05, 0.03])),
         Part("main", limb([top, nose], [0.17, 0.1])),
         Part("dark", oval(top[0] - 0.04, top[1], 0.025, 0.03)),
     ]
@@ -207,18 +176,10 @@ def horse(rng: np.random.Generator) -> Object:
     mane = [(-wide + 0.3, -0.2), (-wide + 0.15, -0.5), (x + 0.12, y - 0.08)]
     flow = rng.uniform(0.1, 0.45)
     tail = [(wide, -0.12), (wide + flow, -0.15), (wide + 0.6 * flow, 0.55)]
-    body = smooth(
-        [
-            (-wide, -0.9 * fat),
-            (0, -0.75 * fat),
-            (wide, -fat),
-            (wide + 0.1, 0.05),
-            (wide - 0.1, fat),
-            (0, 0.9 * fat),
-            (-wide, fat),
-            (-wide - 0.1, 0.0),
-        ]
-    )
+    body = smooth([
+        (-wide, -0.9 * fat), (0, -0.75 * fat), (wide, -fat), (wide + 0.1, 0.05),
+        (wide - 0.1, fat), (0, 0.9 * fat), (-wide, fat), (-wide - 0.1, 0.0),
+    ])  # fmt: skip
     ear = corners((x - 0.05, y - 0.03), (x + 0.08, y - 0.02), (x + 0.04, y - 0.2))
     return [
         Part("second", limb(tail, [0.1, 0.19, 0.05])),
