@@ -111,29 +111,16 @@ def client_selection() -> Exploration:
 
 def held_out_domains() -> Exploration:
     """Chapter 03: FedSR's weights, FedDG's window and step."""
+    fedsr, feddg = partial(of_method, "FedSR"), partial(of_method, "FedDG")
     axes = {
-        "l2r": Axis(
-            "FedSR's weight of the norm",
-            of_method("FedSR", "l2r_weight"),
-            (0.0, 0.01, 0.1),
-            0.01,
-        ),
-        "cmi": Axis(
-            "FedSR's weight of the divergence",
-            of_method("FedSR", "cmi_weight"),
-            (0.0, 0.001, 0.1),
-            0.001,
-        ),
-        "window": Axis(
-            "FedDG's window α", of_method("FedDG", "alpha"), (0.0, 0.05, 0.2)
-        ),
-        "step": Axis(
-            "FedDG's virtual step β",
-            of_method("FedDG", "beta"),
-            (0.0, 0.001, 0.1),
-            0.001,
-        ),
-    }
+        "l2r": Axis("FedSR's weight of the norm", fedsr("l2r_weight"),
+                    (0.0, 0.01, 0.1), 0.01),
+        "cmi": Axis("FedSR's weight of the divergence", fedsr("cmi_weight"),
+                    (0.0, 0.001, 0.1), 0.001),
+        "window": Axis("FedDG's window α", feddg("alpha"), (0.0, 0.05, 0.2)),
+        "step": Axis("FedDG's virtual step β", feddg("beta"),
+                     (0.0, 0.001, 0.1), 0.001),
+    }  # fmt: skip
     rules = _digits(12, 3, seeds=SEEDS, held_out=("street",), weighting=None)
     return Exploration("Four styles of digits, street numbers held out", rules, axes)
 
@@ -160,36 +147,20 @@ def fisc() -> Exploration:
     deal = partial(dealing.mixtures, size=None, clients=5, one_in=6)
     training = LocalTraining(0.003, 2, 16, optimiser="adam")
     work = (models.small_cnn, training, 8, 2)
+    own = partial(of_method, "FISC")
     axes = {
-        "lambda": Axis(
-            "λ of the mixture",
-            lambda lam: Setting("FISC", {}, mixed(lam)),
-            (0.0, 0.1, 0.5, 1.0),
-            0.1,
-        ),
-        "gamma1": Axis(
-            "γ1, weight of the contrast",
-            of_method("FISC", "contrast_weight"),
-            (0.0, 0.25, 0.75, 2.0),
-        ),
-        "gamma2": Axis(
-            "γ2, weight of the size",
-            of_method("FISC", "size_weight"),
-            (0.0, 0.05, 0.2, 1.0),
-        ),
-        "margin": Axis("margin", of_method("FISC", "margin"), (0.0, 0.1, 0.3, 1.0)),
-        "strength": Axis(
-            "strength α of the transfer",
-            of_method("FISC", "strength"),
-            (0.0, 0.25, 0.5, 1.0),
-        ),
-        "noise": Axis(
-            "noise on the uploaded style",
-            of_method("FISC", "noise"),
-            (0.0, 0.1, 0.5, 2.0),
-            0.0,
-        ),
-    }
+        "lambda": Axis("λ of the mixture", lambda lam: Setting("FISC", {}, mixed(lam)),
+                       (0.0, 0.1, 0.5, 1.0), 0.1),
+        "gamma1": Axis("γ1, weight of the contrast", own("contrast_weight"),
+                       (0.0, 0.25, 0.75, 2.0)),
+        "gamma2": Axis("γ2, weight of the size", own("size_weight"),
+                       (0.0, 0.05, 0.2, 1.0)),
+        "margin": Axis("margin", own("margin"), (0.0, 0.1, 0.3, 1.0)),
+        "strength": Axis("strength α of the transfer", own("strength"),
+                         (0.0, 0.25, 0.5, 1.0)),
+        "noise": Axis("noise on the uploaded style", own("noise"),
+                      (0.0, 0.1, 0.5, 2.0), 0.0),
+    }  # fmt: skip
     more = {"held_out": ("sketch",), "seeds": SEEDS, "weighting": None}
     rules = Protocol("", "picture_styles", deal, *work, **more)
     return Exploration("Five mixtures of styles, sketches held out", rules, axes)
@@ -202,22 +173,15 @@ def fedgcr() -> Exploration:
     axes = {
         "q": Axis("q of q-FFL", of_method("q-FFL", "q"), (0.0, 0.5, 1.0, 5.0)),
         "t": Axis("t of TERM", of_method("TERM", "tilt"), (0.0, 0.5, 1.0, 5.0)),
-        "gamma": Axis(
-            "γ of AFL", of_method("AFL", "mixture_lr"), (0.0, 0.01, 0.1, 0.5)
-        ),
-        "delta": Axis(
-            "δ of FedGCR", of_method("FedGCR", "delta"), (0.0, 0.3, 0.5, 0.9), 0.5
-        ),
-        "groups": Axis(
-            "T', number of FedGCR's groups",
-            of_method("FedGCR", "num_groups"),
-            (1, 3, 5, 8),
-            5,
-        ),
-        "prompts": Axis(
-            "number of prompts", of_method("VPT", "num_prompts"), (0, 1, 4, 8), 4
-        ),
-    }
+        "gamma": Axis("γ of AFL", of_method("AFL", "mixture_lr"),
+                      (0.0, 0.01, 0.1, 0.5)),
+        "delta": Axis("δ of FedGCR", of_method("FedGCR", "delta"),
+                      (0.0, 0.3, 0.5, 0.9), 0.5),
+        "groups": Axis("T', number of FedGCR's groups",
+                       of_method("FedGCR", "num_groups"), (1, 3, 5, 8), 5),
+        "prompts": Axis("number of prompts", of_method("VPT", "num_prompts"),
+                        (0, 1, 4, 8), 4),
+    }  # fmt: skip
     rules = replace(
         protocol("digit_types").dealing(**changes),
         training=training,
