@@ -276,17 +276,14 @@ def fisc_questions(
         found = _containing(settings, part)
         return [name for name in found if name.split(",")[0] in methods]
 
+    def ending(*ends: str) -> list[str]:
+        return [name + end for end in ends for name in methods]
+
     both = ["FedAvg", "FISC"]
     found = {
         "components": [*both, *_containing(settings, "FISC v")],
-        "heterogeneity": [
-            name + end for end in (", λ 0.0", "", ", λ 1.0") for name in methods
-        ],
-        "mixtures": [
-            name + end
-            for end in (", λ 0.0", "", ", λ 0.5", ", λ 1.0")
-            for name in methods
-        ],
+        "heterogeneity": ending(", λ 0.0", "", ", λ 1.0"),
+        "mixtures": ending(", λ 0.0", "", ", λ 0.5", ", λ 1.0"),
         "clients": of(", 5 of "),
         "style noise": [*both, *_containing(settings, ", noise ")],
         "variants": [
