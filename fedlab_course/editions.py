@@ -94,15 +94,11 @@ def _question(
     # NO PROMPT: the stub above is the prompt
     answered = [*before, "# BEGIN SOLUTION NO PROMPT", body, "# END SOLUTION"]
     stub.source = "\n".join(answered)
-    stub.metadata.nbgrader = NBGRADER | {
-        **{"grade_id": f"answer-{name}", "solution": True},
-        **{"grade": False, "locked": False},
-    }
+    written = {"solution": True, "grade": False, "locked": False}
+    stub.metadata.nbgrader = NBGRADER | written | {"grade_id": f"answer-{name}"}
     test = new_code_cell("\n".join(check) + ".expect()", id=f"{stub.id}-check"[:64])
-    test.metadata.nbgrader = NBGRADER | {
-        **{"grade_id": f"check-{name}", "solution": False},
-        **{"grade": True, "locked": True, "points": 1},
-    }
+    graded = {"solution": False, "grade": True, "locked": True, "points": 1}
+    test.metadata.nbgrader = NBGRADER | graded | {"grade_id": f"check-{name}"}
     marks = [  # in lower case, which otter reads and nbgrader does not
         f"begin question\nname: {name}\npoints: 1",
         *("begin solution", "end solution", "begin tests", "end tests", "end question"),
