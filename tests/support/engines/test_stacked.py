@@ -20,6 +20,7 @@ from fedlab_support import (
     FedDG,
     Federation,
     FedProx,
+    FedSR,
     LocalTraining,
     Run,
     dirichlet,
@@ -30,6 +31,7 @@ from fedlab_support import (
 from fedlab_support.core.cancellation import Stopped, stopping_on
 from fedlab_support.engines import Faults, LocalEngine, StackedEngine
 from fedlab_support.engines.process import tf32
+from fedlab_support.methods import FPL, FedMix
 from fedlab_support.training.privacy import Privacy
 from tests.probe import AwkwardNet, Probe
 from tests.support.methods.test_methods import linear
@@ -273,6 +275,9 @@ class Tied(nn.Sequential):
 
 REFUSED = [
     ({"method": FedDG()}, "FedDG declares that its loss is not stackable"),
+    ({"method": FedSR()}, "FedSR declares"),
+    ({"method": FPL()}, "FPL declares"),
+    ({"method": FedMix()}, "FedMix declares"),
     ({"method": Silent()}, "Silent overrides loss without declaring"),
     ({"method": Child()}, "Child overrides loss without declaring"),
     ({"method": SetsLayers()}, "SetsLayers overrides before_training without"),

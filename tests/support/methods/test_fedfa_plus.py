@@ -160,6 +160,14 @@ def test_alignment_brings_histograms_together(federation):
     assert apart[1] < 0.6 * apart[0]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("bins", [2, 3, 40])
+def test_any_number_of_bins_trains(federation, bins):
+    run = fitted(federation, FedFAPlus(bins=bins))
+    assert run.server.shared["histogram"].shape == (4, bins)
+    assert len(run.messages) == 5
+
+
 def test_a_new_client_aligns_with_the_range_of_its_batches(federation):
     chosen = iter([[0, 1], [1, 2]])
     run = a_run(federation, FedFAPlus(), select=lambda *_: next(chosen))
@@ -253,7 +261,7 @@ def test_tables_call_it_by_the_papers_name(federation):
 
 
 # ---- what cannot be had -------------------------------------------------------------
-@pytest.mark.parametrize("number", [0, 4])
+@pytest.mark.parametrize("number", [0, 4, -1])
 def test_a_stage_that_the_network_lacks_is_refused(federation, number):
     with pytest.raises(ValueError, match=r"numbered 1…3, each at most once; found"):
         a_run(federation, FedFAPlus(aligned_stage=number))

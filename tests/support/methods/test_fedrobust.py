@@ -233,9 +233,11 @@ def test_a_replay_starts_from_the_memory_of_the_first_look():
 # ---- the limit: FedAvg --------------------------------------------------------------
 @pytest.mark.slow
 @both
-def test_without_a_climb_it_is_fedavg_bit_for_bit(federation, family):
+@pytest.mark.parametrize(("channels", "model"), [(1, small_cnn), (3, AwkwardNet)])
+def test_without_a_climb_it_is_fedavg_bit_for_bit(family, channels, model):
+    federation = unequal(channels=channels)
     training = LocalTraining(0.1, 2, 8, momentum=0.9)
-    settings = {"model": AwkwardNet, "training": training}
+    settings = {"model": model, "training": training}
     fedavg = plain(federation, **settings)
     robust = fitted(FedRobust(family=family, **STILL), federation, **settings)
     assert distance(fedavg, robust) == 0

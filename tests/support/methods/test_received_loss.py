@@ -89,13 +89,14 @@ def test_the_neutral_setting_is_fedavg_of_the_same_weighting(
 ):
     """Shares are equal to 1e-15; weights, in float32, to the bit or one rounding."""
     method = kind(weighting, **NEUTRAL[kind])
-    fedavg = plain(federation, weighting=weighting, select=uniform(3))
-    neutral = fitted(method, federation, select=uniform(3))
-    assert distance(fedavg, neutral) <= 1e-7
-    server, said = neutral.server, neutral.messages
-    shares = method.aggregation_weights(server, said)
-    expected = FedAvg(weighting).aggregation_weights(server, said)
-    torch.testing.assert_close(shares, expected, rtol=1e-14, atol=0)
+    for select in (None, uniform(3)):
+        fedavg = plain(federation, weighting=weighting, select=select)
+        neutral = fitted(method, federation, select=select)
+        assert distance(fedavg, neutral) <= 1e-7
+        server, said = neutral.server, neutral.messages
+        shares = method.aggregation_weights(server, said)
+        expected = FedAvg(weighting).aggregation_weights(server, said)
+        torch.testing.assert_close(shares, expected, rtol=1e-14, atol=0)
 
 
 @pytest.mark.slow

@@ -167,7 +167,9 @@ def test_a_finished_run_is_not_trained_again(tmp_path, steps, undisturbed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("every", "kept"), [(1, [6, 7]), (3, [6, 7]), (9, [4, 7])])
+@pytest.mark.parametrize(
+    ("every", "kept"), [(1, [6, 7]), (2, [6, 7]), (3, [6, 7]), (4, [4, 7]), (9, [4, 7])]
+)
 def test_every_n_rounds_and_after_the_last_the_newest_two_stay(tmp_path, every, kept):
     fitted(tmp_path, every=every)
     assert rounds_in(tmp_path) == kept
