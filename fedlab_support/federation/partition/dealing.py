@@ -55,9 +55,9 @@ def dirichlet(data: DomainData, clients: int, alpha: float, rng, among=None) -> 
 
     alpha:  > 0; 0.1 leaves most clients with a few classes, 100 is close to iid.
 
-    Shares are redrawn up to 100 times until every client has a sample. Source: Hsu, Qi,
-    Brown, arXiv:1909.06335, 2019, section 3; we draw the shares of a class over
-    clients, as in most later code, so client sizes differ too.
+    Shares are redrawn up to 100 times until every client has a sample. Clients differ
+    in size, too. Source: Yurochkin et al., ICML 2019, arXiv:1905.12022. (Hsu, Qi and
+    Brown, arXiv:1909.06335, draw a mixture of classes per client, of equal size.)
     """
     among, rng = dealt(data, among, clients), np.random.default_rng(rng)
     labels = data.classes_for("dirichlet")
