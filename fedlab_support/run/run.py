@@ -303,7 +303,13 @@ class Run:
     def state_of(self, client_id: int | None) -> Tensors:
         """The weights that predict for a client; None stands for a new client."""
         own = self.private.get(client_id, PrivateState()).weights
-        return self.method.evaluation_state(self.server, own, client_id)
+        state = self.method.evaluation_state(self.server, own, client_id)
+        if missing := self.server.weights.keys() - state.keys():
+            raise ValueError(
+                f"{self.method.label}.evaluation_state must return all of the server's "
+                f"weights, found no {min(missing)!r}; as in {{**server.weights, …}}"
+            )
+        return state
 
     # ---- inspection -----------------------------------------------------------------
     @property

@@ -148,3 +148,15 @@ class Copied(FedAvgM):
 def test_what_the_model_does_not_have_cannot_be_evaluated(federation):
     with pytest.raises(ValueError, match=r"found 'velocity.*evaluation_state may ret"):
         fitted(Copied(), federation, 1)
+
+
+class OnlyOwn(FedAvg):
+    """Forgets the shared weights, so that a worker's last ones would remain."""
+
+    def evaluation_state(self, server, private, client_id):
+        return private
+
+
+def test_a_model_is_not_evaluated_with_weights_that_happen_to_be_there(federation):
+    with pytest.raises(ValueError, match="must return all of the server's weights"):
+        fitted(OnlyOwn(), federation, 1)
