@@ -97,10 +97,16 @@ def reported(
     metric:  a score, higher is better.
 
     Returns one row per run, with the columns of ``table``. Raises ValueError for an
-    unknown rule, or when a run has no rows that the rule needs.
+    unknown rule, one that would choose the highest loss, or when a run has no rows that
+    the rule needs.
     """
     import pandas as pd
 
+    if rule != "last" and metric.endswith("loss"):
+        raise ValueError(
+            f"rule {rule!r} chooses the round with the highest value of a score, found "
+            f"metric {metric!r}; choose by a score, or report the loss with rule='last'"
+        )
     keys = [name for name in table.columns if name not in MEASURED]
     wanted = [domain] if isinstance(domain, str) else domain and list(domain)
     runs = [

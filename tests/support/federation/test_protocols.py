@@ -121,6 +121,14 @@ def test_the_rule_picks_the_round_and_the_test_domain_gives_the_number(
     assert list(row) == list(history().table().columns)
 
 
+@pytest.mark.parametrize("rule", ["best_val", "best_held_out_val"])
+def test_no_rule_chooses_the_highest_loss(rule):
+    table = history().table()
+    with pytest.raises(ValueError, match="found metric 'loss'"):
+        reported(table, rule, metric="loss")
+    assert reported(table, metric="loss")["value"].tolist() == [9.0]
+
+
 def test_the_last_round_is_the_rule_if_nothing_is_said():
     table = history().table()
     pd.testing.assert_frame_equal(reported(table), reported(table, "last"))
