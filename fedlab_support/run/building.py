@@ -197,6 +197,13 @@ def initial_state(
             "private names must be trained state of the model, found "
             f"{sorted(unknown)}; see model.state_dict()"
         )
+    tensors = model.state_dict(keep_vars=True)
+    own = {id(tensors[name]) for name in private}
+    if tied := [n for n in names if id(tensors[n]) in own and n not in private]:
+        raise ValueError(
+            f"a private tensor must be private under all its names, found {tied[0]!r} "
+            "among the shared ones; make it private, too, or do not tie the weights"
+        )
     state = {name: value.clone() for name, value in model.state_dict().items()}
     every = model.named_parameters(remove_duplicate=False)  # a tied one has two names
     trained = {name for name, p in every if p.requires_grad}

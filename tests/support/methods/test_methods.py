@@ -1,13 +1,17 @@
 """FedAvg and its first two children: invariants of the specifications."""
 
+import math
+
 import pytest
 import torch
+from torch import nn
 
 from fedlab_support import (
     FedAvg,
     FedAvgM,
     Federation,
     FedProx,
+    FedRep,
     LocalTraining,
     Run,
     iid,
@@ -160,3 +164,21 @@ class OnlyOwn(FedAvg):
 def test_a_model_is_not_evaluated_with_weights_that_happen_to_be_there(federation):
     with pytest.raises(ValueError, match="must return all of the server's weights"):
         fitted(OnlyOwn(), federation, 1)
+
+
+class Tied(nn.Module):
+    """A network whose head and body share a matrix."""
+
+    def __init__(self, shape, num_classes):
+        super().__init__()
+        self.body = nn.Linear(math.prod(shape), num_classes)
+        self.head = nn.Linear(math.prod(shape), num_classes)
+        self.head.weight = self.body.weight
+
+    def forward(self, x):
+        return self.body(x.flatten(1)) + self.head(x.flatten(1))
+
+
+def test_a_private_tensor_is_not_sent_under_another_name(federation):
+    with pytest.raises(ValueError, match=r"under all its names, found 'body\.weight'"):
+        Run(FedRep(), federation, Tied, LocalTraining(epochs=2))
