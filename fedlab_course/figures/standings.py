@@ -103,18 +103,18 @@ def tuning_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> P
         for which in ("default", "tuned")
     )
     order = after["mean"].sort_values(ascending=False).index
-    note = "Hollow: default learning rates. Filled: rates chosen on validation data; "
-    note += "bar: 95 % interval over seeds."
+    note = "Filled: learning rates chosen on validation data; bar: 95 % interval over "
+    note += "seeds. Hollow: default rates, where the lead differs."
     size = inches(size, (DOUBLE[0], 1.2 + 0.2 * max(1, len(order))))
     figure = new_picture(size, title, note)
     axis = figure.subplots()
     axis.axvline(0, color=COLOURS["baseline"], linewidth=0.8, zorder=1)
     for place, method in enumerate(order):
-        colour = colour_of(method)
-        _draw_interval(axis, place, after.loc[method], "mean", colour)
-        if method in before.index:
-            look = {"color": colour, "mfc": "white", "zorder": 3}
-            axis.plot(before.loc[method, "mean"], place, "o", **look)
+        lead, usual = after.loc[method], before["mean"].get(method)
+        look = {"color": colour_of(method), "mfc": "white", "zorder": 3}
+        _draw_interval(axis, place, lead, "mean", look["color"])
+        if usual not in (None, lead["mean"]):
+            axis.plot(usual, place, "o", **look)
     name_rows(axis, order)
     axis.set_xlabel("Points ahead")
     return figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -68,8 +69,10 @@ def from_folders(path: str | os.PathLike[str], size: int = SIDE) -> DomainData:
     drawn with a fixed seed; identical files are on the same side. A tree without
     domains, ``<class>/<image>``, is one domain. Folders ``train`` and ``test`` (or
     ``val``) give the split instead; they may be above the domains, or directly above
-    the classes, in a single domain or in every one. Raises ValueError for a file that
-    is not a complete image, and if only some domains are split in this way.
+    the classes, in a single domain or in every one; beside ``test``, images in ``val``
+    are for training. Images in fewer folders than the others are left out, with a
+    warning. Raises ValueError for a file that is not a complete image, if most images
+    are in fewer folders, and if only some domains are split in this way.
     """
     path = Path(os.path.abspath(path))  # "." has no name
     with Tree(path) as tree:
@@ -159,7 +162,8 @@ def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainDat
 def _placed(tree: Tree) -> Iterator[Row]:
     """Every image in a folder ``<domain>/<class>``, or ``<class>`` if all are such.
 
-    Raises ValueError if most images are in fewer folders than the others.
+    Raises ValueError if most images are in fewer folders than the others, and warns of
+    some.
     """
     folders = {
         name: _folders(path)
@@ -173,6 +177,12 @@ def _placed(tree: Tree) -> Iterator[Row]:
             f"{tree.path.name}: expected all images in folders <domain>/<class>, or "
             f"all in <class>, found {len(above):,} of {len(folders):,} in fewer "
             f"folders than the others, such as {min(above)}"
+        )
+    if 0 < len(above) < len(folders):
+        warnings.warn(
+            f"{tree.path.name}: {len(above):,} of {len(folders):,} images are in fewer "
+            f"folders than the others and left out, such as {min(above)}",
+            stacklevel=4,
         )
     for name, parts in folders.items():
         if len(parts) >= least:

@@ -92,7 +92,17 @@ class ClientContext:
         return self.client.train.store.data.num_classes
 
     def log(self, name: str, value: Tensor) -> None:
-        """Log a part of the loss; the history records its mean over the steps."""
+        """Log a scalar, such as a part of the loss; the history has the steps' mean.
+
+        Raises ValueError for "loss", the whole of it, and TypeError for no scalar.
+        """
+        if name == "loss":
+            raise ValueError('the loop logs "loss" itself; take another name')
+        if value.ndim and self.client is not None:  # a stack logs a value per client
+            raise TypeError(
+                f"{name!r} must be logged as a scalar tensor, such as a mean; found "
+                f"shape {tuple(value.shape)}"
+            )
         if not self.is_replaying:
             self.logged.setdefault(name, []).append(value.detach())
 

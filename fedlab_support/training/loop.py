@@ -111,7 +111,8 @@ def take_step(
                 f"{type(loss).__name__}{shape}"
             )
         (loss.sum() if loss.ndim else loss).backward()
-        context.log("loss", loss)
+        if not context.is_replaying:
+            context.logged.setdefault("loss", []).append(loss.detach())
         if settled is not None:
             buffers, context.memory = settled
             for buffer, value in zip(model.buffers(), buffers, strict=True):

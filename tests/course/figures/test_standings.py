@@ -92,6 +92,11 @@ def test_tuned_methods_stand_by_their_lead_with_the_default_beside_it():
     assert png(figure)
 
 
+def test_a_lead_that_tuning_leaves_as_it_is_stands_once():
+    same = TUNING.assign(mean=[0.5, 3.0, 2.0, 0.5, 3.0])
+    assert len(tuning_picture(same).axes[0].get_lines()) == 1 + 2 * 2
+
+
 def test_nothing_tuned_gives_an_empty_picture_and_a_pair_stands_once():
     assert not tuning_picture(TUNING[:0]).axes[0].get_yticklabels()
     with pytest.raises(ValueError, match="one row per method and rates"):

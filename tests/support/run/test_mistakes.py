@@ -118,6 +118,22 @@ def test_a_hook_that_returns_something_else_is_named(method, words):
         a_run(method, unequal()).step()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "error", "words"),
+    [
+        ("loss", torch.ones(()), ValueError, 'the loop logs "loss" itself'),
+        ("part", torch.ones(2), TypeError, r"'part' must be .* scalar .* shape \(2,\)"),
+    ],
+)
+def test_a_logged_value_is_a_scalar_under_a_name_of_its_own(name, value, error, words):
+    def loss(self, model, batch, context):
+        context.log(name, value)
+        return FedAvg.loss(self, model, batch, context)
+
+    with pytest.raises(error, match=words):
+        a_run(with_hook("loss", loss), unequal()).step()
+
+
 def with_hook(name, hook):
     """FedAvg with one hook of one's own, called Wrong."""
     return type("Wrong", (FedAvg,), {name: hook, "__module__": __name__})()
