@@ -69,7 +69,7 @@ EMBEDDED = {
     f"{name}, embedding": Setting(name, {}, _embedded) for name in ("FISC", "FedAvg")
 }
 
-BASELINES = ("FPL", "FedSR", "FedDG-GA")
+BASELINES = ("FPL", "FedSR", "FedDG-GA", "FedGMA")
 CONTRASTS = (
     ("FISC", "FedAvg"),
     ("FISC, size_weight 0", "FedAvg"),
