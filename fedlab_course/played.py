@@ -97,9 +97,6 @@ class Setting(Settings):
     def __post_init__(self) -> None:
         with _in_words():
             super().__post_init__()
-            for name, known in {"skew": SKEWS, "network": NETWORKS}.items():
-                one_of = f"one of {', '.join(known)}"
-                expect(self, name, one_of, getattr(self, name) in known)
             is_possible = self.cohort <= self.clients
             expect(self, "cohort", f"at most the {self.clients} clients", is_possible)
 
@@ -115,10 +112,7 @@ class Setting(Settings):
         rounds: for methods that depend on them.
         Raises ValueError when data, partition, network and method do not fit.
         """
-        kinds = catalogue() if kinds is None else kinds
-        known = f"one of {', '.join(kinds)}"
-        expect(self, "method", known, self.method in kinds)
-        kind = kinds[self.method]
+        kind = (kinds or catalogue())[self.method]
         given = {"rounds": rounds} if _has(kind, "rounds") else {}
         with _in_words():
             method = kind(**given | dict(self.own))
