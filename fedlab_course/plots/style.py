@@ -50,13 +50,10 @@ NAMES = {
     "accuracy": "Accuracy (%)",
     "dice": "Dice (%)",
     "r2": "R²",
-    "loss": "Loss",
-    "bytes": "Bytes",
     "kilobytes": "Size (kB)",
     "seconds": "Time (s)",
 }
 SETTINGS = {
-    "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": NORMAL,
     "axes.titlesize": NORMAL,
@@ -72,15 +69,11 @@ SETTINGS = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": "#444444",
-    "axes.linewidth": 0.8,
     "axes.axisbelow": True,
-    "axes.grid": False,
     "grid.color": COLOURS["pale"],
-    "grid.linewidth": 0.8,
     "lines.linewidth": 1.6,
     "lines.markersize": 4.5,
     "text.parse_math": False,  # names may hold dollar signs
-    "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "pdf.fonttype": 42,  # TrueType, so that text in a PDF stays text
     "svg.fonttype": "none",
