@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from fedlab_support.core.history import columns_of
-
 from ..plots.drawing import drawing
 from ..plots.federation import in_colour
 from ..plots.style import COLOURS, SMALL, Picture, looks_for, new_picture
@@ -29,7 +27,6 @@ def where_methods_act(
     prompts:     (N, D), the shift of the prompts that each image causes.
     Raises ValueError for other columns.
     """
-    columns_of(statistics, ["mean", "deviation", "moved_mean", "moved_deviation"])
     figure = new_picture((6.9, 3.6), title)
     left, middle, right = figure.subplots(1, 3, width_ratios=(0.8, 1.15, 1.15))
     _pairs(left, images, styled)

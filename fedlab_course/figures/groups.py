@@ -60,8 +60,7 @@ def weights_picture(
     """
     import seaborn  # slow to import, and it brings pyplot
 
-    keys, cure = [panels, "client", "round"], "draw one run in each panel"
-    expect_rows(table, keys, ["type", "weight"], cure)
+    expect_rows(table, [panels, "client", "round"], "draw one run in each panel")
     shown = parts_of(table, panels)
     clients = _in_rows(table)
     rounds = range(table["round"].min(), table["round"].max() + 1)

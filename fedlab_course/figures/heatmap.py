@@ -50,7 +50,7 @@ def grid_heatmap(
     """
     import seaborn  # slow to import, and it brings pyplot
 
-    expect_rows(table, [x, y], ["mean"])
+    expect_rows(table, [x, y])
     cells = 100 * table.pivot(index=y, columns=x, values="mean").sort_index()
     rows, columns = ((orders or {}).get(name) for name in (y, x))
     cells = cells.reindex(index=rows, columns=columns)

@@ -29,8 +29,7 @@ def leak_curves(
     size:    "single", "double", "slide" or inches.
     Raises ValueError for repeated rows or more than five lines.
     """
-    values = ["mean", "sd", "num_seeds", "chance"]
-    expect_rows(table, [x, "name", "measure"], values)
+    expect_rows(table, [x, "name", "measure"])
     shown, steps = parts_of(table, "measure"), sorted(table[x].unique())
     looks = looks_for(table["name"].unique())
     note = seeds_note(table, "Points: mean, bars: ± s.d.") + " Dotted: guessing."

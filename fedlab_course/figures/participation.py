@@ -102,7 +102,7 @@ def draw_participation(
 def _places(table: pd.DataFrame, by: str, group: str | None) -> Iterator[dict]:
     """Yield the n-th client of each panel, group by group: its mean share in %."""
     cure = "filter the table, or choose a column for `by` that separates the runs"
-    expect_rows(table, [by, "seed", "client"], cure=cure)
+    expect_rows(table, [by, "seed", "client"], cure)
     for panel, clients in table.groupby(by, sort=False):
         place = 0
         num_seeds = clients["seed"].nunique()
@@ -178,8 +178,7 @@ def accuracy_by_client(
     of the clients do not exceed.
     Raises ValueError for repeated clients or more than five lines.
     """
-    cure = "average first, with measures.by_client"
-    expect_rows(table, [by, "client"], ["mean", "num_seeds"], cure)
+    expect_rows(table, [by, "client"], "average first, with measures.by_client")
     scaled = table["mean"] * scale_of(metric)
     lines = table.assign(mean=scaled).sort_values("mean", kind="stable")
     ranks = lines.groupby(by)["mean"]

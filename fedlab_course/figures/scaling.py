@@ -23,7 +23,6 @@ from ..plots.style import (
     new_picture,
 )
 
-TIMES = ["seconds", "quartile_1", "quartile_3"]
 QUARTILES = "medians, lines from quartile to quartile."
 SEES = {"server": "the server, each message", "models": "only the averaged models"}
 
@@ -37,7 +36,7 @@ def seconds_by_engine(
     table: columns job, engine, seconds (a median), quartile_1, quartile_3.
     Raises ValueError for a repeated engine within a job.
     """
-    expect_rows(table, ["job", "engine"], TIMES, "take the median first")
+    expect_rows(table, ["job", "engine"], "take the median first")
     jobs, engines = parts_of(table, "job"), list(table["engine"].unique())
     looks = looks_for(engines, baseline=engines[0])
     note = f"Seconds per round: {QUARTILES}"
@@ -77,8 +76,7 @@ def cost_curves(table: pd.DataFrame, title: str = "", size: Size = None) -> Pict
     A dotted line through the first point grows in proportion to the size.
     Raises ValueError when an engine has two rows for a size.
     """
-    keys = ["what", "size", "engine"]
-    expect_rows(table, keys, TIMES, "take the median first")
+    expect_rows(table, ["what", "size", "engine"], "take the median first")
     panels, engines = parts_of(table, "what"), list(table["engine"].unique())
     looks = looks_for(engines, baseline=engines[0])
     note = f"Points: {QUARTILES} Dotted: proportional growth from the first point."
@@ -124,7 +122,7 @@ def budget_picture(
     table:  columns observer ("server" or "models"), rounds, epsilon.
     budget: a level to draw.
     """
-    expect_rows(table, ["observer", "rounds"], ["epsilon"])
+    expect_rows(table, ["observer", "rounds"])
     figure = new_picture(inches(size), title, f"Dashed: an epsilon of {budget:g}.")
     axis = figure.subplots()
     axis.set(xlabel="Rounds", ylabel="Epsilon spent", yscale="log")
@@ -148,8 +146,7 @@ def price_of_privacy(
            infinite ones are left out and marked).
     Raises ValueError for a repeated noise level.
     """
-    values = ["mean", "sd", "num_seeds", *SEES]
-    expect_rows(table, ["noise"], values, "summarise over seeds first")
+    expect_rows(table, ["noise"], "summarise over seeds first")
     table = table.sort_values("noise", ignore_index=True)
     place = np.arange(len(table))
     note = seeds_note(table, "Accuracy: mean ± s.d.")

@@ -196,7 +196,7 @@ def score_by_amount(
     size:  "single", "double", "slide" or inches.
     Raises ValueError for repeated rows, or more than five names.
     """
-    expect_rows(table, [x, "name"], ["mean", "sd", "num_seeds"])
+    expect_rows(table, [x, "name"])
     data = in_units(table.sort_values(x, ignore_index=True), "dice")
     note = seeds_note(data, "Points: mean, bars: ± s.d.")
     figure = new_picture(inches(size), title, note)

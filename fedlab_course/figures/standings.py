@@ -33,7 +33,7 @@ def rank_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> Pic
     size:  "single", "double", "slide" or inches.
     Raises ValueError for a repeated method.
     """
-    expect_rows(table, ["method"], ["beats", "low", "high", "num_protocols"])
+    expect_rows(table, ["method"])
     misses = table["num_protocols"] < table["num_protocols"].max()
     parts = [part for part in (table[~misses], table[misses]) if len(part)]
     parts = parts or [table]
@@ -97,7 +97,7 @@ def tuning_picture(table: pd.DataFrame, title: str = "", size: Size = None) -> P
     A row per method, by its lead after tuning. Raises ValueError for a repeated pair of
     method and rates.
     """
-    expect_rows(table, ["method", "rates"], ["mean", "low", "high"])
+    expect_rows(table, ["method", "rates"])
     before, after = (
         table[table["rates"] == which].set_index("method")
         for which in ("default", "tuned")
@@ -138,8 +138,7 @@ def verdicts_picture(
     size:  "single", "double", "slide" or inches.
     A panel per paper. Raises ValueError for a repeated claim.
     """
-    numbers = ["printed", "mean", "low", "high"]
-    expect_rows(table, ["paper", "claim", "data"], numbers)
+    expect_rows(table, ["paper", "claim", "data"])
     tested = table.dropna(subset=["mean"])
     wrap = partial(textwrap.fill, width=int(6.6 * inches(size)[0]))
     names = tested["claim"].map(wrap) + "\n" + tested["data"].map(wrap)

@@ -245,17 +245,14 @@ def in_units(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def expect_rows(
-    table: pd.DataFrame,
-    keys: Sequence[str],
-    values: Sequence[str] = (),
-    cure: str = "summarise first",
+    table: pd.DataFrame, keys: Sequence[str], cure: str = "summarise first"
 ) -> None:
     """Raise ValueError unless the table has these columns and one row per key.
 
-    keys:  columns that identify a row. values: further columns.
+    keys:  columns that identify a row.
     cure:  what to do about repeated rows.
     """
-    columns_of(table, [*keys, *values])
+    columns_of(table, keys)
     if table.duplicated(list(keys)).any():
         names = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
         raise ValueError(f"expected one row per {names}, found several; {cure}")
