@@ -5,25 +5,19 @@ from __future__ import annotations
 import pandas as pd
 
 COLUMNS = {
-    "once": {
-        "adapt": ("adapt",),
-        "private": ("private_names",),
-        "setup": ("client_setup", "server_setup", "setup_reply"),
-    },
-    "down": {"client_broadcast": ("client_broadcast",)},
-    "on the client": {
-        "before_training": ("before_training",),
-        "optimiser": ("optimiser",),
-        "loss": ("loss",),
-        "after_training": ("after_training",),
-    },
-    "on the server": {
-        "aggregation_weights": ("aggregation_weights",),
-        "aggregate": ("aggregate",),
-    },
-    "after": {"evaluation": ("predict", "evaluation_state")},
+    "once": ("adapt", "private", "setup"),
+    "down": ("client_broadcast",),
+    "on the client": ("before_training", "optimiser", "loss", "after_training"),
+    "on the server": ("aggregation_weights", "aggregate"),
+    "after": ("evaluation",),
 }
-"""Phase of a run → column of the map → its hooks."""
+"""Phase of a run → columns of the map."""
+HOOKS_OF = {
+    "private": ("private_names",),
+    "setup": ("client_setup", "server_setup", "setup_reply"),
+    "evaluation": ("predict", "evaluation_state"),
+}
+"""The hooks of a column; any other is named after its only hook."""
 
 LAYERS, STATISTICS = "layers", "running statistics"
 LOSS = "loss as received"
@@ -160,8 +154,8 @@ def hook_table() -> pd.DataFrame:
         words, changed = WORDS.get(name, {}), set(changed_hooks(method))
         row = {"method": name}
         for phase, columns in COLUMNS.items():
-            for column, hooks in columns.items():
-                is_changed = changed.intersection(hooks)
+            for column in columns:
+                is_changed = changed.intersection(HOOKS_OF.get(column, (column,)))
                 row[f"{phase}: {column}"] = words.get(column, "✓") if is_changed else ""
         rows.append(row)
     return pd.DataFrame(rows).sort_values("method", ignore_index=True)
