@@ -49,16 +49,13 @@ def setting_of(entry: str) -> Setting:
     return Setting(label)
 
 
-def run_of(
-    entry: str, name: str, seed: int = 0, held_out: str | None = None, device="cpu"
-) -> Run:
+def run_of(entry: str, name: str, seed: int = 0, device: str = "cpu") -> Run:
     """The run of an entry under the protocol ``name``; ValueError where it cannot.
 
-    held_out: None: the first domain that the protocol holds out.
+    The first domain is held out that the protocol holds out, if any.
     """
     rules = protocol(name)
-    held_out = rules.held_out[0] if held_out is None else held_out
-    return settings.run_of(setting_of(entry), rules, seed, held_out, device)
+    return settings.run_of(setting_of(entry), rules, seed, rules.held_out[0], device)
 
 
 @cache
@@ -117,7 +114,6 @@ class Keeping:
     length: float = 1.0
     device: str = "cpu"
     jobs: int = 1
-    progress: bool = True
 
 
 def collect(
@@ -159,7 +155,7 @@ def collect(
     fit = partial(_fitted, settings_of=found, keeping=keeping)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="round .* left out")  # see events()
-        made = each(fit, cells, keeping.jobs, keeping.progress)
+        made = each(fit, cells, keeping.jobs, progress=True)
     curves = [curve for curve, _ in made]
     return Board(
         pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(),

@@ -3,7 +3,6 @@
 import importlib.util
 import itertools
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -22,8 +21,6 @@ from fedlab_support.training.settings import LocalTraining
 from tests.paths import shared
 from tests.support.run.test_study import fits, tiny_cnn  # noqa: F401
 from tests.tiny import tiny_data
-
-QUIET = partial(Keeping, progress=False)
 
 
 def deal(dataset: str, held_out: str, val: float) -> Federation:
@@ -128,14 +125,14 @@ def test_protocols_of_built_in_data_are_always_at_hand(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_a_board_has_a_row_per_run_a_curve_per_run_and_its_gaps(board):
     names = ["FedAvg", "FedProx", "FedGCR"]
-    found = leaderboard.collect([board], names, keeping=QUIET())
+    found = leaderboard.collect([board], names, keeping=Keeping())
     rows = found.runs[["protocol", "method", "seed"]].to_numpy().tolist()
     wanted = itertools.product((0, 1), ("FedAvg", "FedProx"))
     assert rows == [[board, name, seed] for seed, name in wanted]
     assert found.gaps["method"].tolist() == ["FedGCR"]
     assert found.curves.groupby(["method", "seed"]).ngroups == 4
     assert set(leaderboard.MEASURES) <= set(found.runs)
-    one = leaderboard.collect([board], names[:1], [5], QUIET(length=0.5))
+    one = leaderboard.collect([board], names[:1], [5], Keeping(length=0.5))
     assert one.runs["seed"].tolist() == [5]
     assert one.curves["round"].max() == 2
 
@@ -173,7 +170,8 @@ def test_what_has_no_test_samples_has_no_measure(tested):
 
 def test_a_domain_that_nobody_has_is_the_score(board):
     name = tiny_data().domain_names[-1]
-    run = leaderboard.run_of("FedAvg", board, held_out=name)
+    rules = leaderboard.protocol(board)
+    run = settings.run_of(settings.Setting("FedAvg"), rules, held_out=name)
     run.fit(2, progress=False)
     found = leaderboard.measured(run.history, run.federation, last_rounds=1)
     table = run.history.table()
@@ -201,7 +199,7 @@ def scores(found) -> list[float]:
 
 def test_what_is_named_twice_runs_once(board, fits):  # noqa: F811
     twice = [board, board], ["FedAvg", "FedAvg"], [0, 0]
-    found = leaderboard.collect(*twice, QUIET(length=0.25))
+    found = leaderboard.collect(*twice, Keeping(length=0.25))
     assert len(found.runs) == len(fits) == 1
     assert len(leaderboard.blocks(found.runs)) == 1
 
@@ -210,20 +208,20 @@ def test_what_is_named_twice_runs_once(board, fits):  # noqa: F811
 def test_runs_of_other_folders_are_copied_and_the_union_is_read(board, fits, tmp_path):  # noqa: F811
     cells = tmp_path / "sweeps"
     for seed in (0, 1):  # as two cells of a sweep
-        keeping = QUIET(cells / f"seed-{seed}" / "runs")
+        keeping = Keeping(cells / f"seed-{seed}" / "runs")
         leaderboard.collect([board], ["FedAvg"], [seed], keeping)
     assert len(fits) == 2
-    keeping = QUIET(tmp_path / "own", (f"{cells}/*/runs", str(tmp_path / "absent")))
+    keeping = Keeping(tmp_path / "own", (f"{cells}/*/runs", str(tmp_path / "absent")))
     both = leaderboard.collect([board], ["FedAvg", "FedProx"], keeping=keeping)
     assert len(fits) == 2 + 2, "FedAvg was there; FedProx was not"
     assert len(list((tmp_path / "own").glob("*.zip"))) == 4
     again = leaderboard.collect(
-        [board], ["FedAvg", "FedProx"], keeping=QUIET(tmp_path / "own")
+        [board], ["FedAvg", "FedProx"], keeping=Keeping(tmp_path / "own")
     )
     assert len(fits) == 4
     assert scores(again) == scores(both)
     assert scores(
-        leaderboard.collect([board], ["FedAvg", "FedProx"], keeping=QUIET())
+        leaderboard.collect([board], ["FedAvg", "FedProx"], keeping=Keeping())
     ) == scores(both)
 
 
@@ -274,7 +272,7 @@ class Mine(methods.FedProx):
 @pytest.mark.slow
 def test_a_method_of_ones_own_stands_on_the_board(board):
     extra = {"Mine": Mine(part=0.1), "all of it": Mine(part=1.0)}
-    found = leaderboard.collect([board], ["FedProx"], [0], QUIET(), extra)
+    found = leaderboard.collect([board], ["FedProx"], [0], Keeping(), extra)
     assert found.runs["method"].tolist() == ["FedProx", *extra]
     scores = found.curves[found.curves["metric"] == "loss"]
     loss = scores.groupby("method")["value"].mean()
@@ -313,7 +311,7 @@ def test_it_has_gaps_and_names_that_are_new(board):
     class Prompts(methods.VPT):
         """Needs a transformer."""
 
-    found = leaderboard.collect([board], ["FedAvg"], [0], QUIET(), {"p": Prompts()})
+    found = leaderboard.collect([board], ["FedAvg"], [0], Keeping(), {"p": Prompts()})
     assert found.gaps["method"].tolist() == ["p"]
     assert "frozen vision transformer" in found.gaps["reason"][0]
     with pytest.raises(ValueError, match=r"new names in extra, found .*FedProx"):
@@ -329,7 +327,7 @@ def test_changed_code_is_run_again(board, tmp_path, fits):  # noqa: F811
         spec = importlib.util.spec_from_file_location("own", file)
         own = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(own)
-        keeping = QUIET(folder=tmp_path / "runs")
+        keeping = Keeping(folder=tmp_path / "runs")
         leaderboard.collect([board], ["FedAvg"], [0], keeping, {"Mine": own.Own()})
 
     collected("    part = 0.5")
