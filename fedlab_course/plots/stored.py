@@ -16,8 +16,6 @@ from .style import Drawing
 RECORDS = "figures.json"
 """Holds, for every figure of a folder, its description, parameters and drawing call."""
 
-CURE = "restore its files, or delete them and save the figure again"
-
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
     """Write a table at full precision, without its index."""
@@ -78,12 +76,12 @@ def read_records(folder: Path) -> dict[str, dict[str, object]]:
     if not file.exists():
         return {}
     try:
-        records = json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{file} is not JSON ({error}); {CURE}") from error
-    if not isinstance(records, dict):
-        raise ValueError(f"expected figures by name in {file}; {CURE}")
-    return records
+        raise ValueError(
+            f"{file} is not JSON ({error}); restore its files, or delete them and save "
+            "the figure again"
+        ) from error
 
 
 def write_record(target: Path, record: dict[str, object]) -> None:
