@@ -122,15 +122,10 @@ def _forget_solutions(cell: NotebookNode) -> None:
         cell.source = cell.source.replace(ABOUT_SOLUTIONS, "").rstrip()
 
 
-def copy(notebook: NotebookNode) -> NotebookNode:
-    """The notebook as it is."""
-    return notebook
-
-
 EDITIONS: dict[str, Callable[[NotebookNode], NotebookNode]] = {
     "student": student,
     "instructor": instructor,
-    "copy": copy,
+    "copy": lambda notebook: notebook,
 }
 
 

@@ -21,7 +21,7 @@ from fedlab_course.site.extension import _skip, exists, listed
 from fedlab_course.site.links import findings
 from fedlab_course.site.method_pages import field_comments, method_map, settings_table
 from fedlab_course.site.reference import pages
-from fedlab_course.site.sources import ROOT, gather, settle
+from fedlab_course.site.sources import ROOT, settle
 from fedlab_course.widgets import LiveTraining
 from fedlab_support import methods
 from fedlab_support.methods import catalogue, changed_hooks
@@ -197,11 +197,6 @@ def test_a_linked_page_outside_the_menus_is_an_orphan(tmp_path: Path):
     text = (ROOT / page).read_text(encoding="utf-8")
     expected = "---\norphan: true\n---\n" + text
     assert (tmp_path / page).read_text(encoding="utf-8") == expected
-
-
-def test_a_chapter_that_was_not_executed_is_named_with_the_cure(tmp_path: Path):
-    with pytest.raises(FileNotFoundError, match=r"00_tour\.ipynb.*make run.*00_tour"):
-        gather(tmp_path, tmp_path / "pages", tmp_path / "frames")
 
 
 def test_no_site_is_built_when_a_chapter_fails(tmp_path: Path, monkeypatch):
