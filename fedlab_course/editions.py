@@ -151,10 +151,12 @@ def write(edition: str, out: Path, chapters: Sequence[Path]) -> list[Path]:
         shown = chapter.parent.parent / "figures" / chapter.stem
         if shown.is_dir():
             shutil.copytree(shown, out / "figures" / chapter.stem, dirs_exist_ok=True)
+        text = "\n".join(cell.source for cell in notebook.cells)
+        for name in re.findall(r"\.\./(figures/[\w/]+\.\w+)", text):
+            if (file := home.parent / name).exists():  # also of other chapters
+                (out / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, out / name)
         written.append(target)
-    if written and (out / "figures").is_dir():
-        for table in home.parent.glob("figures/*.csv"):  # chapters link to the verdicts
-            shutil.copy(table, out / "figures")
     profiles = home / "profiles"
     shutil.copytree(profiles, out / "notebooks" / "profiles", dirs_exist_ok=True)
     if edition != "instructor":
