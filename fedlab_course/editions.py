@@ -148,12 +148,13 @@ def write(edition: str, out: Path, chapters: Sequence[Path]) -> list[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         with replacing(target) as part:  # half a copy would stay one
             nbformat.write(notebook, part)
-        shown = chapter.parent.parent / "figures" / chapter.stem
+        shown = home.parent / "figures" / chapter.stem
         if shown.is_dir():
             shutil.copytree(shown, out / "figures" / chapter.stem, dirs_exist_ok=True)
         text = "\n".join(cell.source for cell in notebook.cells)
         for name in re.findall(r"\.\./(figures/[\w/]+\.\w+)", text):
-            if (file := home.parent / name).exists():  # also of other chapters
+            file = home.parent / name
+            if shown not in file.parents and file.exists():  # of other chapters
                 (out / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file, out / name)
         written.append(target)

@@ -162,8 +162,8 @@ def read(paths: tuple[Path, ...], size: int | None, layout: Layout) -> DomainDat
 def _placed(tree: Tree) -> Iterator[Row]:
     """Every image in a folder ``<domain>/<class>``, or ``<class>`` if all are such.
 
-    Raises ValueError if most images are in fewer folders than the others, and warns of
-    some.
+    Raises ValueError if most images are in fewer folders than the others; if only some
+    are, they are left out with a warning.
     """
     folders = {
         name: _folders(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
@@ -95,7 +96,7 @@ class StackedLoss:
             """The loss of one client, and the values it logs."""
             set_parameters(model, parameters)
             weighted = WeightedTask(context.task.task, share)
-            own = replace(context, task=weighted, logged={})
+            own = replace(context, task=weighted, logged=defaultdict(list))
             value = self.method.loss(model, Batch(x, y, batch.index, batch.epoch), own)
             return value, {name: logged for name, (logged,) in own.logged.items()}
 

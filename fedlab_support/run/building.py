@@ -204,9 +204,8 @@ def initial_state(
             f"a private tensor must be private under all its names, found {tied[0]!r} "
             "among the shared ones; make it private, too, or do not tie the weights"
         )
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    every = model.named_parameters(remove_duplicate=False)  # a tied one has two names
-    trained = {name for name, p in every if p.requires_grad}
+    state = {name: value.detach().clone() for name, value in tensors.items()}
+    trained = {name for name, value in tensors.items() if value.requires_grad}
     weights = {name: state[name] for name in names if name not in private}
     parameters = tuple(name for name in weights if name in trained)
     server = Server(0, weights, parameters=parameters, num_clients=num_clients)

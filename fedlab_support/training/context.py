@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -70,7 +71,9 @@ class ClientContext:
     memory: Tensors = field(default_factory=dict)
     cache: dict = field(default_factory=dict)
     deadline: float | None = None
-    logged: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
+    logged: defaultdict[str, list[Tensor]] = field(
+        default_factory=lambda: defaultdict(list), repr=False
+    )
     is_replaying: bool = field(default=False, repr=False)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -94,7 +97,8 @@ class ClientContext:
     def log(self, name: str, value: Tensor) -> None:
         """Log a scalar, such as a part of the loss; the history has the steps' mean.
 
-        Raises ValueError for "loss", the whole of it, and TypeError for no scalar.
+        Raises ValueError for the name "loss", which the training loop uses, and
+        TypeError for a value that is not a scalar.
         """
         if name == "loss":
             raise ValueError('the loop logs "loss" itself; take another name')
@@ -104,7 +108,7 @@ class ClientContext:
                 f"shape {tuple(value.shape)}"
             )
         if not self.is_replaying:
-            self.logged.setdefault(name, []).append(value.detach())
+            self.logged[name].append(value.detach())
 
     def logged_sum(self, parts: Tensors) -> Tensor:
         """The sum of the parts of a loss, each of which is logged under its name."""

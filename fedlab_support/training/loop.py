@@ -112,7 +112,7 @@ def take_step(
             )
         (loss.sum() if loss.ndim else loss).backward()
         if not context.is_replaying:
-            context.logged.setdefault("loss", []).append(loss.detach())
+            context.logged["loss"].append(loss.detach())
         if settled is not None:
             buffers, context.memory = settled
             for buffer, value in zip(model.buffers(), buffers, strict=True):

@@ -82,11 +82,13 @@ def test_sixteen_bits_are_refused_and_not_clipped(tmp_path):
 
 def test_a_tree_without_domains_is_one_domain(tmp_path):
     flat = {name.removeprefix("Art/"): SMALL[name] for name in SMALL if "Art" in name}
-    write(tmp_path / "mine", flat)
+    write(tmp_path / "mine", flat | {"logo.png": b"no image"})
     write_zip(tmp_path / "packed.zip", flat)
-    for name in ("mine", "packed.zip"):
-        data = from_folders(tmp_path / name, 8)
-        assert data.domain_names == (name.partition(".")[0],) == data.owner_names
+    with pytest.warns(UserWarning, match="1 of 16 images .* left out, such as logo"):
+        mine = from_folders(tmp_path / "mine", 8)
+    packed = from_folders(tmp_path / "packed.zip", 8)
+    for name, data in {"mine": mine, "packed": packed}.items():
+        assert data.domain_names == (name,) == data.owner_names
         assert data.class_names == ("Zebra", "cat", "dog") and len(data) == 15
         assert np.bincount(data.labels[data.is_test]).tolist() == [1, 1, 1]
 
