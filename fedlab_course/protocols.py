@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from fedlab_support import models
 from fedlab_support.data import available
 from fedlab_support.federation.federation import Federation
+from fedlab_support.methods.augment import Augmentation, MixStyle, Mixup, MoEx
 from fedlab_support.training.settings import LocalTraining
 
 from . import dealing
@@ -36,6 +37,7 @@ class Protocol:
     dataset:   name for ``load``.
     deal:      maps data set, held-out domain and validation share to a federation.
     dealt:     keywords of ``deal`` that a comparison or a setting changes.
+    augment:   augmentations with other constants than those of ``AUGMENTATIONS``.
     select:    how clients are selected; None: ``cohort`` of them at random.
     network, training: of every method that has none in ``own``.
     rounds:    number of rounds.
@@ -60,6 +62,7 @@ class Protocol:
     weighting: str | None = "equal"
     own: Mapping[str, Own] = field(default_factory=dict)
     dealt: Mapping[str, object] = field(default_factory=dict)
+    augment: Mapping[str, Augmentation] = field(default_factory=dict)
     select: Callable | None = None
 
     def federation(self, held_out: str = "", val: float = 0.0) -> Federation:
@@ -133,6 +136,9 @@ CROWD = dict.fromkeys(("FedFA", "FedFA+"), Own({"stats_carry": "average"}))
 GREY = {"FedRobust": Own({"family": "full"})}
 # FedFA+'s tables have the momentum of FedFA's code
 FEDFA = {"FedAvgM": Own({"momentum": 0.01})}
+# images of 256 pixels and more are mixed less; in a U-Net, MixStyle has three stages
+LARGE = {"mixup": Mixup(alpha=0.2), "MoEx": MoEx()}
+SLICES = LARGE | {"MixStyle": MixStyle(stages=(1, 2, 3))}
 DIGIT_TYPES = ("scanned", "lowres", "drawn", "blended", "street")
 FIVE = ("mnist", "usps", "synthdigits", "mnistm", "svhn")
 SIX = ("clipart", "real", "painting", "sketch", "quickdraw", "infograph")
@@ -275,8 +281,10 @@ def paper_domains(dataset: str) -> Protocol:
     deal = partial(dealing.one_per_domain, size=256, share=SIZES[dataset])
     training = LocalTraining(lr=0.01, batch_size=32)
     work = (models.alexnet, training, 400, 20)
-    own = FEDFA | {"CCST": Own(STYLED), "FedSAM": Own({"base": "adam"})}  # Table 3
-    return Protocol("one client per domain", dataset, deal, *work, own=own)
+    styled = Own(STYLED | {"form": "official"})
+    own = FEDFA | {"CCST": styled, "FedSAM": Own({"base": "adam"})}  # Table 3
+    about = "one client per domain"
+    return Protocol(about, dataset, deal, *work, own=own, augment=LARGE)
 
 
 def paper_skewed(dataset: str, alpha: float) -> Protocol:

@@ -25,7 +25,7 @@ AUGMENTATIONS = {
     "MoEx": augment.MoEx(p=0.25, label_share=0.5),
     "DAC-SC": augment.DACSC(),
 }
-"""Augmentations of clients' images, as in ``FedAvg + mixup``."""
+"""Augmentations of clients' images, as in ``FedAvg + mixup``; for small images."""
 
 
 def unchanged(rules: Protocol) -> Protocol:
@@ -117,6 +117,15 @@ def trained(**settings: object) -> Callable[[Protocol], Protocol]:
     return lambda rules: replace(rules, training=replace(rules.training, **settings))
 
 
+def augmented(how: str) -> Callable[[Protocol], Protocol]:
+    """An augmentation by name, with the constants of the protocol if it has any."""
+
+    def change(rules: Protocol) -> Protocol:
+        return trained(augment=rules.augment.get(how, AUGMENTATIONS[how]))(rules)
+
+    return change
+
+
 def mixed(lam: float) -> Callable[[Protocol], Protocol]:
     """Other mixtures of domains on the clients."""
     return lambda rules: rules.dealing(lam=lam)
@@ -182,9 +191,9 @@ def fedfa() -> dict[str, Setting]:
     for norm in ("group", "layer"):
         for name in ("FedAvg", "FedFA"):
             found[f"{name}, {norm} norm"] = Setting(name, {}, normalised(norm))
-    for how, change in AUGMENTATIONS.items():
+    for how in AUGMENTATIONS:
         for name in ("FedAvg", "FedFA"):
-            found[f"{name} + {how}"] = Setting(name, {}, trained(augment=change))
+            found[f"{name} + {how}"] = Setting(name, {}, augmented(how))
     for p in (0.1, 0.3, 0.7, 0.9):
         found[f"FedFA, p {p}"] = Setting("FedFA", {"p": p})
     for alpha in (0.0, 0.5, 0.9):

@@ -250,7 +250,9 @@ ONE = {"rounds": 1, "grid_rounds": 1, "method_rounds": 1, "sweep_rounds": 1}
 ONE |= {"centralised_epochs": 1, "evaluate_every": 1, "last_rounds": 1}
 ONE |= {"device": "cpu", "style_file": "", "look_pictures": 20, "letters_rounds": 1}
 OF_CHAPTER = {
-    "01_fedavg": {"model": "small_cnn", "clients_per_round": 3, "grid_clients": [2]},
+    "01_fedavg": {"model": "small_cnn", "grid_model": "small_cnn"}
+    | {"clients_per_round": 3, "grid_clients": [2]},
+    "02_client_selection": {"model": "small_cnn"},
     "03_fedsr_feddg": {"model": "small_cnn", "clients_per_round": 3},
     "04_fedfa": {"look_rounds": 1},
     "04b_fedfa_segmentation": {"size": 16, "model": "small_unet", "fewest": 5},

@@ -16,7 +16,7 @@ from fedlab_support.run.study import each, fit_once
 
 from .. import settings
 from ..protocols import protocol
-from ..settings import AUGMENTATIONS, Setting, setting_for, trained
+from ..settings import AUGMENTATIONS, Setting, augmented, setting_for
 from .measures import measured
 
 
@@ -45,7 +45,7 @@ def setting_of(entry: str) -> Setting:
     label, _, change = entry.partition(" + ")
     entries([label], [change] if change else [])
     if change:
-        return Setting(label, {}, trained(augment=AUGMENTATIONS[change]))
+        return Setting(label, {}, augmented(change))
     return Setting(label)
 
 

@@ -45,10 +45,13 @@ def alignment(u: Tensor, v: Tensor) -> float:
 def uniformity(u: Tensor) -> float:
     """Uniformity of unit vectors (N, D) on the sphere; 0: all are equal.
 
-    All pairs are compared. Raises ValueError when a row does not have length 1.
+    All pairs are compared. Raises ValueError when there are fewer than two rows, or one
+    does not have length 1.
     Source: Wang and Isola, ICML 2020, over unordered pairs as in their code.
     """
     _refuse_unnormalised(u)
+    if len(u) < 2:
+        raise ValueError(f"expected at least two vectors, found {len(u)}")
     # log mean_{i<j} exp(-2 ||u_i - u_j||²)
     squared = torch.pdist(u).square()
     return (torch.logsumexp(-2 * squared, 0) - np.log(len(squared))).item()

@@ -19,7 +19,7 @@ class FedSAM(FedAvg):
     """FedAvg whose clients use the gradient at the worst weights in a neighbourhood.
 
     Each step takes two passes; only the first updates running statistics. ``rho=0``
-    gives FedAvg. The CIFAR-10 tables have ``rho=0.1``, and 0.7 for ASAM.
+    gives FedAvg. For CIFAR-10 the ECCV code has ``rho=0.1``, and 0.7 for ASAM.
 
     FedFA's code runs FedSAM on Adam while all other methods use SGD, which makes it
     look far worse; ``base="adam"`` reproduces this. Its adaptive flag has no offset and

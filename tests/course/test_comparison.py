@@ -1,6 +1,7 @@
 """A chapter's settings under one protocol, and its questions."""
 
 import re
+from dataclasses import replace
 
 import nbformat
 import numpy as np
@@ -183,27 +184,47 @@ def test_the_papers_protocols_have_the_baselines_own_settings():
         for n in ("office_caltech10", "domainnet10", "cifar10, 0.3")
     ]
     assert base == ["adam", "adam", None]
+    ccst = method_of(made["CCST"], protocol("paper: domainnet10"))
+    assert ccst.form == "official", "FISC's form is for FISC's tables, see ccst.md"
+
+
+def test_augmentations_have_the_constants_for_the_size_of_the_images():
+    def of(name, rules):
+        return settings.fedfa()[f"FedAvg + {name}"].change(rules).training.augment
+
+    small, large = protocol("paper: cifar10, 0.3"), protocol("paper: domainnet10")
+    assert (of("mixup", small).alpha, of("mixup", large).alpha) == (1.0, 0.2)
+    exchange = of("MoEx", small), of("MoEx", large)
+    assert [(e.p, e.label_share) for e in exchange] == [(0.25, 0.5), (0.5, 0.9)]
+    unet = replace(small, augment=protocols.SLICES)
+    assert of("MixStyle", large).stages == (1, 2) and of("mixup", unet).alpha == 0.2
+    assert of("MixStyle", unet).stages == (1, 2, 3)
 
 
 @pytest.mark.parametrize(
-    ("name", "share", "inside"),
+    ("name", "imbalance", "share", "inside"),
     [
-        ("digits5_types", 0.3, None),
-        ("domainnet10_types", 0.6, None),
-        ("pacs_types", 0.6, 10),
+        ("digits5_types", 10, 0.3, None),
+        ("domainnet10_types", 10, 0.6, None),
+        ("pacs_types", 10, 0.6, 10),
+        ("digits5_types", 1, 0.3, None),
+        ("domainnet10_types", 1, 0.3, None),
+        ("pacs_types", 1, 0.6, None),
     ],
 )
 def test_the_papers_client_types_have_the_sizes_of_its_program(
-    monkeypatch, name, share, inside
+    monkeypatch, name, imbalance, share, inside
 ):
     domain = np.repeat(["a", "b", "c", "d"], 10_000)
     inputs = np.random.default_rng(0).random((40_000, 1))
     data = from_arrays(inputs, np.arange(40_000) % 2, domain=domain)
     monkeypatch.setattr(dealing, "load", lambda name, size: data)
-    dealt = protocol(f"paper: {name}").deal("…", "", 0.0, order=data.domain_names)
+    how = {"order": data.domain_names, "imbalance": imbalance}
+    dealt = protocol(f"paper: {name}").deal("…", "", 0.0, **how)
     sizes = [len(dealt.client(i).train) for i in range(len(dealt))]
     available = np.bincount(data.domain[~data.is_test])
-    assert sizes == np.concatenate(type_sizes(available, 10, share, inside)).tolist()
+    expected = type_sizes(available, imbalance, share, inside)
+    assert sizes == np.concatenate(expected).tolist()
 
 
 def test_clients_of_the_papers_have_the_printed_sizes(monkeypatch):

@@ -211,6 +211,23 @@ def test_uniformity_is_over_distinct_unordered_pairs():
     assert found == pytest.approx(math.log(np.mean(slow)), rel=1e-12)
 
 
+def test_both_measures_depend_on_angles_only():
+    u, v = on_the_sphere(seed=0), on_the_sphere(seed=1)
+    turn, _ = torch.linalg.qr(on_the_sphere(u.shape[1], seed=2))
+    assert alignment(u @ turn, v @ turn) == pytest.approx(alignment(u, v))
+    assert uniformity(u @ turn) == pytest.approx(uniformity(u))
+    cosine = torch.cosine_similarity(u, v).mean().item()
+    assert alignment(u, v) == pytest.approx(2 - 2 * cosine)
+
+
+def test_uniformity_of_two_vectors_is_that_of_their_distance():
+    one = on_the_sphere()[:1]
+    assert uniformity(torch.cat([one, one])) == pytest.approx(0, abs=1e-12)
+    assert uniformity(torch.cat([one, -one])) == pytest.approx(-8)
+    with pytest.raises(ValueError, match="at least two vectors, found 1"):
+        uniformity(one)
+
+
 @pytest.mark.parametrize("spoil", [2.0, 0.99, 0.0, float("nan")])
 def test_vectors_of_another_length_are_refused_with_a_cure(spoil):
     u, v = on_the_sphere(seed=0), on_the_sphere(seed=1)

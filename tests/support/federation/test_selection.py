@@ -153,6 +153,12 @@ def test_probabilities_are_those_of_the_report_and_sum_to_one(share, p):
     assert found == pytest.approx(slow, abs=1e-12)
 
 
+def test_a_group_drawn_as_often_as_it_is_large_gives_the_uniform_draw():
+    in_group = np.arange(40) < 12
+    found = availability(5, share=0.3, probability=0.3).probabilities(in_group)
+    assert found == pytest.approx(np.full(40, 1 / 40), abs=1e-12)
+
+
 def test_the_draw_uses_the_probabilities_of_the_report(monkeypatch):
     seen = []
 

@@ -17,6 +17,7 @@ from fedlab_support import (
     FedDG,
     Federation,
     FedProx,
+    FedSAM,
     FedSR,
     LocalTraining,
     Run,
@@ -435,6 +436,22 @@ def test_any_method_trains_with_any_augmentation(federation, method):
         run = fitted(federation, augment, method, rounds=1)
         assert distance(run, plain) > 1e-4, augment
         assert np.isfinite(run.history.table()["value"]).all(), augment
+
+
+def test_both_passes_of_a_step_see_the_same_mixed_images(federation):
+    seen = []
+
+    class Watched(FedSAM):
+        def loss(self, model, batch, context):
+            seen.append((batch.x.clone(), batch.y.clone()))
+            return super().loss(model, batch, context)
+
+    fitted(federation, Mixup(), Watched(rho=0.1), rounds=1)
+    assert len(seen) > 4
+    for (x, y), (x_again, y_again) in zip(seen[::2], seen[1::2], strict=True):
+        assert torch.equal(x, x_again) and torch.equal(y, y_again)
+    firsts = [x for x, _ in seen[::2]]
+    assert not any(torch.equal(firsts[0], x) for x in firsts[1:])
 
 
 @pytest.mark.parametrize("augment", LABEL_MIXERS, ids=repr)

@@ -1,5 +1,6 @@
 """Server rules and local objectives give the numbers of the authors' own code."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -217,3 +218,42 @@ def test_the_pull_grows_with_the_distance_or_has_constant_length():
     np.testing.assert_allclose(squared, 0.3 * away, **FLOAT64)
     norm = gradients(FedProx(mu=0.3, penalty="norm"), model) - plain
     np.testing.assert_allclose(norm, 0.3 / 2 * away / away.norm(), **FLOAT64)
+
+
+class Point(nn.Module):
+    """A network whose output is its weights, whatever the input."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64))
+
+    def forward(self, x):
+        return self.w
+
+
+class HalfSquares:
+    """The objective 1/2 ||w - c||^2."""
+
+    @staticmethod
+    def loss(output, target):
+        return 0.5 * (output - target).square().sum()
+
+
+def test_a_stronger_pull_ends_nearer_to_the_received_weights():
+    # of 1/2 ||w - c||^2 + mu/2 ||w - w_t||^2 the minimum is (c + mu w_t) / (1 + mu)
+    target, paths = torch.tensor([4.0, 0.0, -1.0], dtype=torch.float64), []
+    for mu in (0.0, 0.01, 0.1, 1.0, 10.0):
+        method, model, path = FedProx(mu=mu), Point(), []
+        before = model.w.detach().clone()
+        sent = Broadcast(1, {"w": before})
+        context = replace(a_visit(), received=sent, task=HalfSquares())
+        training = LocalTraining(lr=0.05)
+        optimiser = method.optimiser(list(model.named_parameters()), training)
+        for _ in range(500):
+            step = Batch(torch.zeros(1), target, torch.zeros(1), epoch=0)
+            take_step(method, model, optimiser, step, context, a_stream())
+            path.append((model.w.detach() - before).norm().item())
+        expected = (target + mu * before) / (1 + mu)
+        np.testing.assert_allclose(model.w.detach(), expected, **FLOAT64)
+        paths.append(path)
+    assert (np.diff(paths, axis=0)[:, 1:] < 0).all(), "after every step but the first"

@@ -38,6 +38,14 @@ def test_it_is_fedavg_of_a_network_with_prompts(federation):
     assert distance(equal, ours) > 1e-5
 
 
+def test_the_backbone_stays_as_it_was(federation):
+    runs = a_run(VPT(), federation, model=narrow_vit), run_of(VPT(), federation)
+    before, after = (run.model.net.state_dict() for run in runs)
+    frozen = [name for name in before if not name.startswith("head")]
+    assert len(frozen) > 20
+    assert all(torch.equal(before[name], after[name]) for name in frozen)
+
+
 def test_without_prompts_it_is_linear_probing(federation):
     probing, ours = (run_of(m, federation) for m in (FedAvg(), VPT(num_prompts=0)))
     assert set(ours.server.weights) == {"head.weight", "head.bias"}
