@@ -1,4 +1,4 @@
-"""How far clients drift apart in a round, how features fill the sphere, and maps."""
+"""How far clients drift apart, how features fill the sphere, maps, and attention."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from fedlab_support.models import PromptedViT
 
 
 def drift(local: list[dict[str, Tensor]], start: dict[str, Tensor]) -> dict[str, float]:
@@ -99,3 +101,23 @@ def maps_over_rounds(
         columns = {"round": round, "map 1": place[:, 0], "map 2": place[:, 1]}
         tables.append(pd.DataFrame(columns | groups | scores))
     return pd.concat(tables, ignore_index=True)
+
+
+@torch.no_grad()
+def cls_attention(model: PromptedViT, x: Tensor, block: int = -1) -> Tensor:
+    """The share of its attention that CLS pays to each token, (B, 1 + n + m).
+
+    The mean over the heads of one block, for images (B, C, H, W); each row sums to 1.
+    The tokens are CLS, the n prompts, and the m patches row by row.
+
+    block: as an index, from 0; -1 is the last.
+    """
+    layer, seen = model.net.blocks[block].attn, []
+    is_fused, layer.fused_attn = layer.fused_attn, False  # which has no softmax
+    hook = layer.attn_drop.register_forward_hook(lambda *call: seen.append(call[2]))
+    try:
+        model.encode(x)
+    finally:
+        layer.fused_attn = is_fused
+        hook.remove()
+    return seen[-1][:, :, 0].mean(1)  # the last pass is the one with prompts

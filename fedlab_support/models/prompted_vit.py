@@ -159,25 +159,6 @@ class PromptedViT(nn.Module):
         """Logits (B, M) of images (B, C, H, W)."""
         return self.head(self.encode(x))
 
-    @torch.no_grad()
-    def attention(self, x: Tensor, block: int = -1) -> Tensor:
-        """The share of its attention that CLS pays to each token, (B, 1 + n + m).
-
-        The mean over the heads of one block, for images (B, C, H, W); each row sums to
-        1. The tokens are CLS, the n prompts, and the m patches row by row.
-
-        block: as an index, from 0; -1 is the last.
-        """
-        layer, seen = self.net.blocks[block].attn, []
-        is_fused, layer.fused_attn = layer.fused_attn, False  # which has no softmax
-        hook = layer.attn_drop.register_forward_hook(lambda *call: seen.append(call[2]))
-        try:
-            self.encode(x)
-        finally:
-            layer.fused_attn = is_fused
-            hook.remove()
-        return seen[-1][:, :, 0].mean(1)  # the last pass is the one with prompts
-
 
 def _below(start: str, state: Tensors) -> Tensors:
     """The weights whose names begin with ``start``, with that prefix removed."""

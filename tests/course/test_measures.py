@@ -13,14 +13,17 @@ from fedlab_course.measures import (
     alignment,
     as_participants,
     by_client,
+    cls_attention,
     drift,
     maps_over_rounds,
     participation,
     uniformity,
 )
 from fedlab_support.core.history import History, concat
+from fedlab_support.models.prompted_vit import Prompts, TypePrompts
 from tests.support.core.test_history import small_history
 from tests.support.methods.test_reference import vectors
+from tests.vit import narrow_vit
 
 
 # ---- clients ------------------------------------------------------------------------
@@ -282,3 +285,32 @@ def test_maps_go_on_from_the_round_before_and_scores_are_those_of_the_features()
     )
     again = maps_over_rounds({0: first, 5: mirrored, 10: last}, groups)
     pd.testing.assert_frame_equal(again, table)
+
+
+# ---- attention ----------------------------------------------------------------------
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("kind", [None, Prompts, TypePrompts])
+@pytest.mark.parametrize("block", [0, -1])
+def test_attention_is_the_softmax_of_queries_and_keys(kind, block):
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = narrow_vit((3, 8, 12), 5).eval()
+        if kind:
+            model.add_prompts(3, kind=kind).prompts.tokens.normal_()
+        x, inputs = torch.rand(3, 3, 8, 12) * 2 - 1, []
+        attention = model.net.blocks[block].attn
+        is_fused = attention.fused_attn
+        hook = attention.register_forward_pre_hook(lambda _, t: inputs.append(t[0]))
+        z = model.encode(x)
+        hook.remove()
+        t = inputs[-1]  # (B, tokens, D), normalised
+        q, k, _ = attention.qkv(t).unflatten(2, (3, attention.num_heads, -1)).unbind(2)
+        scores = torch.einsum("bhd,bthd->bht", q[:, 0], k) * q.shape[-1] ** -0.5
+        found = cls_attention(model, x, block)
+        expected = scores.softmax(-1).mean(1)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+        assert found.shape == (3, 1 + (3 if kind else 0) + 2 * 3)
+        torch.testing.assert_close(found.sum(1), torch.ones(3))
+        assert attention.fused_attn == is_fused
+        assert not attention.attn_drop._forward_hooks
+        assert torch.equal(model.encode(x), z), "nothing is left behind"

@@ -94,29 +94,6 @@ def test_features_are_those_of_the_equations(model, num, deep):
     assert torch.equal(model(x), model.head(model.encode(x)))
 
 
-@pytest.mark.parametrize("kind", [None, Prompts, TypePrompts])
-@pytest.mark.parametrize("block", [0, -1])
-def test_attention_is_the_softmax_of_queries_and_keys(model, kind, block):
-    if kind:
-        model.add_prompts(3, kind=kind).prompts.tokens.normal_()
-    x, inputs = pictures(), []
-    attention = model.net.blocks[block].attn
-    is_fused = attention.fused_attn
-    hook = attention.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
-    z = model.encode(x)
-    hook.remove()
-    t = inputs[-1]  # (B, tokens, D), normalised
-    q, k, _ = attention.qkv(t).unflatten(2, (3, attention.num_heads, -1)).unbind(2)
-    scores = torch.einsum("bhd,bthd->bht", q[:, 0], k) * q.shape[-1] ** -0.5
-    found = model.attention(x, block)
-    torch.testing.assert_close(found, scores.softmax(-1).mean(1), rtol=1e-4, atol=1e-6)
-    assert found.shape == (3, 1 + (3 if kind else 0) + 2 * 3)
-    torch.testing.assert_close(found.sum(1), torch.ones(3))
-    assert attention.fused_attn == is_fused
-    assert not attention.attn_drop._forward_hooks
-    assert torch.equal(model.encode(x), z), "nothing is left behind"
-
-
 def test_without_prompts_it_is_timms_network(model):
     x = pictures()
     torch.testing.assert_close(model.look(x), model.net.forward_features(x)[:, 0])
