@@ -195,13 +195,3 @@ class Scores:
         """Mean score (named ``metric``) and mean loss of the samples at ``where``."""
         yield metric, float(self.score[where].mean(dtype=np.float64))
         yield "loss", float(self.loss[where].mean(dtype=np.float64))
-
-
-def per_group(scores: Scores, metric: str, groups: np.ndarray, names):
-    """Yield (group name, metric, value) for every group that is not empty.
-
-    groups:  int (N,), positions in ``names``.
-    """
-    for group in np.flatnonzero(np.bincount(groups)):
-        for what, value in scores.means(metric, groups == group):
-            yield names[group], what, value

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..core.history import PERSONAL
-from ..core.metrics import Scores, per_group
+from ..core.metrics import Scores
 from ..engines import Evaluation
 from ..federation.samples import Samples
 
@@ -36,9 +36,10 @@ def measure(run) -> Iterator[Row]:
             scores = run.scores(samples)
             for what, value in scores.means(metric):
                 yield split, what, value, "", -1
-            names = federation.data.domain_names
-            for name, what, value in per_group(scores, metric, samples.domain, names):
-                yield split, what, value, name, -1
+            domain, names = samples.domain, federation.data.domain_names
+            for d in np.unique(domain):
+                for what, value in scores.means(metric, domain == d):
+                    yield split, what, value, names[d], -1
     metric = PERSONAL + metric if _is_personal(run) else metric
     if engine.holds_clients:
         yield from _personal_rows(run, metric)
