@@ -92,12 +92,10 @@ class FedDGGA(FedAvg):
         back = [m for m in messages if memory["is_known"][m.client]]
         if not back:
             return memory["weights"]
-        clients = [m.client for m in back]
-        clients = memory["is_known"].new_tensor(clients, dtype=torch.int64)
-        after = numbers(back, "received_loss").to(clients.device)
+        clients = torch.tensor([m.client for m in back])
         past = server.round - 1  # rounds whose gaps have been used
         share = max(0.0, 1 - past / self.rounds) if self.rounds else 1.0
-        gaps = after - memory["own_loss"][clients]
+        gaps = numbers(back, "received_loss") - memory["own_loss"][clients]
         return self.adjust(memory["weights"], clients, gaps, self.step * share)
 
     def aggregation_weights(self, server: Server, messages: list[Message]) -> Tensor:
@@ -108,7 +106,7 @@ class FedDGGA(FedAvg):
         """FedAvg with these weights; record them and the losses of own models."""
         memory, clients = server.memory, [m.client for m in messages]
         own, known = memory["own_loss"].clone(), memory["is_known"].clone()
-        own[clients] = numbers(messages, "own_loss").to(own)
+        own[clients] = numbers(messages, "own_loss")
         known[clients] = True
         weights = self._adjusted(server, messages)
         memory = {"weights": weights, "own_loss": own, "is_known": known}
