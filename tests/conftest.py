@@ -15,7 +15,7 @@ from fedlab_course.editions import student
 from fedlab_course.papermill_runner import ChapterError, execute
 from fedlab_course.runner import profile
 from fedlab_support import styles
-from fedlab_support.engines.process import one_intra_op_thread
+from fedlab_support.engines.process import intra_op_threads
 from tests import device
 from tests.paths import ROOT, shared
 from tests.styler import TinyStyles
@@ -38,7 +38,7 @@ def decoded_images(tmp_path_factory):
 @pytest.fixture(scope="module")
 def one_thread():
     """Tiny tensors are slower on several threads."""
-    with one_intra_op_thread():
+    with intra_op_threads(1):
         yield
 
 

@@ -27,12 +27,7 @@ from ..training.context import ClientContext, PrivateState
 from ..training.learner import Learner
 from ..training.loop import copied_result, train_client
 from .contract import Evaluation, Failure, Job, SetupResult, TrainingResult
-from .process import (
-    keep_freed_memory,
-    one_intra_op_thread,
-    one_intra_op_thread_here,
-    tf32,
-)
+from .process import intra_op_threads, keep_freed_memory, one_intra_op_thread_here, tf32
 
 EVALUATION_BATCH = 2000
 """Most samples per batch in evaluation."""
@@ -239,7 +234,7 @@ class LocalEngine:
                 self._seconds[function.__name__] = time.thread_time() - began
 
         is_short = self._seconds.get(function.__name__, SHORT_SECONDS) < SHORT_SECONDS
-        with one_intra_op_thread(), tf32(self.job):
+        with intra_op_threads(1), tf32(self.job):
             if self.job.deadline is not None and keep_failures:
                 return self._watched(call, items)
             if self.workers == 1 or len(items) == 1 or is_short:

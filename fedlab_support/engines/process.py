@@ -6,7 +6,6 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 
@@ -90,6 +89,7 @@ class _Blocks:
 def intra_op_threads(num: int) -> Iterator[None]:
     """Use ``num`` intra-op threads inside the block, then restore the setting.
 
+    Training and evaluation use one, so that results do not depend on the workers.
     Blocks of several threads may overlap: each restores the setting of the block around
     it or, without one, the setting before the first block. Worker threads set their own
     number.
@@ -108,7 +108,3 @@ def intra_op_threads(num: int) -> Iterator[None]:
         with _Blocks.lock:
             _Blocks.count -= 1
             torch.set_num_threads(_Blocks.before if around is None else around)
-
-
-one_intra_op_thread = partial(intra_op_threads, 1)
-"""Used for training and evaluation, so that results do not depend on the workers."""

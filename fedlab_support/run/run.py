@@ -18,7 +18,7 @@ from ..core.messages import Message, Tensors
 from ..core.metrics import Scores
 from ..core.naming import name_of
 from ..engines import Engine, Evaluation, Faults, Job, open_engine
-from ..engines.process import one_intra_op_thread
+from ..engines.process import intra_op_threads
 from ..federation.federation import Federation
 from ..federation.samples import Samples
 from ..federation.selection import check_selection, everyone
@@ -230,7 +230,7 @@ class Run:
                 "another thread is stepping this run; use one run per thread"
             )
         try:
-            with one_intra_op_thread(), torch.enable_grad():  # in no_grad, too
+            with intra_op_threads(1), torch.enable_grad():  # in no_grad, too
                 return self._step(evaluate)
         finally:
             self._stepping.release()

@@ -19,7 +19,7 @@ from fedlab_support import (
 from fedlab_support.core.messages import Broadcast, Message, Server
 from fedlab_support.core.metrics import task
 from fedlab_support.core.rng import Stream
-from fedlab_support.engines.process import one_intra_op_thread
+from fedlab_support.engines.process import intra_op_threads
 from fedlab_support.federation.federation import Client
 from fedlab_support.training.context import ClientContext
 from fedlab_support.training.learner import Learner
@@ -72,7 +72,7 @@ def test_one_client_equals_local_training(data):
         task("classification"),
         Stream(4, "method", 1, 0),
     )
-    with one_intra_op_thread():
+    with intra_op_threads(1):
         train_locally(FedAvg(), Learner(alone), context, seed=4)
     run.step()
     state = alone.state_dict()
