@@ -236,8 +236,8 @@ class LocalEngine:
         is_short = self._seconds.get(function.__name__, SHORT_SECONDS) < SHORT_SECONDS
         with intra_op_threads(1), tf32(self.job):
             if self.job.deadline is not None and keep_failures:
-                return self._watched(call, items)
-            if self.workers == 1 or len(items) == 1 or is_short:
+                results = self._watched(call, items)
+            elif self.workers == 1 or len(items) == 1 or is_short:
                 results = [call(item) for item in items]
             else:
                 with ThreadPoolExecutor(
@@ -247,8 +247,8 @@ class LocalEngine:
         self.caches.trim()
         return dict(zip(items, results, strict=True))
 
-    def _watched(self, call: Callable, items: Sequence) -> dict:
-        """As ``_each``; an item that runs past the deadline fails, whatever it does.
+    def _watched(self, call: Callable, items: Sequence) -> list:
+        """The results of ``call``; an item that runs past the deadline fails.
 
         Its thread gets a TimeoutError, which takes effect when it next runs Python. It
         is not waited for, and its model is replaced.
@@ -289,8 +289,7 @@ class LocalEngine:
                     self._learners.put(Learner(model, self.job.training.compile))
         if stopped is not None:
             raise stopped
-        self.caches.trim()
-        return {item: results[item] for item in items}
+        return [results[item] for item in items]
 
 
 def raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
