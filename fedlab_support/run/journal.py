@@ -41,11 +41,10 @@ class Journal:
         if not name or Path(name).name != name:
             raise ValueError(f"expected a file beside the checkpoint, found {name!r}")
         journal = cls(folder / name)
-        found = journal.path.stat().st_size if journal.path.is_file() else 0
-        if not 0 < size <= found:
+        content = journal.path.read_bytes()[:size]
+        if not 0 < size == len(content):
+            found = len(content)
             raise ValueError(f"expected {size:,} bytes in {name}, found {found:,}")
-        with journal.path.open("rb") as file:
-            content = file.read(size)
         journal.size = size
         journal.digest.update(content)
         if journal.digest.hexdigest() != place["sha256"]:
