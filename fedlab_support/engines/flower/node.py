@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from ...core.files import replacing
 from ...core.messages import Broadcast, Tensors
 from ...training.context import PrivateState
-from ...training.learner import trained_names
 from ..contract import Evaluation, Failure
 from ..local import LocalEngine
 from .records import KEPT, REQUEST, build, identity, pack, request_for, unpack
@@ -116,8 +115,8 @@ class Node:
 
     def __init__(self, message: Envelope, context: Context):
         config = context.run_config
-        self.engine = _engine(str(config["recipe"]), str(config["settings"]))
-        self.job = self.engine.job
+        built = _built(str(config["recipe"]), str(config["settings"]))
+        self.engine, self.job, self.initial = built.engine, built.job, built.server
         self.device = self.job.federation.store.device
         self.run = message.metadata.run_id % 2**63
         self.states = PrivateStates(get_flwr_home() / "fedlab")
@@ -125,10 +124,7 @@ class Node:
 
     def client_setup(self) -> RecordDict:
         """The setup upload of each client, with initial weights built on the node."""
-        state = self.job.model.state_dict()
-        shared = set(trained_names(self.job.model)) - set(self.job.initial_private)
-        broadcast = Broadcast(0, {name: state[name] for name in sorted(shared)})
-        reply = RecordDict()
+        broadcast, reply = Broadcast(0, self.initial.weights), RecordDict()
         for i, result in self.engine.client_setup(
             self.request["clients"], broadcast
         ).items():
@@ -211,11 +207,9 @@ class Node:
 
 
 @lru_cache(maxsize=1)
-def _engine(recipe: str, settings: str) -> LocalEngine:
-    """The worker threads of this process, with the recipe's job."""
-    engine = LocalEngine()
-    build({"recipe": recipe, "settings": settings}, engine)
-    return engine
+def _built(recipe: str, settings: str):
+    """The run of the recipe, with the worker threads of this process."""
+    return build({"recipe": recipe, "settings": settings}, LocalEngine())
 
 
 client_app = ClientApp()

@@ -102,7 +102,7 @@ def _quick(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: one, raising=False)
     for name in ("_task_id", "_run_id", "_node_id"):  # what Flower sets in an app
         monkeypatch.setattr(TaskIdentity, name, 1)
-    flower_node._engine.cache_clear()
+    flower_node._built.cache_clear()
 
 
 def fitted(run, rounds=3):
