@@ -70,35 +70,3 @@ def catalogue() -> dict[str, type[FedAvg]]:
             if is_own and isinstance(kind, type) and issubclass(kind, FedAvg):
                 found[kind().label] = kind
     return found
-
-
-__all__ = [
-    "AFL",
-    "CCST",
-    "FISC",
-    "FPL",
-    "QFFL",
-    "SCAFFOLD",
-    "TERM",
-    "VPT",
-    "FedAdam",
-    "FedAvg",
-    "FedAvgM",
-    "FedBN",
-    "FedDG",
-    "FedDGGA",
-    "FedFA",
-    "FedFAPlus",
-    "FedGCR",
-    "FedGMA",
-    "FedGR",
-    "FedMedian",
-    "FedMix",
-    "FedProx",
-    "FedRep",
-    "FedRobust",
-    "FedSAM",
-    "FedSR",
-    "HarmoFL",
-    "TrimmedMean",
-]
