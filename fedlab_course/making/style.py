@@ -131,7 +131,8 @@ class Autoencoding(FedAvg):
 class Decoding(FedAvg):
     """The decoder of AdaIN; each picture takes on the style of another in its batch.
 
-    Source: Huang and Belongie, ICCV 2017, equations 11 to 13; the third term is ours.
+    Source: Huang and Belongie, ICCV 2017, equations 11 to 13; the third term and
+    the strengths are ours.
     """
 
     content_strength: float = 1.0  # w_c ≥ 0
