@@ -146,9 +146,9 @@ def weighted_mean(trees: Sequence[Tensors], weights: Iterable[float]) -> Tensors
     weights:  K numbers ≥ 0, which are normalised to sum 1.
 
     Returns a new dictionary with the floating tensors, averaged in double precision and
-    cast back to their own. Integer counters are skipped: the server keeps its own, since
-    a mean of counts counts nothing. Raises ValueError when names
-    or shapes differ (the message gives the first such name) or no weight is positive.
+    cast back to their own. Integer counters are skipped, since a mean of counts counts
+    nothing. Raises ValueError when names or shapes differ (the message gives the first
+    such name) or no weight is positive.
 
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
     """
