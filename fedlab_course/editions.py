@@ -40,6 +40,8 @@ MARKED = re.compile(
 MARKER = re.compile(r"(?m)^[ \t]*#+ (BEGIN|END) SOLUTION[ \t]*$")
 ABOUT_SOLUTIONS = "The solution is the next cell; unfold it when you have tried."
 NBGRADER = {"schema_version": 3, "task": False}
+UNSHOWN = {"raw_mimetype": "text/x-otter"}
+"""Of raw cells that HTML pages, such as nbgrader's feedback, leave out."""
 
 
 def student(notebook: NotebookNode) -> NotebookNode:
@@ -104,7 +106,7 @@ def _question(
         *("begin solution", "end solution", "begin tests", "end tests", "end question"),
     ]
     raw = [
-        new_raw_cell(f"# {mark}", id=f"{stub.id}-otter-{k}"[:64])
+        new_raw_cell(f"# {mark}", id=f"{stub.id}-otter-{k}"[:64], metadata=UNSHOWN)
         for k, mark in enumerate(marks)
     ]
     return [*raw[:2], stub, *raw[2:4], test, *raw[4:]]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbconvert import HTMLExporter
 from nbformat.v4 import new_code_cell, new_notebook
 
 from fedlab_course.editions import instructor, student, write
@@ -135,6 +136,12 @@ def test_an_instructor_has_each_solution_in_its_exercise(chapter):
     others = {c.id for c in whole.cells} - {c.id for c in solved}
     assert others <= {c.id for c in notebook.cells}
     nbformat.validate(notebook)
+
+
+@pytest.mark.slow
+def test_pages_of_the_instructor_edition_leave_out_the_marks_for_otter():
+    page, _ = HTMLExporter().from_notebook_node(instructor(read(CHAPTERS[1])))
+    assert "fedavg_update" in page and "begin question" not in page
 
 
 def test_expecting_a_pass_raises_for_graders_unless_it_is_one():
