@@ -14,22 +14,22 @@ from fedlab_support.models import PromptedViT
 
 
 def drift(local: list[dict[str, Tensor]], start: dict[str, Tensor]) -> dict[str, float]:
-    """Length and agreement of the clients' steps in one round.
+    """Length and agreement of the clients' movements in one round.
 
     local:  K dictionaries of weights after local training.
     start:  the weights they received. Only floating tensors count.
 
-    Returns ``distance`` (mean Euclidean length of a client's step) and ``agreement``
-    (mean cosine between a client's step and the mean step, in [-1, 1]).
+    Returns ``distance`` (mean Euclidean length of a client's movement) and
+    ``agreement`` (mean cosine between it and the mean movement, in [-1, 1]).
     """
     names = [name for name, value in start.items() if value.is_floating_point()]
-    steps = torch.stack(
+    moves = torch.stack(
         [torch.cat([(w[n] - start[n]).flatten() for n in names]) for w in local]
     )
-    mean = steps.mean(0, keepdim=True)
+    mean = moves.mean(0, keepdim=True)
     return {
-        "distance": steps.norm(dim=1).mean().item(),
-        "agreement": F.cosine_similarity(steps, mean).mean().item(),
+        "distance": moves.norm(dim=1).mean().item(),
+        "agreement": F.cosine_similarity(moves, mean).mean().item(),
     }
 
 
