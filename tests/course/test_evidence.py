@@ -495,6 +495,16 @@ def test_the_chapter_counts_the_verdicts_that_are_committed():
     assert f"lists {(~is_tested).sum()} claims that are not tested" in text
 
 
+def test_chapter_04s_evaluations_end_where_its_runs_end():
+    folder = ROOT / "figures" / "04_fedfa" / "fair_unseen"
+    cell, rows = ["test", "method", "seed"], pd.read_csv(folder / "by_round.csv")
+    ends = rows[rows["round"] == 60].set_index(cell)["accuracy"].sort_index()
+    runs = pd.read_csv(folder / "runs.csv").query("is_chosen")
+    runs = runs.set_index(cell)["accuracy"].sort_index()
+    assert len(ends) == len(runs) == 54
+    assert np.allclose(ends, runs[ends.index], atol=2e-4)
+
+
 @pytest.mark.slow
 def test_committed_runs_have_their_answers():
     """The names agree for all runs, the numbers for every fourth."""
