@@ -151,12 +151,14 @@ def keep(history: History, made_by: str, home: Path) -> None:
     so a file under version control does not change when it is written again.
     """
     home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as made, replacing(home) as part:
-        history.save(made)
-        Path(made, "made_by.json").write_text(made_by, encoding="utf-8")
-        with ZipFile(part, "w") as file:
-            for table in sorted(Path(made).iterdir()):
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".unfinished_") as made:
+        tables = Path(made) / "run"
+        history.save(tables)
+        (tables / "made_by.json").write_text(made_by, encoding="utf-8")
+        with ZipFile(complete := Path(made) / home.name, "w", ZIP_LZMA) as file:
+            for table in sorted(tables.iterdir()):
                 file.writestr(ZipInfo(table.name), table.read_bytes(), ZIP_LZMA)
+        complete.replace(home)
 
 
 def pack(place: str | Path) -> int:
