@@ -141,7 +141,8 @@ def roster_of(run, record: History) -> Roster:
 
 def _entries(column: np.ndarray, clients: np.ndarray) -> np.ndarray:
     """The entries of some clients in a column of all clients, read-only."""
-    entries = column[clients]
+    is_whole = len(clients) == len(column)
+    entries = column.view() if is_whole else column[clients]
     entries.flags.writeable = False
     return entries
 
