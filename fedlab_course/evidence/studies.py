@@ -19,7 +19,10 @@ from fedlab_support.federation.partition import (
     iid,
     leave_out,
 )
-from fedlab_support.federation.protocols import leave_two_domains_out
+from fedlab_support.federation.protocols import (
+    leave_one_domain_out,
+    leave_two_domains_out,
+)
 from fedlab_support.methods.fisc import PARTS
 from fedlab_support.training.settings import LocalTraining
 
@@ -118,6 +121,25 @@ FISC_PARTS = replace(
 )
 
 
+@lru_cache(maxsize=2)
+def one_out(test: str, seed: int) -> Federation:
+    """Mixtures of three domains; the fourth tests, a fifth of the others validates."""
+    deal = partial(heterogeneous, clients=100, lam=0.1, rng=seed)
+    return leave_one_domain_out(_data("pacs", 96), deal, val=0.2, seed=seed)[test]
+
+
+FISC_ONE_OUT = replace(
+    FISC_ON_PACS,
+    place="05_fisc/fair_one_out",
+    deal=one_out,
+    apart={},
+    arms={name: Setting(name) for name in ("FISC", "CCST", "FPL")},
+    num_tuning=1,
+    tuned=("FISC", "CCST", "FPL"),
+    against=(("FISC", "CCST"), ("FISC", "FPL")),
+)
+
+
 # ---- FedGCR on PACS and digits: Tables 1, 6 and 13 ----------------------------------
 @lru_cache(maxsize=2)
 def types(
@@ -169,6 +191,12 @@ FEDGCR_ON_DIGITS = replace(
     arms={name: fedgcr()[name] for name in ("FedAvg", "FedGCR")},
     tuned=("FedAvg", "FedGCR"),
     against=(("FedGCR", "FedAvg"),),
+)
+
+FEDGCR_ON_EVEN_DIGITS = replace(
+    FEDGCR_ON_DIGITS,
+    place="06_fedgcr/fair_digits_even",
+    deal=partial(types, imbalance=1, name="digits5", order=THREE),
 )
 
 
@@ -342,11 +370,13 @@ FISC_ON_THE_LAPTOP = replace(
 STUDIES = {
     "report": CENTRALISED,
     "fisc": FISC_ON_PACS,
+    "fisc_one_out": FISC_ONE_OUT,
     "fisc_laptop": FISC_ON_THE_LAPTOP,
     "fisc_parts": FISC_PARTS,
     "fedgcr": FEDGCR_ON_PACS,
     "fedgcr_even": FEDGCR_EVEN,
     "fedgcr_digits": FEDGCR_ON_DIGITS,
+    "fedgcr_digits_even": FEDGCR_ON_EVEN_DIGITS,
     "fedfa": FEDFA_ON_OFFICE,
     "fedfa_unseen": FEDFA_UNSEEN,
     "fedfa_cifar10": FEDFA_ON_CIFAR,

@@ -155,6 +155,7 @@ def test_claims_name_comparisons_that_exist():
     ("deal", "size"),
     [
         (studies.mixtures, 100),
+        (studies.one_out, 100),
         (partial(studies.types, imbalance=10), 6),
         (studies.offices, 4),
         (studies.skewed, 100),
@@ -167,7 +168,7 @@ def test_every_seed_deals_anew(monkeypatch, deal, size):
     data = tiny_data(num=1600, owners=8, domains=4, size=4)
     data = replace(data, domain_names=names)
     monkeypatch.setattr(studies, "_data", lambda *_: data)
-    held_out = "sketch" if deal is studies.mixtures else ""
+    held_out = "sketch" if deal in (studies.mixtures, studies.one_out) else ""
     deals = [deal(held_out, seed) for seed in (0, 1)]
     assert deals[0].fingerprint() != deals[1].fingerprint()
     assert all(len(one) >= size for one in deals)

@@ -4,6 +4,7 @@ import nbformat
 import pandas as pd
 import pytest
 
+from fedlab_course.printed import printed
 from fedlab_course.runner import NOTEBOOKS
 from fedlab_support.data.builtin import BUILT_IN
 from tests.paths import ROOT
@@ -40,6 +41,13 @@ def test_the_table_of_sets_agrees_with_its_figure():
     for (name, domain), mean in drawn.items():
         assert table.loc[name, f"Fréchet, {domain}"] == pytest.approx(mean)
     assert (table.filter(like="class score").stack().dropna() >= 1).all()
+
+
+def test_the_papers_attackers_have_a_row_of_their_own():
+    table = pd.read_csv(FIGURES / "table9.csv", index_col="images")
+    rows = set(printed("pacs", "inversion")["name"]) - {"GAN on real images"}
+    assert rows == {"true images", "other world", "other world, perceptual"}
+    assert rows <= set(table.index)
 
 
 def test_a_group_of_one_is_found_about_as_often_as_a_single_image():
