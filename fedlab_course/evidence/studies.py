@@ -1,57 +1,23 @@
-"""The studies: settings compared, protocol, partitions and seeds."""
+"""The studies: settings compared, protocol, clients and seeds."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache, lru_cache, partial
-
-import numpy as np
+from functools import partial
 
 from fedlab_support import models
-from fedlab_support.data import DomainData, load
-from fedlab_support.federation.federation import Federation
-from fedlab_support.federation.partition import (
-    by_domain,
-    by_owner,
-    client_types,
-    dirichlet,
-    heterogeneous,
-    iid,
-    leave_out,
-)
-from fedlab_support.federation.protocols import (
-    leave_one_domain_out,
-    leave_two_domains_out,
-)
+from fedlab_support.federation.protocols import leave_one_domain_out
 from fedlab_support.methods.fisc import PARTS
 from fedlab_support.training.settings import LocalTraining
 
 from ..leaderboard.entries import entries
-from ..protocols import PACS, THREE, Protocol, protocol
+from ..protocols import THREE, Protocol, protocol
 from ..settings import Setting, fedfa, fedgcr, trained
+from .deals import digits, mixtures, offices, skewed, types, writers
 from .study import Study
 
 
-@cache
-def _data(name: str, size: int | None) -> DomainData:
-    return load(name, size=size)
-
-
-# ---- FISC on PACS: Table 1, and what acts -------------------------------------------
-@lru_cache(maxsize=2)  # each holds a gigabyte of images
-def mixtures(
-    test: str,
-    seed: int,
-    name: str = "pacs",
-    size: int | None = 96,
-    clients: int = 100,
-    val: float = 0.0,
-) -> Federation:
-    """Mixtures of two domains; one domain validates and one tests."""
-    deal = partial(heterogeneous, clients=clients, lam=0.1, rng=seed)
-    return leave_two_domains_out(_data(name, size), deal, val, seed)[test]
-
-
+# ---- FISC on PACS: Tables 1, 2 and 11, and what acts --------------------------------
 def _embedded(rules: Protocol) -> Protocol:
     """The released network, whose last layer has 2,048 features."""
     return replace(rules, network=partial(rules.network, embedding=2048))
@@ -121,43 +87,21 @@ FISC_PARTS = replace(
 )
 
 
-@lru_cache(maxsize=2)
-def one_out(test: str, seed: int) -> Federation:
-    """Mixtures of three domains; the fourth tests, a fifth of the others validates."""
-    deal = partial(heterogeneous, clients=100, lam=0.1, rng=seed)
-    return leave_one_domain_out(_data("pacs", 96), deal, val=0.2, seed=seed)[test]
-
+IN_TABLE_2 = ("FISC", "CCST", "FPL")
 
 FISC_ONE_OUT = replace(
     FISC_ON_PACS,
     place="05_fisc/fair_one_out",
-    deal=one_out,
+    deal=partial(mixtures, val=0.2, leave=leave_one_domain_out),
     apart={},
-    arms={name: Setting(name) for name in ("FISC", "CCST", "FPL")},
+    arms={name: Setting(name) for name in IN_TABLE_2},
     num_tuning=1,
-    tuned=("FISC", "CCST", "FPL"),
-    against=(("FISC", "CCST"), ("FISC", "FPL")),
+    tuned=IN_TABLE_2,
+    against=tuple(("FISC", name) for name in IN_TABLE_2[1:]),
 )
 
 
 # ---- FedGCR on PACS and digits: Tables 1, 6 and 13 ----------------------------------
-@lru_cache(maxsize=2)
-def types(
-    test: str,
-    seed: int,
-    imbalance: float,
-    name: str = "pacs",
-    order: tuple[str, ...] = PACS,
-) -> Federation:
-    """Common and rare client types; 1,500 images in all, a fifth for validation."""
-    data = _data(name, 128)
-    inside = None if imbalance == 1 else 10  # the images of a type's clients
-    more = {"rng": seed, "order": order, "inside": inside}
-    deal = partial(client_types, imbalance=imbalance, **more)
-    share = min(1.0, 1500 / sum(map(len, deal(data))))
-    return Federation.build(data, deal(data, share=share), val=0.2, seed=seed)
-
-
 HALVES = ("FedAvg", "FedGCR", "FedGC", "FedGR")
 VARIANTS = ("FedGCR, early groups", "FedGCR, delta 0.1", "FedGCR, delta 0.9")
 VARIANTS += ("FedGCR, T +2",)
@@ -196,30 +140,11 @@ FEDGCR_ON_DIGITS = replace(
 FEDGCR_ON_EVEN_DIGITS = replace(
     FEDGCR_ON_DIGITS,
     place="06_fedgcr/fair_digits_even",
-    deal=partial(types, imbalance=1, name="digits5", order=THREE),
+    deal=partial(FEDGCR_ON_DIGITS.deal, imbalance=1),
 )
 
 
 # ---- FedFA on Office: Tables 3, 6, 7 and 9 ------------------------------------------
-def resplit(data: DomainData, groups: np.ndarray, seed: int) -> DomainData:
-    """``data`` with other test samples, as many as before in each group."""
-    is_test, rng = data.is_test.copy(), np.random.default_rng(seed)
-    for group in np.unique(groups):
-        mine = np.flatnonzero(groups == group)
-        is_test[mine] = rng.permutation(is_test[mine])
-    return replace(data, is_test=is_test)
-
-
-@lru_cache(maxsize=2)
-def offices(test: str, seed: int) -> Federation:
-    """A client per domain, new test samples for each seed, a fifth for validation."""
-    data = _data("office10", 96)
-    data, held_out = resplit(data, data.domain, seed), (test,) if test else ()
-    among = leave_out(data, held_out)
-    parts = by_domain(data, clients_per_domain=1, rng=seed, among=among)
-    return Federation.build(data, parts, held_out, val=0.2, seed=seed)
-
-
 FUSIONS = ("FedFA-R", "FedFA-C", "FedFA, released")
 
 FEDFA_ON_OFFICE = Study(
@@ -250,26 +175,6 @@ FEDFA_UNSEEN = replace(
 
 
 # ---- FedFA+ with many clients: Table 5 ----------------------------------------------
-@lru_cache(maxsize=2)
-def skewed(test: str, seed: int) -> Federation:
-    """A hundred clients, classes by Dirichlet(0.3); a fifth of each validates."""
-    data = _data("cifar10", 32)
-    parts = dirichlet(data, clients=100, alpha=0.3, rng=seed)
-    return Federation.build(data, parts, val=0.2, seed=seed)
-
-
-@lru_cache(maxsize=2)
-def writers(test: str, seed: int, pooled: bool = False) -> Federation:
-    """A client per writer, or one for all; new test samples for each seed.
-
-    A fifth of the other samples validates.
-    """
-    data = _data("femnist", 28)
-    data = resplit(data, data.owner, seed)
-    parts = iid(data, clients=1, rng=seed) if pooled else by_owner(data)
-    return Federation.build(data, parts, val=0.2, seed=seed)
-
-
 FEDFA_ON_CIFAR = replace(
     FEDFA_ON_OFFICE,
     place="04_fedfa/fair_cifar10",
@@ -315,11 +220,6 @@ CENTRALISED = Study(
 
 
 # ---- the leaderboard on digits and on Office ----------------------------------------
-def digits(test: str, seed: int) -> Federation:
-    """A client per set of digits, with other images for each seed; a fifth validate."""
-    return protocol("digits5").dealing(seed=seed).federation(test, val=0.2)
-
-
 UNFIT = ("FedGCR", "FedGR", "VPT", "FedRep")  # for a transformer, or for two epochs
 BOARD = tuple(label for label in entries() if label not in UNFIT)
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from fedlab_course import evidence
-from fedlab_course.evidence import Study, studies
+from fedlab_course.evidence import Study, deals
 from fedlab_course.evidence.__main__ import main
 from fedlab_course.evidence.runs import reported, tuned
 from fedlab_course.evidence.study import validation_of
@@ -41,7 +41,7 @@ def two_out(test: str, seed: int) -> Federation:
 
 
 def own(test: str, seed: int) -> Federation:
-    data = studies.resplit(DATA, DATA.domain, seed)
+    data = deals.resplit(DATA, DATA.domain, seed)
     return Federation.build(data, heterogeneous(data, 6, 0.3, seed), val=0.3)
 
 
@@ -112,11 +112,11 @@ def test_an_arm_may_have_clients_of_its_own():
 
 def test_pooled_writers_are_one_client_with_the_same_test_samples(monkeypatch):
     data = tiny_data(num=1600, owners=8, domains=4, size=4)
-    monkeypatch.setattr(studies, "_data", lambda *_: data)
-    each, whole = (studies.writers("", 3, pooled) for pooled in (False, True))
+    monkeypatch.setattr(deals, "_data", lambda *_: data)
+    each, whole = (deals.writers("", 3, pooled) for pooled in (False, True))
     assert (len(each), len(whole)) == (8, 1)
     assert np.array_equal(np.sort(each.test.rows), np.sort(whole.test.rows))
-    studies.writers.cache_clear()
+    deals.writers.cache_clear()
 
 
 def test_methods_are_chosen_on_the_validation_domain_or_on_the_clients_samples():
@@ -151,28 +151,31 @@ def test_claims_name_comparisons_that_exist():
         assert which == "default" or set(pair) <= set(study.tuned)
 
 
+ONE_OUT = evidence.STUDIES["fisc_one_out"].deal
+
+
 @pytest.mark.parametrize(
     ("deal", "size"),
     [
-        (studies.mixtures, 100),
-        (studies.one_out, 100),
-        (partial(studies.types, imbalance=10), 6),
-        (studies.offices, 4),
-        (studies.skewed, 100),
-        (studies.writers, 8),
-        (partial(studies.writers, pooled=True), 1),
+        (deals.mixtures, 100),
+        (ONE_OUT, 100),
+        (partial(deals.types, imbalance=10), 6),
+        (deals.offices, 4),
+        (deals.skewed, 100),
+        (deals.writers, 8),
+        (partial(deals.writers, pooled=True), 1),
     ],
 )
 def test_every_seed_deals_anew(monkeypatch, deal, size):
     names = ("art_painting", "cartoon", "photo", "sketch")
     data = tiny_data(num=1600, owners=8, domains=4, size=4)
     data = replace(data, domain_names=names)
-    monkeypatch.setattr(studies, "_data", lambda *_: data)
-    held_out = "sketch" if deal in (studies.mixtures, studies.one_out) else ""
-    deals = [deal(held_out, seed) for seed in (0, 1)]
-    assert deals[0].fingerprint() != deals[1].fingerprint()
-    assert all(len(one) >= size for one in deals)
-    assert all(len(one.with_val) or one.held_out_domains for one in deals)
+    monkeypatch.setattr(deals, "_data", lambda *_: data)
+    held_out = "sketch" if deal in (deals.mixtures, ONE_OUT) else ""
+    dealt = [deal(held_out, seed) for seed in (0, 1)]
+    assert dealt[0].fingerprint() != dealt[1].fingerprint()
+    assert all(len(one) >= size for one in dealt)
+    assert all(len(one.with_val) or one.held_out_domains for one in dealt)
     getattr(deal, "func", deal).cache_clear()
 
 
@@ -181,21 +184,21 @@ def test_with_equally_many_clients_one_of_a_type_has_three_times_the_images(
 ):
     names = ("art_painting", "cartoon", "photo", "sketch")
     data = replace(tiny_data(num=1600, domains=4, size=4), domain_names=names)
-    monkeypatch.setattr(studies, "_data", lambda *_: data)
-    sizes = np.sort(studies.types("", 0, imbalance=1).sizes)
+    monkeypatch.setattr(deals, "_data", lambda *_: data)
+    sizes = np.sort(deals.types("", 0, imbalance=1).sizes)
     assert len(sizes) == 8  # two per type, which hold 1/4 and 3/4
     np.testing.assert_allclose(sizes[4:] / sizes[:4], 3, atol=0.15)
-    studies.types.cache_clear()
+    deals.types.cache_clear()
 
 
 @pytest.mark.parametrize("groups", [DATA.domain, DATA.owner], ids=["domain", "owner"])
 def test_a_new_split_has_as_many_test_samples_in_each_group(groups):
-    found = studies.resplit(DATA, groups, 1)
+    found = deals.resplit(DATA, groups, 1)
     assert (found.is_test != DATA.is_test).any()
     for group in set(groups):
         mine = groups == group
         assert found.is_test[mine].sum() == DATA.is_test[mine].sum() > 0
-    assert np.array_equal(studies.resplit(DATA, groups, 1).is_test, found.is_test)
+    assert np.array_equal(deals.resplit(DATA, groups, 1).is_test, found.is_test)
 
 
 # ---- finished runs ------------------------------------------------------------------
