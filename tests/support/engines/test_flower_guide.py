@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -121,4 +122,11 @@ def test_the_guide_leads_to_two_runs_in_a_row(tmp_path):
         assert torch.equal(weights[name], value), name
     history = History.load(outcome)
     assert history.table()["round"].max() == 2 and history.events().empty
+    wire = history.wire().query("part not in ('metrics', 'evaluation')")
+    pd.testing.assert_frame_equal(wire.reset_index(drop=True), local.wire)
+    ours, theirs = (
+        each.table().query("split != 'cost'").reset_index(drop=True)
+        for each in (local.history, history)
+    )
+    pd.testing.assert_frame_equal(ours, theirs, rtol=1e-6)
     assert cleanup.marked(str(tmp_path)) == []
