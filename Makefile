@@ -19,8 +19,8 @@ COURSE := .venv/.course
 INSTALLED := .venv/.installed
 # What Python compiles is kept, or every process would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
-# One worker per core, with one thread; who is done first takes half of what another has
-# left.
+# Workers with one thread each, whose number tests/conftest.py knows; who is done first
+# takes half of what another has left.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 # Jupyter refuses to start for the superuser, who is the only user in many containers.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
