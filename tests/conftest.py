@@ -1,7 +1,7 @@
 """Fixtures for several test files."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,9 +23,10 @@ from tests.styler import TinyStyles
 device.install()  # before any backward pass: autograd counts devices once a process
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One worker per core and one more: tests wait for processes that they start."""
-    return os.cpu_count() + 1
+@pytest.hookimpl(wrapper=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """One worker more than cores: tests wait for processes that they start."""
+    return (yield) + 1
 
 
 @pytest.fixture(scope="session")
