@@ -45,7 +45,7 @@ def _move(explorer: Explorer, name: str, control: W.Widget, quick: float) -> Non
         seconds = processor_seconds(partial(setattr, control, "value", value))
         assert not explorer.banner.value, f"{where} = {value}: {explorer.banner.value}"
         if seconds > quick:
-            seconds = quiet_seconds(partial(explorer._redraw, None))
+            seconds = quiet_seconds(partial(explorer._redraw, None), ALLOWED)
             assert seconds < ALLOWED, f"{where} = {value}: {seconds:.2f} s"
         if hasattr(control, "max") and value == control.max:
             control.value = value + 1

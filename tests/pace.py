@@ -21,14 +21,18 @@ def processor_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def quiet_seconds(work: Callable[[], object]) -> float:
+def quiet_seconds(work: Callable[[], object], limit: float = 0.0) -> float:
     """What ``work`` would take of the processor on two quiet cores.
 
     The median of five ratios to `_plain`, which is measured right after ``work``, since
-    other work on the machine slows both.
+    other work on the machine slows both. Three below ``limit`` end the measurement,
+    since the median of five is then below it, too.
     """
-    pairs = [(processor_seconds(work), processor_seconds(_plain)) for _ in range(5)]
-    return PLAIN_SECONDS * statistics.median(mine / plain for mine, plain in pairs)
+    found = []
+    while len(found) < 5 and sum(seconds < limit for seconds in found) < 3:
+        mine, plain = processor_seconds(work), processor_seconds(_plain)
+        found.append(PLAIN_SECONDS * mine / plain)
+    return statistics.median(found)
 
 
 def slowness() -> float:
