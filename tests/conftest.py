@@ -23,7 +23,7 @@ from tests.styler import TinyStyles
 device.install()  # before any backward pass: autograd counts devices once a process
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
     """One worker more than cores: tests wait for processes that they start."""
     return (yield) + 1

@@ -21,7 +21,7 @@ def processor_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def quiet_seconds(work: Callable[[], object], limit: float = 0.0) -> float:
+def quiet_seconds(work: Callable[[], object], limit: float) -> float:
     """What ``work`` would take of the processor on two quiet cores.
 
     The median of five ratios to `_plain`, which is measured right after ``work``, since
