@@ -23,6 +23,7 @@ python_maximum_signature_line_length = 120
 
 html_theme = "sphinx_book_theme"
 html_theme_options = {
+    "collapse_navbar": True,  # the pages below the present one, not all pages
     "navbar_persistent": [],  # else the search field is shown twice
     "show_toc_level": 2,
     "use_download_button": False,

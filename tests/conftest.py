@@ -1,5 +1,6 @@
 """Fixtures for several test files."""
 
+import gc
 import os
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -27,6 +28,12 @@ device.install()  # before any backward pass: autograd counts devices once a pro
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
     """One worker more than cores: tests wait for processes that they start."""
     return (yield) + 1
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage less often, and never in what was imported until now."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

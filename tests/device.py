@@ -122,14 +122,17 @@ def computed(operation, args, kwargs):
     traits = traits_of(operation)
     if traits.is_composite:  # in inference mode they arrive before they are taken apart
         return operation.decompose(*args, **kwargs)
-    check(traits, args, kwargs)
-    inner = {name: on_cpu(value) for name, value in kwargs.items()}
+    strays = []
+    values = [on_cpu(value, strays) for value in args]
+    inner = {name: on_cpu(value, strays) for name, value in kwargs.items()}
+    if strays or traits.draws:
+        check(traits, args, kwargs, strays)
     device = inner.get("device")
     stays = device is None or device.type == NAME
     if device is not None and stays:
         inner["device"] = torch.device("cpu")
     inner.pop("pin_memory", None)
-    found = operation(*map(on_cpu, args), **inner)
+    found = operation(*values, **inner)
     if not stays:
         return found
     if traits.is_simply_in_place:
@@ -144,12 +147,17 @@ def computed(operation, args, kwargs):
     return found
 
 
-def on_cpu(value):
-    """The same value with the CPU's tensors; lists and tuples are gone through."""
+def on_cpu(value, strays: list | None = None):
+    """The same value with the CPU's tensors; lists and tuples are gone through.
+
+    strays:  receives the tensors that were on the CPU before.
+    """
     if isinstance(value, Pretend):
         return value.inner
     if isinstance(value, list | tuple):
-        return type(value)(map(on_cpu, value))
+        return type(value)([on_cpu(one, strays) for one in value])
+    if strays is not None and isinstance(value, torch.Tensor):
+        strays.append(value)
     return value
 
 
@@ -162,8 +170,8 @@ def on_device(value):
     return value
 
 
-def check(traits: Traits, args, kwargs) -> None:
-    """Refuse what CUDA refuses."""
+def check(traits: Traits, args, kwargs, strays: list) -> None:
+    """Refuse what CUDA refuses; strays: the tensors that are on the CPU."""
     if traits.draws:
         raise OtherDevice(
             f"Expected a '{NAME}' device type for generator but found "
@@ -172,8 +180,7 @@ def check(traits: Traits, args, kwargs) -> None:
     if traits.name in CROSSING:
         return
     if traits.name in INDEXING:
-        args = (args[0], *args[2:])
-    strays = list(on_the_cpu((*args, *kwargs.values())))
+        on_cpu((args[0], *args[2:], *kwargs.values()), strays := [])
     if traits.takes_scalars and len(strays) == 1 and strays[0].dim() == 0:
         written = args[0] if traits.is_simply_in_place else kwargs.get("out")
         if written is not strays[0]:
@@ -184,15 +191,6 @@ def check(traits: Traits, args, kwargs) -> None:
             f"devices, {NAME}:0 and {strays[0].device}! ({traits.name}, a tensor of "
             f"shape {tuple(strays[0].shape)})"
         )
-
-
-def on_the_cpu(values):
-    """The tensors among some values, and in lists of them, that are on the CPU."""
-    for value in values:
-        if isinstance(value, torch.Tensor) and not isinstance(value, Pretend):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from on_the_cpu(value)
 
 
 class Module(backend_registration._DummyBackendModule):

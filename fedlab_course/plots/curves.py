@@ -213,7 +213,7 @@ def label_ends(
         )
         for name, (line, end) in ends.items()
     ]
-    figure.draw_without_rendering()  # fixes the layout, and so the size of the axis
+    figure.get_layout_engine().execute(figure)  # fixes the size of the axis
     frame = axis.get_window_extent()
     width, height = (inches * 72 / figure.dpi for inches in (frame.width, frame.height))
     beside = 1 + 10 / width

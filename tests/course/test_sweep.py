@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count, product
@@ -68,6 +69,18 @@ def in_process(notebook, out, params, *_):
     runs = notebook.parent / params["runs_dir"]
     for seed in params.get("seeds", [0]):
         train(seed, params.get("lr", 0.1), runs / f"run{seed}.zip")
+
+
+@pytest.fixture
+def undisturbed(chapter, tmp_path, monkeypatch) -> Callable[[dict], pd.DataFrame]:
+    """Sweeps a grid in this process."""
+
+    def swept(grid: dict) -> pd.DataFrame:
+        with monkeypatch.context() as here:
+            here.setattr(sweeping, "execute", in_process)
+            return sweep(chapter, grid, out=tmp_path / "undisturbed")
+
+    return swept
 
 
 def saved(out: Path) -> pd.DataFrame:
@@ -305,11 +318,11 @@ def until_full(room: int):
 @pytest.mark.slow
 @pytest.mark.parametrize("room", range(14))
 def test_wherever_the_disk_is_full_nothing_is_corrupt_and_the_sweep_goes_on(
-    chapter, tmp_path, monkeypatch, room
+    chapter, undisturbed, tmp_path, monkeypatch, room
 ):
-    monkeypatch.setattr(sweeping, "execute", in_process)
     grid, out = {"seed": [0, 1]}, tmp_path / "out"
-    undisturbed = sweep(chapter, grid, out=tmp_path / "undisturbed")
+    expected = undisturbed(grid)
+    monkeypatch.setattr(sweeping, "execute", in_process)
     with monkeypatch.context() as full:
         full.setattr(history, "replacing", until_full(room))
         full.setattr(sweeping, "replacing", history.replacing)
@@ -319,7 +332,7 @@ def test_wherever_the_disk_is_full_nothing_is_corrupt_and_the_sweep_goes_on(
     assert len(done) == (room >= 6) + (room >= 12)  # six files a cell
     assert all(json.loads((home / "done.json").read_text()) for home in done)
     assert not list(out.rglob("*.unfinished"))
-    pd.testing.assert_frame_equal(sweep(chapter, grid, out=out), undisturbed)
+    pd.testing.assert_frame_equal(sweep(chapter, grid, out=out), expected)
 
 
 @pytest.mark.slow
@@ -349,31 +362,29 @@ def test_a_folder_that_cannot_be_written_is_said_at_once(chapter, tmp_path, caps
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shelf")
-def test_other_executors_give_the_same_table(chapter, tmp_path):
-    here = sweep(chapter, {"seed": [0, 1]}, out=tmp_path / "threads")
+def test_other_executors_give_the_same_table(chapter, undisturbed, tmp_path):
     with ProcessPoolExecutor(1) as pool:
         there = sweep(chapter, {"seed": [0, 1]}, out=tmp_path / "pool", executor=pool)
-    pd.testing.assert_frame_equal(here, there)
+    pd.testing.assert_frame_equal(undisturbed({"seed": [0, 1]}), there)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shelf")
-def test_a_cluster_of_dask_gives_the_same_table(chapter, tmp_path):
+def test_a_cluster_of_dask_gives_the_same_table(chapter, undisturbed, tmp_path):
     distributed = pytest.importorskip("distributed", reason="extra `dask`")
-    here = sweep(chapter, {"seed": [0, 1]}, out=tmp_path / "threads")
     with distributed.Client(
         n_workers=1, threads_per_worker=1, dashboard_address=None
     ) as c:
         there = sweep(
             chapter, {"seed": [0, 1]}, out=tmp_path / "dask", executor=c.get_executor()
         )
-    pd.testing.assert_frame_equal(here, there)
+    pd.testing.assert_frame_equal(undisturbed({"seed": [0, 1]}), there)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shelf")
 def test_four_cells_killed_once_end_with_the_table_of_an_undisturbed_sweep(
-    chapter, tmp_path, monkeypatch
+    chapter, undisturbed, tmp_path
 ):
     smoke = chapter.parent / "profiles" / "smoke"
     smoke.mkdir(parents=True)
@@ -389,9 +400,7 @@ def test_four_cells_killed_once_end_with_the_table_of_an_undisturbed_sweep(
     process.wait()
     assert not (tmp_path / "killed" / "table.csv").exists()
     subprocess.run(command, check=True)
-    monkeypatch.setattr(sweeping, "execute", in_process)
-    grid = {"seed": [0, 1], "lr": [0.1, 0.2]}
-    sweep(chapter, grid, out=tmp_path / "undisturbed")
-    killed, undisturbed = saved(tmp_path / "killed"), saved(tmp_path / "undisturbed")
-    pd.testing.assert_frame_equal(killed, undisturbed)
+    undisturbed({"seed": [0, 1], "lr": [0.1, 0.2]})
+    killed = saved(tmp_path / "killed")
+    pd.testing.assert_frame_equal(killed, saved(tmp_path / "undisturbed"))
     assert len(killed) == 4
