@@ -37,7 +37,7 @@ def quiet_seconds(work: Callable[[], object], limit: float) -> float:
 
 def slowness() -> float:
     """How many times longer drawing takes now than on two quiet cores, at least 1."""
-    plain = statistics.median(processor_seconds(_plain) for _ in range(5))
+    plain = statistics.median(processor_seconds(_plain) for _ in range(3))
     return max(1.0, plain / PLAIN_SECONDS)
 
 
