@@ -53,7 +53,19 @@ def fitted(case: Case, federation, rounds: int = 2, **settings) -> Run:
 @pytest.fixture(scope="module")
 def usual(case, federation):
     """The run of a case that tests only read; the first that asks trains it."""
-    return cache(partial(fitted, case, federation))
+    return cache(partial(fitted, brief(case), federation))
+
+
+@pytest.fixture(scope="module")
+def average(federation):
+    """FedAvg by weighting, model, training and rounds, for tests that only read it."""
+
+    @cache
+    def trained(weighting, model, training, rounds) -> Run:
+        case = Case(FedAvg(weighting), model=model, training=training)
+        return fitted(case, federation, rounds)
+
+    return trained
 
 
 def test_every_method_is_tested():
@@ -100,26 +112,26 @@ def test_a_cache_that_vanishes_changes_nothing(case, federation):
 
 @pytest.mark.slow
 def test_a_seed_decides_everything(case, federation, usual):
-    again, other = (fitted(case, federation, seed=seed) for seed in (0, 1))
+    again, other = (fitted(brief(case), federation, seed=seed) for seed in (0, 1))
     assert same_to_the_bit(usual(), again)
     assert distance(usual(), other) > 0
 
 
 @pytest.mark.slow
-def test_the_neutral_setting_is_fedavg(case, federation):
+def test_the_neutral_setting_is_fedavg(case, federation, average):
     if case.neutral is None:
         pytest.skip("has no setting at which it is FedAvg")
-    fedavg = FedAvg(case.neutral.weighting)
-    plain = fitted(case, federation, method=fedavg)
+    how = case.neutral.weighting, case.model, case.training
+    first, plain = (average(*how, rounds) for rounds in (1, 2))
     neutral = fitted(case, federation, method=case.neutral)
-    assert distance(plain, fitted(case, federation, 1, method=fedavg)) > 1e-3, "no move"
+    assert distance(plain, first) > 1e-3, "no move"
     assert distance(plain, neutral) <= case.near
 
 
 @pytest.mark.slow
 def test_the_loss_falls(case, federation):
     """Of the task, where a method logs it: other terms may join in later rounds."""
-    table = fitted(case, federation, rounds=8).history.table()
+    table = fitted(case, federation, rounds=8, evaluate_every=8).history.table()
     train = table.query("split == 'train'").groupby(["metric", "round"])["value"].mean()
     mean = train["task_loss" if "task_loss" in train else "loss"]
     assert mean.iloc[-1] < 0.8 * mean.iloc[0]
@@ -130,15 +142,15 @@ def test_the_loss_falls(case, federation):
 def test_a_poisoner_changes_nothing(case, federation):
     """It is left out in every round, as if it had failed."""
     ways = ["upload", "1e10", "1e38", "nan", "negative"]  # some upload once only
-    case = brief(case)
-    run = fitted(case, federation, rounds=1)
+    case, unseen = brief(case), {"evaluate_every": len(ways)}
+    run = fitted(case, federation, rounds=1, **unseen)
     if not any(name.endswith("running_var") for name in run.server.weights):
         ways.remove("negative")
     sent = [value for message in run.messages for value in message.upload.values()]
     if not any(value.is_floating_point() for value in sent):
         ways.remove("upload")
     poison, absent = (
-        fitted(case, federation, rounds=len(ways), engine=Poisoner(3, *each))
+        fitted(case, federation, len(ways), engine=Poisoner(3, *each), **unseen)
         for each in (ways, ["absent"])
     )
     assert distance(poison, absent) == 0
@@ -188,7 +200,8 @@ def test_a_second_look_at_a_batch_changes_nothing(form, federation):
 
     def looking(optimiser):
         kind = type("Looks", (type(form.method),), {"optimiser": optimiser})
-        return fitted(brief(form), federation, method=kind(**vars(form.method)))
+        method = kind(**vars(form.method))
+        return fitted(brief(form), federation, method=method, evaluate_every=2)
 
     assert same_to_the_bit(looking(once), looking(twice))
 
@@ -208,7 +221,7 @@ def test_a_client_of_one_picture_takes_part(case):
 @pytest.mark.filterwarnings("ignore:round .*client")
 def test_clients_that_fail_leave_it_running(form, federation):
     faults = Faults(drop=0.2, nan=0.2, malformed=0.2)
-    run = fitted(brief(form), federation, 3, faults=faults)
+    run = fitted(brief(form), federation, 3, faults=faults, evaluate_every=3)
     assert len(run.history.events()) > 3
     state = {**run.server.weights, **run.server.memory}
     assert all(v.isfinite().all() for v in state.values())

@@ -1,6 +1,7 @@
 """Fair runs: dealt by seed, kept with their answers, compared in pairs."""
 
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -268,6 +269,8 @@ def places(tmp_path_factory):
     named = {"two": STUDY, "own": OWN, "both": BOTH}
     found = {name: (study, top / study.place) for name, study in named.items()}
     for study, folder in found.values():
+        if study is BOTH:  # the runs of one of its test domains
+            shutil.copytree(top / STUDY.place, folder)
         evidence.train(study, folder)
         evidence.pack(folder)
     return found

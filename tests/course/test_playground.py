@@ -95,8 +95,8 @@ def test_a_second_run_is_compared_with_the_first(board):
 @pytest.mark.slow
 def test_pinned_runs_stay_and_become_a_table_of_ones_own():
     board = playground(rounds=1, clients=4, cohort=2, epochs=1)
-    for rate in (0.05, 0.02, 0.01):
-        start(board, lr=rate, seeds=3)
+    for rate, seeds in ((0.05, 3), (0.02, 1), (0.01, 3)):  # the second is removed
+        start(board, lr=rate, seeds=seeds)
         board.entries[-1].pin.value = True
     board.entries[0].name.value = "FedAvg (3)"
     assert board.entries[0].name.value == "FedAvg (3) (2)", "no run hides another"

@@ -113,7 +113,8 @@ def test_what_is_saved_is_drawn_again(name, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["grid", "sheet", "ten clients"])
-def test_other_formats_are_drawn_on_request(name, tmp_path):
+def test_other_formats_are_drawn_on_request(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "PRINT_DPI", 30)
     path = saved(tmp_path, PICTURES[name]())
     assert redraw(path, tmp_path / "new", ["png", "pdf"])
     assert {file.suffix for file in (tmp_path / "new").iterdir()} == {".png", ".pdf"}

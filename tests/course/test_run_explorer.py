@@ -1,5 +1,7 @@
 """Explorers of hyper-parameters: stored runs at once, one more on request."""
 
+import shutil
+
 import pandas as pd
 import pytest
 
@@ -40,7 +42,7 @@ def deal(dataset, held_out, val):
     return Federation.build(data, iid(data, 3, 0), val=val)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def small():
     training = LocalTraining(0.1, 1, 8)
     rules = Protocol("", "", deal, small_cnn, training, 4, 2, None, (0, 1))
@@ -51,10 +53,17 @@ def small():
     return Exploration("three tiny clients", rules, axes)
 
 
+@pytest.fixture(scope="module")
+def stored(small, one_thread, tmp_path_factory):
+    """The finished runs of E, which tests only read."""
+    folder = tmp_path_factory.mktemp("stored")
+    small.study("E", folder)
+    return folder
+
+
 @pytest.fixture
-def explorer(small, tmp_path):
-    small.study("E", tmp_path / "stored")
-    return RunExplorer(Finished(small, tmp_path / "own", tmp_path / "stored"))
+def explorer(small, stored, tmp_path):
+    return RunExplorer(Finished(small, tmp_path / "own", stored))
 
 
 @pytest.mark.slow
@@ -82,7 +91,9 @@ def test_a_measure_is_a_share_in_per_cent_or_the_loss(explorer):
 
 
 @pytest.mark.slow
-def test_one_more_run_grows_in_the_figure_and_is_kept(explorer, small, tmp_path):
+def test_one_more_run_grows_in_the_figure_and_is_kept(
+    explorer, small, stored, tmp_path
+):
     training = explorer.training
     training.seed.value = 7
     assert training.seed.value == 2, "the first that is not stored"
@@ -98,9 +109,7 @@ def test_one_more_run_grows_in_the_figure_and_is_kept(explorer, small, tmp_path)
     shown = explorer.draw("E").axes[0].get_xticklabels()
     assert [label.get_text() for label in shown] == ["1", "2", "3"], "in order"
     assert list(explorer.finished.table("E")["name"].unique()) == ["1", "2", "3"]
-    again = RunExplorer(
-        Finished(small.with_value("E", 3), tmp_path / "own", tmp_path / "stored")
-    )
+    again = RunExplorer(Finished(small.with_value("E", 3), tmp_path / "own", stored))
     assert "3" in set(again.finished.table("E")["name"])
 
 
@@ -179,10 +188,12 @@ def test_pages_without_a_kernel_have_every_axis(explorer, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sheet_shows_the_end_of_every_axis_and_the_papers_values(small, tmp_path):
-    for axis in small.axes:
-        small.study(axis, tmp_path)
-    figure = sheet(small, tmp_path)
+def test_a_sheet_shows_the_end_of_every_axis_and_the_papers_values(
+    small, stored, tmp_path
+):
+    home = shutil.copytree(stored, tmp_path / "runs")
+    small.study("mu", home)
+    figure = sheet(small, home)
     assert [axis.get_xlabel() for axis in figure.axes] == ["local epochs E", "μ"]
     texts = [[t.get_text() for t in a.get_xticklabels()] for a in figure.axes]
     assert texts == [["1", "2"], ["0", "1\n(authors)"]]

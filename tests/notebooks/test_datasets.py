@@ -51,10 +51,19 @@ def test_the_leaderboard_has_a_protocol_for_a_built_in_set_or_refuses_it(dataset
         exec(f"{chosen}\n{setup}", {})
 
 
-def test_other_cameras_of_chapter_05_are_refused_before_anything_is_trained():
+@pytest.mark.parametrize(
+    ("usual", "other", "refused"),
+    [
+        ('"camera_sites"', '"digits"', "camera_protocol must be among .*camera_sites"),
+        ('["FedAvg", "FISC", "CCST"]', '["FedNope"]', "methods must be .*'FISC'.*FedN"),
+    ],
+)
+def test_chapter_05_refuses_what_it_does_not_know_before_anything_is_trained(
+    usual, other, refused
+):
     cells = nbformat.read(NOTEBOOKS / "05_fisc.ipynb", as_version=4).cells
     given, imports, setup = [c.source for c in cells if c.cell_type == "code"][:3]
-    given = given.replace('"camera_sites"', '"digits"')
-    refused = "05_fisc: camera_protocol must be among .*camera_sites"
-    with pytest.raises(ValueError, match=refused):
+    assert given.count(usual) == 1
+    given = given.replace(usual, other)
+    with pytest.raises(ValueError, match=f"05_fisc: {refused}"):
         exec(f"{given}\n{imports}\n{setup}", {})

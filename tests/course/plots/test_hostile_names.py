@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from fedlab_course import plots
+from fedlab_course.plots import export
 from fedlab_course.plots.style import png
 from fedlab_course.redraw import draw_again, redraw
 from tests.course.plots.test_plots import counts, history, images, texts, unseen
@@ -29,7 +30,8 @@ FIGURES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
-def test_names_are_no_formulas(draw, tmp_path):
+def test_names_are_no_formulas(draw, tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "PRINT_DPI", 30)
     figure = draw()
     found = " ".join("".join(text.get_text().split()) for text in texts(figure))
     assert any("".join(name.split()) in found for name in NAMES)

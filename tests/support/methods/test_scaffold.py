@@ -91,8 +91,8 @@ def test_it_reaches_the_common_minimum_from_which_fedavg_drifts(federation):
 
     def slope(method) -> float:
         """The length of the mean objective's gradient after training."""
-        run = Run(method, federation, linear, training, workers=1)
-        run.fit(60, progress=False)
+        run = Run(method, federation, linear, training, workers=1, evaluate_every=30)
+        run.fit(30, progress=False)
         w = matrix(run.server.weights)
         each = [gradient(w, *arrays(federation, i)) + 0.1 * w for i in range(5)]
         return float(np.linalg.norm(sum(each) / 5))
