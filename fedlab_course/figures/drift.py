@@ -93,7 +93,7 @@ def _draw_path(axis: Axes, path: np.ndarray) -> None:
 
 def _equal_limits(figure: Picture, axis: Axes, points: np.ndarray) -> None:
     """Give both directions the same scale, with room for labels around the points."""
-    figure.get_layout_engine().execute(figure)
+    figure.get_layout_engine().execute(figure)  # fixes the size of the axis
     frame = axis.get_window_extent()
     ratio = frame.width / frame.height
     low, high = points.min(axis=0), points.max(axis=0)

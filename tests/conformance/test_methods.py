@@ -142,15 +142,15 @@ def test_the_loss_falls(case, federation):
 def test_a_poisoner_changes_nothing(case, federation):
     """It is left out in every round, as if it had failed."""
     ways = ["upload", "1e10", "1e38", "nan", "negative"]  # some upload once only
-    case, unseen = brief(case), {"evaluate_every": len(ways)}
-    run = fitted(case, federation, rounds=1, **unseen)
+    case, rarely = brief(case), {"evaluate_every": len(ways)}
+    run = fitted(case, federation, rounds=1, **rarely)
     if not any(name.endswith("running_var") for name in run.server.weights):
         ways.remove("negative")
     sent = [value for message in run.messages for value in message.upload.values()]
     if not any(value.is_floating_point() for value in sent):
         ways.remove("upload")
     poison, absent = (
-        fitted(case, federation, len(ways), engine=Poisoner(3, *each), **unseen)
+        fitted(case, federation, len(ways), engine=Poisoner(3, *each), **rarely)
         for each in (ways, ["absent"])
     )
     assert distance(poison, absent) == 0

@@ -194,6 +194,7 @@ def test_a_layer_behind_any_stage_acts_and_an_identity_does_not(name):
     plain, names = settled(model, x)(x), list(model.state_dict())
     for number in range(1, len(model.stages) + 1):
         insert(model, number, "same", nn.Identity())
+        assert torch.equal(model(x), plain)
         insert(model, number, "tilt", Tilt())
         assert not torch.allclose(model(x), plain, atol=1e-4)
         del model.stages[number - 1].added.tilt
@@ -381,6 +382,7 @@ def fitted(model, where: Federation, **settings) -> Run:
 
 IN_RUNS = [
     (small_alexnet, {"size": 64}),
+    (partial(small_alexnet, norm="group"), {"size": 64}),
     pytest.param(
         partial(swin_tiny, drop_path=0.5),
         {"size": 8, "num": 24, "owners": 2},
@@ -393,13 +395,9 @@ IN_RUNS = [
 @pytest.mark.parametrize(("model", "data"), IN_RUNS)
 def test_a_network_trains_alike_with_one_and_two_workers(model, data):
     where = federation(**data)
-    one, two = (
-        Run(FedAvg(), where, model, TRAINING, seed=2, workers=n) for n in (1, 2)
-    )
-    before = {name: weight.clone() for name, weight in one.server.weights.items()}
-    for run in (one, two):
-        run.fit(1, progress=False)
+    one, two = (fitted(model, where, workers=n) for n in (1, 2))
     assert same(one, two)
+    before = Run(FedAvg(), where, model, TRAINING, seed=2).server.weights
     moved = [n for n in before if not torch.equal(before[n], one.server.weights[n])]
     assert {"head.weight", "head.bias"} <= set(moved)
     assert any(name.startswith("stages.0") for name in moved)

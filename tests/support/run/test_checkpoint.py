@@ -97,7 +97,7 @@ def load(folder, made_by) -> Snapshot | None:
 
 # ---- the same bits ------------------------------------------------------------------
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [3, 5])
+@pytest.mark.parametrize("at", range(1, ROUNDS))
 def test_a_run_that_was_stopped_ends_with_the_same_bits(tmp_path, undisturbed, at):
     stopped(tmp_path, at)
     assert trace(fitted(tmp_path)) == undisturbed

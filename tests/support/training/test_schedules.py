@@ -66,8 +66,8 @@ def test_a_factor_of_zero_keeps_the_weights():
     assert distance(ended, fitted(None, rounds=5)) > 1e-3
 
 
-def test_the_stacked_engine_and_other_numbers_of_workers_agree():
-    schedule = Cosine(3)
+@pytest.mark.parametrize("schedule", [Step(1, factor=0.3), Cosine(3), halved])
+def test_the_stacked_engine_and_other_numbers_of_workers_agree(schedule):
     local = fitted(schedule)
     assert distance(local, fitted(schedule, workers=3)) == 0
     assert distance(local, fitted(schedule, engine="stacked")) < 1e-6
