@@ -284,8 +284,8 @@ def comparison(
     for name, found in seeds.items():
         if len(found) < 3:
             raise Wrong(
-                f"{name!r} has {len(found)} seeds; to see the spread you need at least "
-                "three"
+                f"to see the spread you need at least three seeds; {name!r} has "
+                f"{len(found)}"
             )
     if seeds.nunique() > 1:
         raise Wrong(

@@ -115,9 +115,12 @@ def prepare(name: str, root: str | os.PathLike[str] = "data") -> Path:
 
     Official files are read from ``<root>/official/<name>`` (those of all FEMNIST sets
     of LEAF from ``femnist_leaf``), after a download where torchvision offers one.
-    Raises ValueError for a file that cannot be read, FileExistsError if the prepared
-    file exists, and FileNotFoundError, listing the official files, if they are missing.
+    Raises ValueError for an unknown name or a file that cannot be read, FileExistsError
+    if the prepared file exists, and FileNotFoundError, listing the official files, if
+    they are missing.
     """
+    if name not in OFFICIAL:
+        raise ValueError(f"expected one of {', '.join(OFFICIAL)}; found {name!r}")
     recipe = OFFICIAL[name]
     target = Path(root, recipe.target)
     if target.exists():

@@ -26,6 +26,12 @@ def test_mnist_from_idx_files(tmp_path):
         prepare("mnist", tmp_path)
 
 
+def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path):
+    with pytest.raises(ValueError, match=r"one of mnist, .*cifar10.*; found 'mnits'"):
+        prepare("mnits", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_emnist_is_turned_upright(tmp_path):
     upright = np.zeros((2, 28, 28), np.uint8)
     upright[:, 20, 5:15] = 200
