@@ -36,8 +36,7 @@ class AFL(ReceivedLoss, FedAvg):
 
     The step depends on the scale of the loss: with losses near 2.3 and
     ``mixture_lr=0.1``, λ concentrates on one client within a few rounds. The theory
-    holds for the average of all rounds' weights; like the released code, we return the
-    last.
+    holds for the average of all rounds' weights; we return the last.
 
     ``AFL(weighting="examples", memoryless=True)`` is the baseline of FedGCR's code.
 

@@ -25,13 +25,13 @@ class FedDGGA(FedAvg):
     it arrives, and of its own model after training. Its gap is the first loss of one
     round minus the second loss of the last round in which it participated. This avoids
     sending the averaged model twice; if all clients take part in every round, as in the
-    paper, the weights equal the paper's. In a cohort only clients that participated
-    before change their weight, and the cohort's weights are normalised to 1; gaps then
-    also grow with the rounds missed.
+    paper, and ``rounds`` is set, the weights equal the paper's. In a cohort only
+    clients that participated before change their weight, and the cohort's weights are
+    normalised to 1; gaps then also grow with the rounds missed.
 
     The official code does not centre the gaps (``centred=False``) and has a third of
     the step; FISC's version uses training losses. By default the step is constant. In
-    the paper it falls, to 2 / R of ``step`` in the last round R: set ``rounds`` to R.
+    the paper it falls as 1 - r / R over rounds r = 0, 1, … of R: set ``rounds`` to R.
 
     Source: Zhang et al., CVPR 2023; code at 8d03a24.
     """

@@ -41,11 +41,11 @@ class FedGCR(GroupReweighting, Prompted, FedAvg):
     (``group_early=True``); in the paper each client's GC-Net has been trained by then.
 
     The code further differs as follows. The second loss has no temperature. Both losses
-    are scaled by 0.1, and the first by a factor that rises from 0.5 to 1. A
-    representation is the mean over three batches. Losses are those of the previous
-    round's average, quantised to 100 / floor(100 / L) and 1 in round 1; in a group they
-    are weighted by data. h is tiled so that prompts receive the h of other images,
-    round 1 adds the loss of the prompts without h, and z_0 is one round old.
+    are scaled by 0.1, the first also by a factor that rises from 0.5 to 1, the second
+    by 0.5. A representation is the mean over three batches. Losses are those of the
+    previous round's average, quantised to 100 / floor(100 / L) and 1 in round 1; in a
+    group they are weighted by data. h is tiled so that prompts receive the h of other
+    images, round 1 adds the loss of the prompts without h, and z_0 is one round old.
 
     Source: Cheng et al., AAAI 2024; code at celinezheng/fedgcr c59d480.
     """

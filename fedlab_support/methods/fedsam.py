@@ -21,10 +21,11 @@ class FedSAM(FedAvg):
     Each step takes two passes; only the first updates running statistics. ``rho=0``
     gives FedAvg. For CIFAR-10 the ECCV code has ``rho=0.1``, and 0.7 for ASAM.
 
-    FedFA's code runs FedSAM on Adam while all other methods use SGD, which makes it
-    look far worse; ``base="adam"`` reproduces this. Its adaptive flag has no offset and
-    also scales biases: ``scaling="all"``. The ECCV code updates running statistics in
-    both passes; like FedFA's code, we freeze them in the second.
+    On Office and DomainNet, FedFA's code runs FedSAM on Adam and other methods on SGD,
+    a likely reason for its low accuracy there; ``base="adam"`` reproduces this. The
+    code's adaptive flag has no offset and also scales biases: ``scaling="all"``. The
+    ECCV code updates running statistics in both passes; like FedFA's code, we freeze
+    them in the second.
 
     Source: Qu et al., ICML 2022, Algorithm 1; Caldarola, Caputo, Ciccone, ECCV 2022;
     code at tfzhou/FedFA 57e9582 and debcaldarola/fedsam 64bbf93.

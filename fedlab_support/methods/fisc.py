@@ -34,11 +34,11 @@ class FISC(FedAvg):
     the running statistics.
 
     As in the released code, the server uses its finest partition (the paper:
-    ``coarsest=True``) and losses are means over dimensions; as in the paper, a client's
-    deviations are those inside its clusters (the code: ``with_spread=True``). The code
-    passes normalised images to a network trained on colours in 0…1, and its output to
-    the classifier; here images are converted before and after. Copies are stored as
-    uint8.
+    ``coarsest=True``) and squared embeddings are averaged over dimensions, not summed;
+    as in the paper, a client's deviations are those inside its clusters (the code:
+    ``with_spread=True``). The code passes normalised images to a network trained on
+    colours in 0…1, and its output to the classifier; here images are converted before
+    and after. Copies are stored as uint8.
 
     ``without="contrast"`` replaces the contrast by the cross-entropy of the copies;
     ``without="transfer"`` makes copies by mirroring and shifting; styles are still

@@ -25,9 +25,9 @@ class FPL(FedAvg):
     """FedAvg that also compares features with prototypes of every class.
 
     A client uploads the mean feature of each of its classes. The server clusters them
-    per class, so that a domain counts once however many clients share it, and sends the
-    means of the clusters. In the first round, or with both weights 0, training is that
-    of FedAvg. Feature maps are averaged over the mask of each class.
+    per class, so that clients with similar prototypes count once, and sends the means
+    of the clusters. In the first round, or with both weights 0, training is that of
+    FedAvg. Feature maps are averaged over the mask of each class.
 
     As in the authors' code, prototypes are accumulated during the last epoch
     (``exact=True`` measures the trained model), and the distance to the mean of the

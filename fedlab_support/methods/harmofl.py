@@ -36,8 +36,8 @@ class HarmoFL(FedAvg):
     on all clients use the server's mean of these, which each receives once. ``alpha=0,
     window="none"`` is FedAvg of the same weighting. FedFA+ calls HarmoFL *FedHarmo*.
 
-    The paper replaces the whole amplitude (``window="full"``), which removes all
-    contrast from the images. The authors' code replaces frequency 0, the brightness,
+    The paper replaces the whole amplitude (``window="full"``), which gives all images
+    the same contrast. The authors' code replaces frequency 0, the brightness,
     only, and rounds its decay to 0. The default replaces frequency 0, as the code does,
     and uses the decay, as the paper does. In the code the second pass also updates
     running statistics; here only the first does.

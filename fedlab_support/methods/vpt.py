@@ -12,9 +12,9 @@ from .shared.prompting import Prompted
 class VPT(Prompted, FedAvg):
     """FedAvg of prompts and head on a frozen vision transformer.
 
-    FedGCR and the methods that it is compared with train the same network; other
-    methods get it from their model factory, as in ``partial(tiny_vit, prompts=4)``.
-    Apart from the network it is FedAvg; ``num_prompts=0`` is linear probing.
+    To compare other methods on the same network, give them a model factory with
+    prompts, as in ``partial(tiny_vit, prompts=4)``. Apart from the network VPT is
+    FedAvg; ``num_prompts=0`` is linear probing.
 
     The paper tunes SGD's learning rate; FedGCR's baselines train with
     ``LocalTraining(optimiser="adamw", lr=1e-3, weight_decay=0.01)``.

@@ -6,7 +6,8 @@ single numbers are one part, since losses after training may be tiny for most cl
 A client is left out if a part is more than ``most`` times as large as usual: the median
 of this round, or of an earlier round if that was larger. This stops values such as
 1e10; it is no defence against small, patient poison. Where the first weights already
-fit all clients but one, it also stops that honest client: ``Run(max_update=None)``.
+fit all clients but one, it also stops that honest client; ``Run(max_update=None)``
+accepts it.
 """
 
 from __future__ import annotations
