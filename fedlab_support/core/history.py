@@ -130,15 +130,22 @@ class History:
         self.traffic += other.traffic
         self.absences += other.absences
 
+    def files(self) -> dict[str, str]:
+        """What ``save`` writes: the text of each file, by its name."""
+        constants = {name: getattr(self, name) for name in CONSTANTS}
+        texts = {"run.json": json.dumps(constants, indent=2) + "\n"}
+        for name in ("table", "wire", "events"):
+            frame = getattr(self, name)()
+            texts[f"{name}.csv"] = frame.to_csv(index=False, na_rep="nan")
+        return texts
+
     def save(self, folder: str | Path) -> None:
         """Write run.json, table.csv, wire.csv and events.csv, each one atomically."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        constants = {name: getattr(self, name) for name in CONSTANTS}
-        _write(folder / "run.json", json.dumps(constants, indent=2) + "\n")
-        for name in ("table", "wire", "events"):
-            frame = getattr(self, name)()
-            _write(folder / f"{name}.csv", frame.to_csv(index=False, na_rep="nan"))
+        for name, text in self.files().items():
+            with replacing(folder / name) as part:
+                part.write_text(text, encoding="utf-8", newline="")
 
     @classmethod
     def load(cls, folder: str | Path | Traversable) -> History:
@@ -290,11 +297,6 @@ def _frame(rows: list[tuple], columns: dict[str, type]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame(rows, columns=list(columns)).astype(columns)
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as part:
-        part.write_text(text, encoding="utf-8", newline="")
 
 
 def _read(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -151,14 +150,10 @@ def keep(history: History, made_by: str, home: Path) -> None:
     so a file under version control does not change when it is written again.
     """
     home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".unfinished_") as made:
-        tables = Path(made) / "run"
-        history.save(tables)
-        (tables / "made_by.json").write_text(made_by, encoding="utf-8")
-        with ZipFile(complete := Path(made) / home.name, "w", ZIP_LZMA) as file:
-            for table in sorted(tables.iterdir()):
-                file.writestr(ZipInfo(table.name), table.read_bytes(), ZIP_LZMA)
-        complete.replace(home)
+    texts = history.files() | {"made_by.json": made_by}
+    with replacing(home) as part, ZipFile(part, "w") as file:
+        for name in sorted(texts):
+            file.writestr(ZipInfo(name), texts[name], ZIP_LZMA)
 
 
 def pack(place: str | Path) -> int:

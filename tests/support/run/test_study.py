@@ -5,6 +5,7 @@ import linecache
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,8 @@ import pandas as pd
 import pytest
 import torch
 
-from fedlab_support.core.history import TABLE, History
+from fedlab_support.core.files import replacing
+from fedlab_support.core.history import TABLE
 from fedlab_support.core.naming import code_of, name_of, short_hash
 from fedlab_support.data.images import Images
 from fedlab_support.engines import Faults
@@ -25,7 +27,7 @@ from fedlab_support.federation.selection import uniform
 from fedlab_support.methods import FedAvg, FedProx
 from fedlab_support.methods.augment import Augmentation, Mixup
 from fedlab_support.models import CNN
-from fedlab_support.run import checkpoint
+from fedlab_support.run import archive, checkpoint
 from fedlab_support.run import study as studying
 from fedlab_support.run.archive import keep, kept, pack, settings_in
 from fedlab_support.run.run import Run
@@ -275,22 +277,27 @@ def test_a_run_that_is_stopped_half_way_goes_on_from_there(tmp_path, monkeypatch
     pd.testing.assert_frame_equal(measured(after), measured(undisturbed))
 
 
-@pytest.mark.parametrize("when", ["while saving", "before the file is complete"])
+@pytest.mark.parametrize("when", ["while writing", "before the file has its name"])
 def test_a_run_that_is_killed_while_it_is_written_is_done_again(
     tmp_path, monkeypatch, fits, when
 ):
-    def half_saved(history, folder):
-        folder.mkdir(parents=True)
-        (folder / "run.json").write_text("{", encoding="utf-8")
-        (folder / "left_over.csv").write_text("half", encoding="utf-8")
+    def half_written(file, info, text, compression):
+        write(file, info, text[: len(text) // 2], compression)
         raise KeyboardInterrupt
 
-    def refuse(*args, **settings):
-        raise KeyboardInterrupt
+    @contextmanager
+    def unnamed(path):
+        with replacing(path) as part:
+            yield part
+            raise KeyboardInterrupt
 
-    killed = [(History, "save", half_saved), (Path, "replace", refuse)]
+    write = ZipFile.writestr
+    killed = [
+        (ZipFile, "writestr", half_written),
+        (archive, "replacing", unnamed),
+    ]
     with monkeypatch.context() as patch:
-        patch.setattr(*killed[when == "before the file is complete"])
+        patch.setattr(*killed[when == "before the file has its name"])
         with pytest.raises(KeyboardInterrupt):
             fit_once(build(), 1, tmp_path)
     (left,) = tmp_path.iterdir()
