@@ -107,7 +107,7 @@ EDITS = (
     ("expect_count", "<= most:", "<= most + 1:", "messages"),
     ("AFL.check_setup", ".item(), most", ".item(), 10**12", "contract"),
     ("FedMix.check_setup", "self.num_groups(most)", "10**6", "contract"),
-    ("FedDG.check_setup", "num, most)", "num, 10**6)", "contract"),
+    ("FedDG.check_setup", ", most)", ", 10**6)", "contract"),
     ("validate", "refuse_nan(message.upload)", "None", "messages contract faults"),
     ("outliers", "refused[client] = error", "pass", "faults contract run bounds"),
     ("outliers", "sizes[client] < torch.inf", "True", "bounds faults"),

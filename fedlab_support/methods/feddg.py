@@ -96,8 +96,11 @@ class FedDG(FedAvg):
         upload["image_shape"] = torch.tensor(x.shape[1:])
         return upload | {"amplitudes": self.amplitudes(x)}
 
-    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """Raise ValueError for other shapes, amplitudes below 0 or without class."""
+    def check_setup(self, tensors: Tensors, model: nn.Module, most: int) -> None:
+        """Raise ValueError for amplitudes below 0, without class, or more than images.
+
+        Also for images of another shape.
+        """
         names = ["amplitudes", "image_shape"] + ["labels"] * self.match_label
         expect_names(tensors, *names)
         if self.match_label:
@@ -109,12 +112,7 @@ class FedDG(FedAvg):
                 f"expected images of shape {model.image_shape}, found {shape}; load "
                 "the data with size="
             )
-
-    def check_setup(self, tensors: Tensors, model: nn.Module, most: int) -> None:
-        """As ``check_upload``; a client has no more amplitudes than images."""
-        super().check_setup(tensors, model, most)
-        num = len(tensors["amplitudes"])
-        expect_count("the number of amplitudes", num, most)
+        expect_count("the number of amplitudes", len(tensors["amplitudes"]), most)
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """All amplitudes."""

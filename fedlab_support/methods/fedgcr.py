@@ -89,9 +89,7 @@ class FedGCR(GroupReweighting, Prompted, FedAvg):
         """L_k of the received model, from features z_0 that the loss uses again."""
         context.cache.pop("received", None)
         context.cache.pop("previous", None)
-        if not self.reweight:
-            return {}
-        if not self.customise:
+        if not (self.reweight and self.customise):
             return super().before_training(model, context)
         output = model.head(self.second_pass("received", model, context))
         losses = context.task.losses(output, context.client.train.targets)

@@ -92,8 +92,8 @@ class FedMix(FedAvg):
             labels = labels + torch.einsum("bg,b...->g...", part, target)
         return {"images": images[:num], "labels": labels[:num]}
 
-    def check_upload(self, tensors: Tensors, model: nn.Module) -> None:
-        """Each mean image has a label, shares of the classes; otherwise ValueError."""
+    def check_setup(self, tensors: Tensors, model: nn.Module, most: int) -> None:
+        """Raise ValueError for labels that are no shares, or more means than groups."""
         expect_names(tensors, "images", "labels")
         images, labels = tensors["images"], tensors["labels"]
         is_off = ((labels.sum(1) - 1).abs() > 1e-3).any() or (labels < 0).any()
@@ -102,12 +102,8 @@ class FedMix(FedAvg):
                 "each mean image needs a label of shares ≥ 0 that sum to 1, found "
                 f"{len(images)} images, {len(labels)} labels, sums {labels.sum(1)}"
             )
-
-    def check_setup(self, tensors: Tensors, model: nn.Module, most: int) -> None:
-        """As ``check_upload``; a client has no more means than groups."""
-        super().check_setup(tensors, model, most)
-        num, limit = len(tensors["images"]), self.num_groups(most)
-        expect_count("the number of mean images", num, limit, least=0)
+        limit = self.num_groups(most)
+        expect_count("the number of mean images", len(images), limit, least=0)
 
     def server_setup(self, uploads: dict[int, Tensors]) -> Tensors:
         """All means."""
