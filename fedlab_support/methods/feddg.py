@@ -97,10 +97,7 @@ class FedDG(FedAvg):
         return upload | {"amplitudes": self.amplitudes(x)}
 
     def check_setup(self, tensors: Tensors, model: nn.Module, most: int) -> None:
-        """Raise ValueError for amplitudes below 0, without class, or more than images.
-
-        Also for images of another shape.
-        """
+        """Raise ValueError for wrong shapes, values, classes or too many amplitudes."""
         names = ["amplitudes", "image_shape"] + ["labels"] * self.match_label
         expect_names(tensors, *names)
         if self.match_label:

@@ -93,7 +93,7 @@ class FedMix(FedAvg):
         return {"images": images[:num], "labels": labels[:num]}
 
     def check_setup(self, tensors: Tensors, model: nn.Module, most: int) -> None:
-        """Raise ValueError for labels that are no shares, or more means than groups."""
+        """Raise ValueError for labels that are not shares, or too many mean images."""
         expect_names(tensors, "images", "labels")
         images, labels = tensors["images"], tensors["labels"]
         is_off = ((labels.sum(1) - 1).abs() > 1e-3).any() or (labels < 0).any()
