@@ -1,6 +1,7 @@
 """Histories: exact columns, lossless files, honest averages."""
 
 import math
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -68,6 +69,24 @@ def test_files_give_every_float_back_to_the_last_bit(tmp_path, value):
     for file in (tmp_path / "second").iterdir():
         twin = tmp_path / "deep" / "folder" / file.name
         assert file.read_bytes() == twin.read_bytes()
+
+
+@pytest.mark.parametrize("file", ["run.json", "table.csv", "wire.csv", "events.csv"])
+def test_a_save_that_is_killed_leaves_no_half_file(tmp_path, monkeypatch, file):
+    small_history(seed=0).save(tmp_path)
+    before, write = (tmp_path / file).read_bytes(), Path.write_text
+
+    def killed(path, text, **given):
+        if file not in path.name:
+            return write(path, text, **given)
+        write(path, text[: len(text) // 2], **given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", killed)
+    with pytest.raises(KeyboardInterrupt):
+        small_history(seed=1).save(tmp_path)
+    assert (tmp_path / file).read_bytes() == before
+    assert len([*tmp_path.iterdir()]) == 4
 
 
 @pytest.mark.parametrize("reason", ["a\r\nb", 'a "b",\nc', "x" * 200_000])
