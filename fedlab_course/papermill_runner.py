@@ -30,11 +30,6 @@ from .plots.stored import RECORDS, read_records
 
 Parameters = dict[str, Any]
 PROGRESS_SECONDS = 15
-PAPERMILL = """import sys
-sys.modules["rfc3987_syntax"] = None  # checks addresses; compiling it takes two seconds
-from papermill.__main__ import papermill
-papermill()"""
-"""``python -m papermill`` without an optional part of the check of notebooks."""
 _running: set[str] = set()
 """The folders of the notebooks that run now; their processes are marked with them."""
 
@@ -112,8 +107,8 @@ def execute(
     failed = out.with_suffix(".failed.ipynb")
     with tempfile.TemporaryDirectory(prefix=".running-", dir=out.parent) as home:
         copy = Path(home) / out.name
-        command = [sys.executable, "-c", PAPERMILL, str(notebook.resolve())]
-        command += [str(copy.resolve()), "--kernel", "python3"]
+        command = [sys.executable, "-m", "fedlab_course.papermill_process"]
+        command += [str(notebook.resolve()), str(copy.resolve()), "--kernel", "python3"]
         command += ["--cwd", str((cwd or notebook.parent).resolve())]
         command += ["--parameters_yaml", yaml.safe_dump(params)]
         command += ["--progress-bar", "--log-level", "WARNING"]

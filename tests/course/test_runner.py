@@ -3,6 +3,8 @@
 import base64
 import errno
 import json
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -25,6 +27,28 @@ FIGURE = """
     Path(figures_dir).mkdir(parents=True, exist_ok=True)
     Path(figures_dir, "curve.png").write_text(str(seed))
     Path(figures_dir, "figures.json").write_text('{"curve": {}}')
+"""
+
+REPLY_WHILE_WRITING = """
+    import asyncio, time, zmq.asyncio
+    from jupyter_client.channels import AsyncZMQSocketChannel
+    from jupyter_client.session import Session
+    import fedlab_course.papermill_process
+
+    async def client(socket):
+        kernel = zmq.Context.instance().socket(zmq.ROUTER)
+        socket.connect(f"tcp://127.0.0.1:{kernel.bind_to_random_port('tcp://127.0.0.1')}")
+        channel = AsyncZMQSocketChannel(socket, session := Session())
+        channel.send(session.msg("execute_request"))
+        name = kernel.recv_multipart()[0]
+        reply = asyncio.ensure_future(channel.get_msg())
+        await asyncio.sleep(0.1)  # the client waits
+        session.send(kernel, "execute_reply", ident=name)
+        time.sleep(0.5)  # the reply arrives before the client's loop goes on
+        channel.send(session.msg("comm_msg"))
+        print((await asyncio.wait_for(reply, 10))["msg_type"])
+
+    asyncio.run(client(zmq.asyncio.Context().socket(zmq.DEALER)))
 """
 
 
@@ -375,6 +399,12 @@ def test_an_error_in_a_widget_fails_the_chapter(course: Path):
     file = write_chapter(course / "00_tour.ipynb", PARAMETERS, hidden)
     with pytest.raises(execution.ChapterError, match="nobody sees me"):
         execution.execute(file, course.parent / "out.ipynb", {"seed": 1})
+
+
+def test_a_reply_that_arrives_while_a_widget_is_written_to_is_noticed():
+    command = [sys.executable, "-c", textwrap.dedent(REPLY_WHILE_WRITING)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "execute_reply\n"), done.stderr
 
 
 @pytest.mark.slow
