@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+import torch._dynamo  # which the first optimiser imports, for seconds
 from torch import nn
 from torch.nn import functional as F
 from torch.optim import Optimizer

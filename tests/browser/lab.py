@@ -38,7 +38,8 @@ CHROMIUM_FLAGS = (
 )
 WANTS_PICTURES = bool(os.environ.get("FEDLAB_SCREENSHOTS"))
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-LAB_SECONDS, CELLS_SECONDS = 120, 300  # generous: machines may be busy
+LAB_SECONDS, CELLS_SECONDS = 400, 300  # generous: machines may be busy
+PATIENCE = 60_000  # milliseconds until an answer is seen in the page
 WIDTH = 1280  # pixels, of the page
 WINDOW = {"width": WIDTH, "height": 900}
 SHEET, BARS = 1600, 120  # pixels: a screenshot's share of a chapter; JupyterLab's own
@@ -54,6 +55,8 @@ IS_READY = """async () => {
     await panel.context.ready;
     await panel.sessionContext.ready;
 }"""
+ARE_DRAWN = """shown => document.body.innerText.includes('model not found')
+    || document.querySelectorAll('.fl-explorer img').length >= shown"""
 RUN = """async ([command, milliseconds]) => await Promise.race([
     jupyterapp.commands.execute(command),
     new Promise(done => setTimeout(() => done('too slow'), milliseconds))])"""
@@ -160,9 +163,12 @@ class Notebook:
     """
 
     def __init__(self, page, lab: Lab, name: str, pictures: Path) -> None:
+        from playwright.sync_api import expect
+
         self.page, self.home, self.pictures = page, lab.url, pictures
         self.troubles: list[str] = []
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(PATIENCE)
+        expect.set_options(timeout=PATIENCE)
         self.watched = {
             "pageerror": lambda error: self.troubles.append(f"page: {error}"),
             "console": self._note_console,
@@ -190,13 +196,15 @@ class Notebook:
         On a busy machine the widgets' own manager may draw before it has read what was
         saved; the page is then loaded again, as a reader would.
         """
+        shown = self.page.locator(".fl-explorer img").count()
         self.page.evaluate("jupyterapp.commands.execute('docmanager:save')")
-        for _ in range(4):
+        for _ in range(10):
             self.troubles.clear()
             self.page.evaluate("jupyterapp.serviceManager.sessions.shutdownAll()")
             self.page.reload()
             self.page.wait_for_function(HAS_SESSION, timeout=LAB_SECONDS * 1000)
             self.page.evaluate(IS_READY)
+            self.page.wait_for_function(ARE_DRAWN, arg=shown)
             self.page.wait_for_timeout(3000)
             if not self.page.get_by_text("model not found").count():
                 return

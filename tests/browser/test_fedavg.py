@@ -94,8 +94,11 @@ def test_one_more_run_is_trained_on_request_and_grows_in_the_figure(chapter):
 
 
 def test_a_saved_chapter_shows_its_explorers_before_a_kernel_knows_it(chapter):
+    pictures = chapter.page.locator(".fl-explorer img")
+    shown = pictures.count()
     chapter.save_and_open_again()
-    for picture in chapter.page.locator(".fl-explorer img").all():
+    assert pictures.count() >= shown > 0
+    for picture in pictures.all():
         expect(picture).to_be_visible()
         assert picture.evaluate("image => image.naturalWidth") > 300
     assert chapter.page.get_by_text("model not found").count() == 0

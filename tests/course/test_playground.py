@@ -281,15 +281,15 @@ def test_stop_throws_half_a_round_away(board, monkeypatch):
     def loss(self, model, batch, context):
         visited.append(context.client.id)
         started.set()
-        assert go.wait(10)
+        assert go.wait(60)
         return context.task.loss(model(batch.x), batch.y)
 
     monkeypatch.setattr(FedAvg, "loss", loss)
     board.start.click()
-    assert started.wait(10)
+    assert started.wait(60)
     board.stop.click()
     go.set()
-    board.worker.join(10)
+    board.worker.join(60)
     assert board.note.value == "stopped after 0 rounds"
     assert board.runs[-1].server.round == 0
     assert 0 < len(set(visited)) < 5

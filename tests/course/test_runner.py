@@ -3,6 +3,7 @@
 import base64
 import errno
 import json
+import math
 import subprocess
 import sys
 import textwrap
@@ -70,8 +71,9 @@ def write_chapter(file: Path, *sources: str, figures: tuple[str, ...] = ()) -> P
 
 
 @pytest.fixture
-def course(tmp_path: Path) -> Path:
-    """A folder with two chapters and one profile."""
+def course(tmp_path: Path, monkeypatch) -> Path:
+    """A folder with two chapters and one profile; progress is not shown."""
+    monkeypatch.setattr(execution, "PROGRESS_SECONDS", math.inf)
     folder = tmp_path / "notebooks"
     write_chapter(folder / "00_tour.ipynb", PARAMETERS, FIGURE, figures=("curve",))
     write_chapter(folder / "01_other.ipynb", "rounds: int = 3  # how many", "rounds")

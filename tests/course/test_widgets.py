@@ -166,13 +166,13 @@ def test_live_training_stops_within_a_round_and_continues():
 
     def step(round):
         entered.set()
-        assert released.wait(5)
+        assert released.wait(60)
         return round
 
     live = LiveTraining(step, lambda results: draw(len(results)), 3, about="5 s")
     assert live.start.description == "Start (about 5 s)"
     live.begin()
-    assert entered.wait(5)
+    assert entered.wait(60)
     worker = live.worker
     live.begin()  # a second click while it runs
     assert live.worker is worker

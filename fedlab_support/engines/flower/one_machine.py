@@ -26,7 +26,7 @@ from .access import LOOPBACK, login, made_certificate, secret_of
 
 NO_PROXY = ("no_proxy", "NO_PROXY")
 SUPERLINK = (sys.executable, "-m", f"{__package__}.superlink", "serve")
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 """Seconds until a SuperLink must accept connections."""
 
 

@@ -99,7 +99,7 @@ def test_a_block_left_by_an_error_is_closed():
 
 
 def test_each_thread_has_its_own_stream():
-    both_inside, seen = Barrier(2, timeout=5), {}
+    both_inside, seen = Barrier(2, timeout=120), {}
 
     def work(name: str) -> None:
         mine = torch.Generator()

@@ -195,7 +195,9 @@ with flower_local.LocalFlower(nodes=2) as flower:
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as python:
         folder = python.stdout.readline().strip()
-        seen = cleanup.marked(folder)
+        end = time.monotonic() + 60
+        while len(seen := cleanup.marked(folder)) < 5 and time.monotonic() < end:
+            time.sleep(0.01)  # one that is just being started has no mark yet
         python.kill()
     assert len(seen) == 5
     end = time.monotonic() + 20
@@ -266,7 +268,8 @@ def answered(flower, headers: dict | None = None) -> set[str]:
     tls = ssl.create_default_context(cafile=str(flower.certificate))
     headers = {"content-type": "application/protobuf"} | (headers or {})
     address, found = f"https://{flower.address}", set()
-    with httpx.Client(base_url=address, verify=tls, trust_env=False) as client:
+    options = {"verify": tls, "trust_env": False, "timeout": 120}
+    with httpx.Client(base_url=address, **options) as client:
         paths = client.get("/openapi.json").json()["paths"]
         for path, methods in paths.items():
             for method in methods:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
 
@@ -32,6 +32,7 @@ def drawn(clients: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(clients, 2, 3)).astype(np.float32)
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.integers(1, 12), st.integers(0, 99))
 def test_the_median_is_numpys(clients, seed):
     rows = drawn(clients, seed)
@@ -39,6 +40,7 @@ def test_the_median_is_numpys(clients, seed):
     np.testing.assert_allclose(aggregated(FedMedian(), rows), wanted, rtol=1e-6)
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.integers(1, 12), st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.49]))
 def test_the_trimmed_mean_is_scipys(clients, share):
     rows = drawn(clients, clients)
