@@ -55,6 +55,13 @@ IS_READY = """async () => {
     await panel.context.ready;
     await panel.sessionContext.ready;
 }"""
+KEEP_OWN_OUTPUTS = """() => {
+    for (const cell of jupyterapp.shell.currentWidget.content.widgets)
+        if (cell.model.type === 'code' && !cell.model.trusted) {
+            cell.model.clearExecution();
+            cell.model.trusted = true;
+        }
+}"""
 ARE_DRAWN = """shown => document.body.innerText.includes('model not found')
     || document.querySelectorAll('.fl-explorer img').length >= shown"""
 RUN = """async ([command, milliseconds]) => await Promise.race([
@@ -193,10 +200,14 @@ class Notebook:
     def save_and_open_again(self) -> None:
         """Save the notebook, end its kernel, and load it as it was saved.
 
+        Outputs that the file came with are removed first: JupyterLab draws the widgets
+        of a file only if all its outputs were made by running it there.
+
         On a busy machine the widgets' own manager may draw before it has read what was
         saved; the page is then loaded again, as a reader would.
         """
         shown = self.page.locator(".fl-explorer img").count()
+        self.page.evaluate(KEEP_OWN_OUTPUTS)
         self.page.evaluate("jupyterapp.commands.execute('docmanager:save')")
         for _ in range(10):
             self.troubles.clear()
