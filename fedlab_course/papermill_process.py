@@ -2,8 +2,8 @@
 
     python -m fedlab_course.papermill_process chapter.ipynb out.ipynb
 
-Optional checks of addresses are left out, as compiling them takes two seconds. And a
-cell that writes into a widget can no longer be waited for without end.
+An optional check of addresses is left out, because compiling it takes two seconds. And
+the reply to a cell whose widgets show output cannot be missed.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from jupyter_client.channels import AsyncZMQSocketChannel, ZMQSocketChannel
 
 
 def _send(self: AsyncZMQSocketChannel, msg: dict[str, Any]) -> None:
-    """Send a message, then notice what has arrived meanwhile.
+    """Send a message, then look for one that arrived meanwhile.
 
-    Output in a widget makes nbclient write to the kernel while it waits for the cell's
-    reply. If the reply arrives just then, its signal is lost with the write, and the
-    client would wait forever (nbclient, issue 312). Reading the events renews it.
+    When a widget shows output, nbclient sends its state to the kernel while it waits
+    for the reply to the cell. If the reply arrives at that moment, sending consumes the
+    socket's signal, and nbclient waits forever (nbclient, issue 312). pyzmq looks for
+    messages again when it is asked for the socket's events.
     """
     ZMQSocketChannel.send(self, msg)
     self.socket.get(zmq.EVENTS)
 
 
-sys.modules["rfc3987_syntax"] = None
+sys.modules["rfc3987_syntax"] = None  # the check of addresses
 AsyncZMQSocketChannel.send = _send
 
 if __name__ == "__main__":

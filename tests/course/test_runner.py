@@ -403,6 +403,7 @@ def test_an_error_in_a_widget_fails_the_chapter(course: Path):
         execution.execute(file, course.parent / "out.ipynb", {"seed": 1})
 
 
+@pytest.mark.slow
 def test_a_reply_that_arrives_while_a_widget_is_written_to_is_noticed():
     command = [sys.executable, "-c", textwrap.dedent(REPLY_WHILE_WRITING)]
     done = subprocess.run(command, capture_output=True, text=True)
